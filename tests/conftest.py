@@ -1,13 +1,15 @@
 """Rules of the whole suite: loopback only, an isolated environment, shared fixtures."""
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
+from typing import Any
 
-import hypothesis
 import pytest
 
-pytest_plugins = ["tests.support.fixtures"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.thorough"]
 
 # Containers often forbid byte code. The suite would compile itself in each worker and the program in
 # each of the interpreters it starts: twice the time of collection, and four times that of a start.
@@ -21,11 +23,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# `thorough` is a step of its own in CI; choose it with --hypothesis-profile.
-hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
-hypothesis.settings.register_profile("thorough", max_examples=400, deadline=None)
-hypothesis.settings.load_profile("quick")
-
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
@@ -35,3 +32,14 @@ def pytest_xdist_auto_num_workers() -> int:
     else:
         cores = os.cpu_count() or 1
     return cores + min(cores, 4)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Do not look for garbage among a million objects that live as long as the process."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

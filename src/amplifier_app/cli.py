@@ -1,7 +1,7 @@
 """The console entry point.
 
-Only the invoked command is imported. `--version`, `--help`, and a prompt without options run without
-importing Typer; the first two import nothing at all.
+Only the invoked command is imported. `--version`, `--help`, and a prompt with common options run
+without importing Typer; the first two import almost nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from amplifier_app.base.outcome import Outcome
+    from amplifier_app.base.stdio import Output
     from amplifier_app.commands.finish import Invocation
 
 _HELP_FILE = ("commands", "help.txt")
@@ -39,8 +40,12 @@ def main(argv: list[str] | None = None) -> int:
     # `launch` enables it again once the session is open; other commands end soon.
     gc.disable()
     try:
+        from amplifier_app.base.stdio import open_standard_streams
+
+        stdout = open_standard_streams()
+        _keep_own_files_usable()
         _keep_keys_private()
-        code = _main(sys.argv[1:])
+        code = _main(sys.argv[1:], stdout)
     except KeyboardInterrupt:  # before or after what reports it
         code = 130
     leave(code)
@@ -78,6 +83,12 @@ def _printed(text: str) -> bool:
     return True
 
 
+def _keep_own_files_usable() -> None:
+    """Ignore a umask that takes the owner's permissions: new folders could not be entered."""
+    mask = os.umask(0o077)
+    os.umask(mask & 0o077)
+
+
 def _keep_keys_private() -> None:
     """Keep commands started by this process from reading the keys in its memory."""
     from amplifier_support.process_privacy import forbid_inspection
@@ -99,12 +110,13 @@ def leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
+        # A stream that was closed at start-up is None until a command runs.
         except (OSError, ValueError, AttributeError):
             pass
     os._exit(code)
 
 
-def _main(argv: list[str]) -> int:
+def _main(argv: list[str], stdout: Output | None = None) -> int:
     instruction = os.environ.get("_AMPLIFIER_COMPLETE", "")
     if instruction.startswith("complete_"):
         from amplifier_app.commands.completion.shells import answer
@@ -128,9 +140,9 @@ def _main(argv: list[str]) -> int:
         argv = ["run", *argv]
 
     from amplifier_app.base.signals import raise_on_termination
-    from amplifier_app.commands.finish import finish, flush_stdout, guess_invocation
+    from amplifier_app.commands.finish import finish, guess_invocation
 
-    invocation = guess_invocation(argv)
+    invocation = guess_invocation(argv, stdout)
     invocation.opens_chat = is_prompt
     with invocation.resources:
         try:
@@ -143,16 +155,18 @@ def _main(argv: list[str]) -> int:
             from amplifier_app.commands.usage import usage_error
 
             ended = usage_error(error, root=implied)
-        code = finish(invocation, ended)
-    return flush_stdout(invocation, code)
+        return finish(invocation, ended)
 
 
 def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
-    if _needs_no_parser(argv):
-        from amplifier_app.commands.run.launch import launch
-        from amplifier_app.commands.run.request import Request
+    if argv[0] == "run" and "_AMPLIFIER_COMPLETE" not in os.environ:
+        from amplifier_app.commands.run.words import read_words
 
-        return launch(Request(prompt=argv[1] if len(argv) > 1 else None), invocation)
+        request = read_words(argv[1:])
+        if request is not None:
+            from amplifier_app.commands.run.launch import launch
+
+            return launch(request, invocation)
     import typer
 
     from amplifier_app.commands.group import amplifier_command
@@ -166,13 +180,6 @@ def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
     except typer.Exit as done:
         return done.exit_code
     return invocation.outcome
-
-
-def _needs_no_parser(argv: list[str]) -> bool:
-    """Whether it is `run` without options: importing Typer takes a tenth of such a run."""
-    command, *words = argv
-    plain = len(words) < 2 and not any(word.startswith("-") for word in words)
-    return command == "run" and plain and "_AMPLIFIER_COMPLETE" not in os.environ
 
 
 if __name__ == "__main__":

@@ -84,6 +84,9 @@ def plain(value: Any, depth: int = 0) -> Any:
             return [plain(item, depth + 1) for item in cast("Iterable[Any]", value)]
         if isinstance(value, Enum):
             return plain(value.value, depth + 1)
+    elif isinstance(value, (Mapping, list, tuple, set, frozenset, BaseModel)):
+        # Its text would be nested as deep.
+        return f"<{type(value).__name__} nested too deeply>"
     return str(value)
 
 

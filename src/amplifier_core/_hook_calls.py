@@ -7,7 +7,6 @@ event.
 Precedence of results: deny > ask_user > inject_context > modify > continue.
 """
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Coroutine, Generator
@@ -24,7 +23,7 @@ from amplifier_core._foreign import (
     log_failure,
     where_defined,
 )
-from amplifier_core.cancellation import task_cancel_count
+from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.models import ContextInjection, HookAction, HookResult
 
 __all__ = [
@@ -112,21 +111,16 @@ async def call_handler(
         if answer is None or isinstance(answer, HookResult):
             return answer
         return _read(entry, event, answer)
-    except asyncio.CancelledError as error:
-        # Propagate only a cancellation of the emitting task; a handler that raises
-        # CancelledError on its own has merely failed.
-        if task_cancel_count() > cancels:
-            raise
-        failure: BaseException = error
     # Handlers are foreign code: one that fails is skipped and the event continues.
-    except Exception as error:
-        failure = error
-    log_failure(
-        *(logger, f"Handler '{entry.name}'", entry.handler, entry.owner, failure),
-        then="it was skipped and the event continued",
-        event=event,
-    )
-    return None
+    except BaseException as error:
+        if not is_failure(error, cancels):
+            raise
+        log_failure(
+            *(logger, f"Handler '{entry.name}'", entry.handler, entry.owner, error),
+            then="it was skipped and the event continued",
+            event=event,
+        )
+        return None
 
 
 class InContext:

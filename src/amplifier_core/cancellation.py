@@ -33,6 +33,21 @@ def task_cancel_count() -> int:
     return task.cancelling() - bool(getattr(task, "_must_cancel", False))
 
 
+def is_failure(error: BaseException, cancels: int) -> bool:
+    """Whether an exception of foreign code is a failure of that code and must not end its caller.
+
+    It is, unless it is an interrupt or a cancellation of the running task. `SystemExit` is one, too:
+    asyncio would let it through to the end of the program, with an exit code that a module chose.
+
+    Args:
+        error: The exception.
+        cancels: `task_cancel_count` before the code was called.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return task_cancel_count() <= cancels
+    return not isinstance(error, (KeyboardInterrupt, GeneratorExit))
+
+
 class CancellationState(Enum):
     """States of a token; `CancellationToken.state` holds the plain value."""
 
@@ -145,13 +160,11 @@ class CancellationToken:
                     await result
             # Callbacks are foreign code: one that fails must not keep the others from running.
             except BaseException as error:
-                requests = task_cancel_count()
-                # Also raised if a callback awaits a task it has cancelled; that is not a request to this task.
-                own_cancel = isinstance(error, asyncio.CancelledError) and requests == cancels
-                if isinstance(error, Exception) or own_cancel:
+                # A callback may await a task it has cancelled; that is not a request to this task.
+                if is_failure(error, cancels):
                     what = f"Cancellation callback '{code_name(callback, owner)}'"
                     log_failure(logger, what, callback, owner, error, "the others still run")
                 else:
-                    fatal, cancels = fatal or error, requests
+                    fatal, cancels = fatal or error, task_cancel_count()
         if fatal is not None:
             raise fatal

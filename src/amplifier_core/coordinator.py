@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from amplifier_core import _hook_results as hook_results
 from amplifier_core._foreign import Owner, code_name, current_owner, log_failure
 from amplifier_core.approval import ApprovalSystem
-from amplifier_core.cancellation import CancellationToken, task_cancel_count
+from amplifier_core.cancellation import CancellationToken, is_failure, task_cancel_count
 from amplifier_core.display import DisplaySystem
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import HookResult
@@ -246,12 +246,12 @@ class ModuleCoordinator:
                 value = entry["callback"]()
                 if inspect.isawaitable(value):
                     value = await value
-            except asyncio.CancelledError:
-                if task_cancel_count() > cancels:
-                    raise
-                break
             # Contributors are foreign code: one that fails must not hide the others.
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error, cancels):
+                    raise
+                if isinstance(error, asyncio.CancelledError):
+                    break
                 what, callback = f"Contributor '{entry['name']}' to {channel}", entry["callback"]
                 log_failure(logger, what, callback, None, error, "it was skipped")
                 continue
@@ -273,17 +273,19 @@ class ModuleCoordinator:
             BaseException: The first cancellation or interrupt, after all functions have run.
         """
         fatal: BaseException | None = None
+        cancels = task_cancel_count()
         for function, owner in reversed(self._cleanups):
             try:
                 pending = function()
                 if inspect.isawaitable(pending):
                     await pending
             # Cleanups are foreign code: one that fails must not keep the others from running.
-            except Exception as error:
-                what = f"Cleanup '{code_name(function, owner)}'"
-                log_failure(logger, what, function, owner, error, "the others still run")
             except BaseException as error:
-                fatal = fatal or error
+                if is_failure(error, cancels):
+                    what = f"Cleanup '{code_name(function, owner)}'"
+                    log_failure(logger, what, function, owner, error, "the others still run")
+                else:
+                    fatal, cancels = fatal or error, task_cancel_count()
         if fatal is not None:
             raise fatal
 

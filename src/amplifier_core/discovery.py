@@ -7,10 +7,12 @@ import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_core.load_errors import ModuleValidationError
-from amplifier_core.models import ModuleInfo
+
+if TYPE_CHECKING:
+    from amplifier_core.models import ModuleInfo
 
 ENTRY_POINT_GROUP = "amplifier.modules"
 
@@ -117,7 +119,7 @@ def conventional_package(module_id: str) -> ModuleType | None:
         raise
 
 
-def installed_modules() -> list[ModuleInfo]:
+def installed_modules() -> "list[ModuleInfo]":
     """Modules of installed distributions."""
     from importlib.metadata import entry_points
 
@@ -127,7 +129,7 @@ def installed_modules() -> list[ModuleInfo]:
     ]
 
 
-def modules_in(folder: Path) -> list[ModuleInfo]:
+def modules_in(folder: Path) -> "list[ModuleInfo]":
     """Modules with a project folder in `folder`, sorted by name; empty if it does not exist."""
     return [
         _info(path.name.removeprefix(project_name("")), "")
@@ -136,7 +138,9 @@ def modules_in(folder: Path) -> list[ModuleInfo]:
     ]
 
 
-def _info(module_id: str, version: str) -> ModuleInfo:
+def _info(module_id: str, version: str) -> "ModuleInfo":
+    from amplifier_core.models import ModuleInfo
+
     kind: Any = kind_of(module_id)
     return ModuleInfo(
         id=module_id,

@@ -7,7 +7,6 @@ without it. A module is mounted once, and what it mounted is checked at that tim
 Public: apps use `mount_module` to mount one module of a plan, for example to check it.
 """
 
-import asyncio
 import inspect
 import logging
 from typing import Any, NamedTuple, cast
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_core import events
 from amplifier_core._foreign import belonging_to, describe_exception, root_of, warnings_logged
 from amplifier_core._placing import Footprint, check_declaration, log_remarks, place
-from amplifier_core.cancellation import task_cancel_count
+from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.load_errors import (
     ModuleMountError,
@@ -205,8 +204,8 @@ async def _call_mount(
         # Raised by the app's loader with more detail, such as a time limit.
         raise
     # A module is foreign code: it may raise anything, even SystemExit.
-    except (Exception, SystemExit, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and task_cancel_count() > cancels:
+    except BaseException as error:
+        if not is_failure(error, cancels):
             raise
         root = root_of(loaded.package) if loaded.package is not None else None
         raise ModuleMountError(
@@ -285,12 +284,15 @@ async def _after_provider_failure(
 
 async def _session_ready(coordinator: ModuleCoordinator) -> None:
     loader = coordinator.loader
+    cancels = task_cancel_count()
     for module_id, ready in loader.get_on_session_ready_queue():
         try:
             with belonging_to("module", module_id):
                 await ready(coordinator)
         # Foreign code: one module's failure is reported and does not affect the others.
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error, cancels):
+                raise
             logger.exception("on_session_ready of '%s' failed", module_id)
             await coordinator.hooks.emit(
                 events.MODULE_ON_SESSION_READY_FAILED,

@@ -7,7 +7,10 @@ A key adds a type to `coordinator.register_capability` and `get_capability`; the
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from amplifier_support.sandbox.sandbox import Sandbox
 
 _Value = TypeVar("_Value")
 
@@ -99,6 +102,7 @@ CONFIG_DIR = Capability[str]("config.dir")
 CACHE_DIR = Capability[str]("cache.dir")
 OFFLINE = Capability[bool]("offline")
 SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
+SANDBOX: "Capability[Sandbox]" = Capability("session.sandbox")
 
 # Registered by orchestrators.
 BUDGET = Capability[SessionBudget]("session.budget")
@@ -109,6 +113,7 @@ REGISTER_APPROVAL_PROVIDER = Capability[Callable[[Any], Any]]("approval.register
 MODE = Capability[ModeControl]("approval.mode")
 APPROVAL_POLICY = Capability[Callable[..., dict[str, Any]]]("approval.policy")
 REMEMBERED_APPROVALS = Capability[Any]("approval.remembered")
+OUTSIDE_SANDBOX = Capability[dict[str, str]]("approval.outside_sandbox")
 REDACT_EVENT = Capability[Callable[[str, dict[str, Any]], dict[str, Any]]]("redaction.event")
 UNDO = Capability[Callable[..., Any]]("backup.undo")
 UNDO_LIST = Capability[Callable[..., Any]]("backup.list")
@@ -125,3 +130,8 @@ PROVIDER_FAILURE = Capability[Callable[..., Any]]("provider.load_failure")
 def tool_working_dir(tool: str) -> Capability[Callable[[], Any]]:
     """The working directory of the next command of a tool, such as ``bash.working_dir``."""
     return Capability(f"{tool}.working_dir")
+
+
+def tool_sandbox(tool: str) -> "Capability[Callable[[], Sandbox | None]]":
+    """The sandbox of the commands that a tool runs, such as ``bash.sandbox``."""
+    return Capability(f"{tool}.sandbox")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
+_BYTE_CODE = "__pycache__"
 
 # Neither through a link, nor inherited by tools, nor waiting for the other end of a pipe.
 _SAFE_FLAGS = sum(
@@ -16,21 +17,24 @@ _SAFE_FLAGS = sum(
 )
 
 
-def open_regular(path: str | Path, flags: int, mode: int = FILE_MODE) -> int:
+def open_regular(
+    path: str | Path, flags: int, mode: int = FILE_MODE, *, dir_fd: int | None = None
+) -> int:
     """A descriptor of a regular file; never through a link, never blocking.
 
     Args:
         path: The file.
         flags: As `os.open` takes them.
         mode: Of a new file, less the umask.
+        dir_fd: Descriptor of the folder that a relative `path` starts in.
 
     Raises:
         OSError: It is a link or not a regular file, or the system refused; `strerror` says which.
     """
     try:
-        descriptor = os.open(path, flags | _SAFE_FLAGS, mode)
+        descriptor = os.open(path, flags | _SAFE_FLAGS, mode, dir_fd=dir_fd)
     except OSError as error:
-        if os.path.islink(path):
+        if dir_fd is None and os.path.islink(path):
             raise OSError(error.errno, "it is a link", str(path)) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -49,9 +53,9 @@ def read_regular(path: str | Path) -> bytes:
         return file.read()
 
 
-def open_private(path: str | Path, flags: int) -> int:
+def open_private(path: str | Path, flags: int, *, dir_fd: int | None = None) -> int:
     """Like `open_regular`, but sets the file's mode to 0600 regardless of the umask and its creator."""
-    descriptor = open_regular(path, flags)
+    descriptor = open_regular(path, flags, dir_fd=dir_fd)
     try:
         if hasattr(os, "fchmod"):
             os.fchmod(descriptor, FILE_MODE)
@@ -59,6 +63,40 @@ def open_private(path: str | Path, flags: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def open_private_in(folder: Path, name: str, flags: int) -> int:
+    """Like `open_private`, in a folder that is not a link."""
+    if os.open not in os.supports_dir_fd or not hasattr(os, "O_DIRECTORY"):
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "its folder is a link", str(folder))
+        return open_private(folder / name, flags)
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if folder.is_symlink():
+            raise OSError(error.errno, "its folder is a link", str(folder)) from error
+        raise
+    try:
+        return open_private(name, flags, dir_fd=opened)
+    finally:
+        os.close(opened)
+
+
+def make_tree_private(root: Path) -> None:
+    """Give folders below `root`, and `root` itself, the mode 0700 and files 0600, or 0700 if executable.
+
+    Folders with Python code get one for byte code: Python would create it with the umask.
+    """
+    for folder, folders, names in os.walk(root):
+        os.chmod(folder, FOLDER_MODE)
+        if _BYTE_CODE not in folders and any(name.endswith(".py") for name in names):
+            os.mkdir(os.path.join(folder, _BYTE_CODE), FOLDER_MODE)
+        for name in names:
+            path = os.path.join(folder, name)
+            mode = os.lstat(path).st_mode
+            if stat.S_ISREG(mode):
+                os.chmod(path, FOLDER_MODE if mode & stat.S_IXUSR else FILE_MODE)
 
 
 def make_private_folder(path: Path) -> None:
@@ -83,6 +121,21 @@ def sync_folder(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def temporary_folder() -> str:
+    """The folder for temporary files.
+
+    Raises:
+        OSError: There is none that can be used.
+    """
+    chosen = os.environ.get("TMPDIR", "/tmp")
+    if os.name == "posix" and os.path.isdir(chosen) and os.access(chosen, os.W_OK | os.X_OK):
+        return os.path.abspath(chosen)
+    import tempfile
+
+    # It looks further, and tries each by a file, which a kill leaves behind.
+    return tempfile.gettempdir()
 
 
 def try_lock(descriptor: int) -> bool:

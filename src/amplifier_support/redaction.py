@@ -1,26 +1,33 @@
 """Replaces secrets in text: known values first, then anything that has the shape of a secret.
 
-The shapes are anchored at distinctive prefixes; nothing is taken for a secret because it looks
-random, so hashes, UUIDs and encoded images stay. Each pattern reads a character a bounded number
-of times, whatever the text: runs are possessive and cannot begin inside one another, or bounded.
+Every event of a session comes through here, so most of a text is passed over: what looks like
+tokens is cut out, and a pattern is compiled and applied only if one of its hints is there.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_support.secret_names import SECRET_NAME, SENSITIVE_KEYS
+from amplifier_support.secret_shapes import Shape, compiled, secret_shapes
 
-MAX_DEPTH = 32
+MAX_DEPTH = 128
+"""Levels to look into: more than the input of a tool call may have."""
+
 KNOWN = "secret"
 """Kind of a known value."""
+
+RUN = 14
+"""Characters of the shortest token."""
 
 _SHORTEST_SECRET = 8
 _SHORT = 64
@@ -28,145 +35,16 @@ _LONG = 50_000
 _DATA = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 """Matches long encoded data, such as an image, in which every prefix occurs by chance."""
 
+_RUN = re.compile(rf"[A-Za-z0-9+/=_.~%-]{{{RUN},}}+")
+_DIGIT = re.compile("[0-9]")
+_WORDS = 20
+"""Letters from which a run with capitals may be a token."""
+
+_BEFORE = 100
+"""Characters before a token that say what it is: ``ACME_KEY: "…``."""
+
 _REMEMBERED = 2048
 """Recent texts without secrets: keys, names and ids come with every event."""
-
-# Not inside a word, except behind an escaped line break, as in JSON within a string.
-# A colour sequence ends with a letter, even without its ESC.
-_COLOURED = "|".join(rf"(?<=\[[0-9;]{{{count}}}[A-Za-z])" for count in range(10))
-_START = rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|{_COLOURED})"
-_QUOTE = r"(?:\\{0,3}[\"'])"
-_PEM = r"PRIVATE\ KEY(?:\ BLOCK)?-----"
-_PASSWORD_NAME = (
-    r"(?:passw(?:or)?d|passphrase|pwd|secret(?:_?access)?(?:_?key)?|(?:api|access|account)[_-]?key"
-    r"|(?:auth|access|refresh|api)[_-]?token)"
-)
-_PASSWORD_HINTS = (
-    *("passw", "passphrase", "pwd", "secret"),
-    *(f"{a}{sep}key" for a in ("api", "access", "account") for sep in ("", "_", "-")),
-    *(f"{a}{sep}token" for a in ("auth", "access", "refresh", "api") for sep in ("", "_", "-")),
-)
-
-
-class Shape(NamedTuple):
-    """What a kind of secret looks like.
-
-    Attributes:
-        kind: Name in the replacement.
-        hints: Lower-case texts one of which is in every match: what to look for first.
-        pattern: Regular expression; what its group `keep_…` matches stays.
-    """
-
-    kind: str
-    hints: tuple[str, ...]
-    pattern: str
-
-
-def _token(kind: str, hints: str, pattern: str) -> Shape:
-    return Shape(kind, tuple(hints.split()), f"{_START}(?:{pattern})")
-
-
-SECRETS = (
-    Shape(
-        "private-key",
-        ("-----begin",),
-        rf"-----BEGIN\ [A-Z0-9\ ]{{0,30}}{_PEM}"
-        rf"(?:(?:[^-]|-(?!----))*+-----END\ [A-Z0-9\ ]{{0,30}}{_PEM}"
-        r"|(?:(?:\\[nr]|\s){0,4}[A-Za-z0-9+/=]{16,}+)++)",
-    ),
-    _token("private-key", "age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,70}"),
-    _token("aws-key", "akia asia abia acca", r"A(?:KIA|SIA|BIA|CCA)[A-Z2-7]{16}(?![A-Za-z0-9])"),
-    _token(
-        "github-token",
-        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
-        r"gh[pousr]_[A-Za-z0-9]{30,255}|github_pat_[A-Za-z0-9_]{22,255}",
-    ),
-    _token(
-        "gitlab-token",
-        "glpat- gldt- glrt- glptt- glcbt- glsoat-",
-        r"gl(?:pat|dt|rt|ptt|cbt|soat)-[A-Za-z0-9_.-]{20,255}",
-    ),
-    _token(
-        "slack-token",
-        "xox xapp- hooks.slack.com",
-        r"xox[abeoprs]-[A-Za-z0-9-]{10,255}|xapp-\d-[A-Za-z0-9-]{10,255}"
-        r"|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{20,255}",
-    ),
-    _token("anthropic-key", "sk-ant-", r"sk-ant-[A-Za-z0-9_-]{16,512}"),
-    _token(
-        "openai-key", "sk-", r"sk-(?!ant-)(?=[A-Za-z_-]{0,40}[0-9])[A-Za-z0-9][A-Za-z0-9_-]{19,512}"
-    ),
-    _token(
-        "google-key",
-        "aiza ya29. gocspx- 1//0",
-        r"AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,1024}|GOCSPX-[A-Za-z0-9_-]{20,64}"
-        r"|1//0[A-Za-z0-9_-]{20,255}",
-    ),
-    _token(
-        "stripe-key",
-        "_live_ _test_ whsec_",
-        r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}|whsec_[A-Za-z0-9+/=]{24,255}",
-    ),
-    _token("npm-token", "npm_", r"npm_[A-Za-z0-9]{36}"),
-    _token("pypi-token", "pypi-age", r"pypi-AgE[A-Za-z0-9_-]{40,512}"),
-    _token("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{30,64}"),
-    _token("groq-key", "gsk_", r"gsk_[A-Za-z0-9]{40,80}"),
-    _token("xai-key", "xai-", r"xai-[A-Za-z0-9]{60,120}"),
-    _token("sendgrid-key", "sg.", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,64}"),
-    _token("digitalocean-token", "do", r"do[opr]_v1_[a-f0-9]{64}"),
-    _token("docker-token", "dckr_", r"dckr_[po]at_[A-Za-z0-9_-]{20,64}"),
-    _token("databricks-token", "dapi", r"dapi[a-f0-9]{32}(?![A-Za-z0-9])"),
-    _token("shopify-token", "shp", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
-    _token("vault-token", "hvs. hvb.", r"hv[sb]\.[A-Za-z0-9_-]{24,255}"),
-    Shape(
-        "jwt",
-        ("eyj",),
-        rf"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt])|{_COLOURED})"
-        r"eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+"
-        r"\.[A-Za-z0-9_-]*+",
-    ),
-    Shape(
-        "bearer",
-        ("bearer",),
-        r"(?P<keep_bearer>[Bb](?:earer|EARER)\s{1,4})"
-        r"(?=[A-Za-z._~+/=-]{0,200}[0-9])[A-Za-z0-9._~+/=-]{12,}+",
-    ),
-    Shape(
-        "basic-auth",
-        ("authorization",),
-        rf"(?P<keep_basic>(?i:authorization){_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_QUOTE}?"
-        r"(?i:basic|token|apikey)\s{1,4})[A-Za-z0-9._~+/=-]{8,}+",
-    ),
-    Shape(
-        "url-password",
-        ("://",),
-        r"(?<=://)(?P<keep_url>[^/\s:@\"'<>]{0,256}:)(?![\[$*{])[^/\s\"'<>]{1,256}(?=@)",
-    ),
-    Shape(
-        "password",
-        _PASSWORD_HINTS,
-        rf"(?P<keep_password>(?i:{_PASSWORD_NAME}){_QUOTE}?\s{{0,3}}"
-        rf"(?:=\s{{0,3}}|:\s{{0,3}}(?={_QUOTE}|[^\s\"',;&]{{0,60}}[0-9])){_QUOTE}?)"
-        rf"(?!{_QUOTE}|[\[$%*{{<(]|(?i:none|null|true|false|undefined|str|string)\b)"
-        r"[^\s\"'\\&;,<>(){}]{4,512}+(?![({])",
-    ),
-)
-PII = (
-    # Left to right: a name of the run `[\w.%+-]` begins at its start only, so no run is read twice.
-    Shape(
-        "email",
-        ("@",),
-        r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}+@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}",
-    ),
-    Shape(
-        "phone",
-        (),
-        r"(?<![\w.+-])(?:\+[0-9]{1,3}[ .-]?(?:\([0-9]{1,4}\)[ .-]?)?(?:[0-9]{2,4}[ .-]?){2,4}[0-9]{2,4}"
-        r"|\(?[2-9][0-9]{2}\)?[ .-][0-9]{3}[ .-][0-9]{4})(?![\w-])",
-    ),
-)
-GROUPS: Mapping[str, tuple[Shape, ...]] = {"secrets": SECRETS, "pii-basic": PII}
-"""The shapes by the name of their rule."""
 
 
 def secrets_in(
@@ -211,21 +89,22 @@ class Redactor:
 
     Args:
         known: Values that are secret whatever they look like.
-        shapes: What else to look for; earlier ones win.
+        shapes: What else to look for; earlier ones win. By default everything known to be a secret.
         allowlist: Keys, or dotted paths of keys, whose values are left alone.
     """
 
     def __init__(
         self,
         known: Iterable[str] = (),
-        shapes: Iterable[Shape] = SECRETS,
+        shapes: Iterable[Shape] | None = None,
         allowlist: Iterable[str] = (),
     ) -> None:
         values = {value for value in known if value}
         # The form a value has in JSON that is itself a string.
         values |= {json.dumps(value)[1:-1] for value in values}
         self._known = sorted(values, key=len, reverse=True)
-        self._hints = [(hint, shape) for shape in shapes for hint in shape.hints or ("",)]
+        self._shapes = None if shapes is None else tuple(shapes)
+        self._index: _Index | None = None
         self._allowlist = frozenset(allowlist)
         self._clean: set[str] = set()
 
@@ -246,19 +125,12 @@ class Redactor:
                 text = text.replace(value, f"[REDACTED:{KNOWN}]")
         if len(text) >= _LONG and _DATA.fullmatch(text):
             return text
-        lowered = text.lower()
-        # In the order of the shapes, each once; a shape without hints is always searched for.
-        likely = tuple(dict.fromkeys([shape for hint, shape in self._hints if hint in lowered]))
-        if not likely:
-            return text
-        pattern, kinds = _compiled(likely)
-
-        def marked(match: re.Match[str]) -> str:
-            kept = next((k for n, k in match.groupdict().items() if k and n[:5] == "keep_"), "")
-            return f"{kept}[REDACTED:{kinds[match.lastgroup or '']}]"
-
-        changed = pattern.sub(marked, text)
-        return text if changed == text else changed
+        if self._index is None:
+            self._index = _index(secret_shapes() if self._shapes is None else self._shapes)
+        original = text
+        for shape in self._index.likely(text):
+            text = _replace(shape, text)
+        return original if text == original else text
 
     def value(self, value: Any, path: str = "", depth: int = 0) -> Any:
         """`value` with the secrets in its strings replaced; the same object if it has none.
@@ -327,9 +199,69 @@ def _with_fields(value: Any, changes: Mapping[str, Any]) -> Any:
     return twin
 
 
-@lru_cache(maxsize=256)
-def _compiled(shapes: tuple[Shape, ...]) -> tuple[re.Pattern[str], dict[str, str]]:
-    """One alternation of the shapes, and their kinds by the names of its groups."""
-    kinds = {f"shape_{number}": shape.kind for number, shape in enumerate(shapes)}
-    parts = [f"(?P<{name}>{s.pattern})" for name, s in zip(kinds, shapes, strict=True)]
-    return re.compile("|".join(parts)), kinds
+class _Index:
+    """The shapes by their hints."""
+
+    def __init__(self, shapes: tuple[Shape, ...]) -> None:
+        self._shapes = shapes
+        everywhere: dict[str, list[int]] = {}
+        self._in_runs: dict[str, list[int]] = {}
+        for number, shape in enumerate(shapes):
+            hints = everywhere if shape.everywhere else self._in_runs
+            for hint in shape.hints or ("",):
+                hints.setdefault(hint, []).append(number)
+        self._everywhere = list(everywhere.items())
+        # By their first three characters: most are not in a text, whichever they are.
+        self._by_start: dict[tuple[str, ...], list[str]] = {}
+        self._short: list[str] = []
+        for hint in self._in_runs:
+            if len(hint) < 3:
+                self._short.append(hint)
+            else:
+                self._by_start.setdefault(tuple(hint[:3]), []).append(hint)
+
+    def likely(self, text: str) -> list[Shape]:
+        """The shapes that `text` may contain, in their order."""
+        lowered = text.lower()
+        found = {n for hint, ns in self._everywhere if hint in lowered for n in ns}
+        if self._in_runs and (runs := _runs(text)):
+            starts = self._by_start.keys() & set(zip(runs, runs[1:], runs[2:], strict=False))
+            hints = [*self._short, *(hint for start in starts for hint in self._by_start[start])]
+            found.update(n for hint in hints if hint in runs for n in self._in_runs[hint])
+        return [self._shapes[number] for number in sorted(found)] if found else []
+
+
+@lru_cache(maxsize=8)
+def _index(shapes: tuple[Shape, ...]) -> _Index:
+    return _Index(shapes)
+
+
+def _runs(text: str) -> str:
+    """What may be tokens, each with the text before it, in lower case."""
+    parts: list[str] = []
+    end = 0
+    for match in _RUN.finditer(text):
+        run = match[0]
+        if _DIGIT.search(run) or (len(run) >= _WORDS and run != run.lower()):
+            start = max(end, match.start() - _BEFORE)
+            parts.append(
+                text[start : match.end()] if start == end else f" {text[start : match.end()]}"
+            )
+            end = match.end()
+    return "".join(parts).lower()
+
+
+def _replace(shape: Shape, text: str) -> str:
+    def marked(match: re.Match[str]) -> str:
+        kept = match.groupdict().get("keep") or ""
+        if shape.entropy and _entropy(match[0][len(kept) :]) < shape.entropy:
+            return match[0]
+        return f"{kept}[REDACTED:{shape.kind}]"
+
+    return compiled(shape).sub(marked, text)
+
+
+def _entropy(text: str) -> float:
+    """Bits per character."""
+    shares = [count / len(text) for count in Counter(text).values()]
+    return -sum(share * math.log2(share) for share in shares)

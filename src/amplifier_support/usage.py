@@ -1,18 +1,42 @@
-"""Adding up what model calls report to have used."""
+"""Reading and adding up what model calls report to have used."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from decimal import Decimal, InvalidOperation
+from typing import cast
 
 _MOST_ZEROS = 30
 """Amounts with more zeros before or behind the point are invalid: as text they could fill the memory."""
 
+_MOST_TOKENS = 10**15
+"""A larger count is invalid: no session uses so many, and arithmetic with floats would lose some."""
+
+
+def token_count(value: object) -> int | None:
+    """A count of tokens as a service reports it; None if there is none or it is not valid."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= _MOST_TOKENS else None
+
+
+def token_counts(usage: object, *names: str) -> list[int] | None:
+    """The counts under `names` in a service's report, 0 for each that it leaves out.
+
+    None if the report is not a mapping or one of these counts is invalid: a sum without it would be
+    too low.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    given = [cast("Mapping[str, object]", usage).get(name) for name in names]
+    counts = [0 if value is None else token_count(value) for value in given]
+    return None if None in counts else cast("list[int]", counts)
+
 
 def add_counts(totals: MutableMapping[str, int], usage: Mapping[str, object]) -> None:
     """Add every count of `usage` to `totals`; anything else in it is left out."""
-    for name, count in usage.items():
-        if isinstance(count, int) and not isinstance(count, bool):
+    for name, value in usage.items():
+        if (count := token_count(value)) is not None:
             totals[name] = totals.get(name, 0) + count
 
 

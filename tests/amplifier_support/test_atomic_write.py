@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_support.atomic_write import remove_unfinished, write_atomically, write_private
+from amplifier_support import atomic_write
+from amplifier_support.atomic_write import (
+    create_atomically,
+    remove_unfinished,
+    write_atomically,
+    write_private,
+)
+from amplifier_support.private_files import try_lock
+from tests.support.small_disk import file_size_limit
 
 
 def mode_of(path: Path) -> int:
@@ -37,20 +45,77 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, wri
     assert (folder / "file").read_text() == "kept"
 
 
-def test_what_a_killed_writer_left_is_overwritten_or_removed(tmp_path: Path) -> None:
-    leftover = tmp_path / ".data.new"
-    leftover.write_text("a longer text than the next one")
-    write_private(tmp_path / "data", b"short")
-    assert (tmp_path / "data").read_bytes() == b"short"
-    leftover.write_text("again")
-    remove_unfinished(tmp_path)
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_files_of_killed_writers_are_removed_and_those_of_live_ones_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
+) -> None:
+    if not unnamed:
+        monkeypatch.setattr(atomic_write, "_UNNAMED", None)
+    left, held = (tmp_path / f".amplifier-{digit * 16}.tmp" for digit in "ab")
+    left.write_text("left")
+    with held.open("w") as file:
+        assert try_lock(file.fileno())
+        write_private(tmp_path / "data", b"new")
+        assert sorted(os.listdir(tmp_path)) == [held.name, "data"]
+    write_private(tmp_path / "data", b"newer")
+    assert held.exists()  # Once for each process is enough,
+    remove_unfinished(tmp_path)  # unless it is asked for.
     assert os.listdir(tmp_path) == ["data"]
 
 
-def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_new_file_is_whole_and_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
+) -> None:
+    if not unnamed:
+        monkeypatch.setattr(atomic_write, "_UNNAMED", None)
+    create_atomically(tmp_path / "data", b"first", mode=0o640)
+    assert mode_of(tmp_path / "data") == 0o640
+    (tmp_path / "link").symlink_to("missing")
+    for name in ("data", "link"):
+        with pytest.raises(FileExistsError):
+            create_atomically(tmp_path / name, b"second")
+    with file_size_limit(10), pytest.raises(OSError, match="File too large"):
+        create_atomically(tmp_path / "large", bytes(100))
+    assert (tmp_path / "data").read_bytes() == b"first"
+    assert sorted(os.listdir(tmp_path)) == ["data", "link"]
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_planted_link_is_replaced_and_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
+) -> None:
+    if not unnamed:
+        monkeypatch.setattr(atomic_write, "_UNNAMED", None)
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    (tmp_path / ".data.new").symlink_to(victim)
-    with pytest.raises(OSError, match="it is a link"):
-        write_private(tmp_path / "data", b"mine")
-    assert victim.read_text() == "precious"
+    victim.chmod(0o644)
+    (tmp_path / "data").symlink_to(victim)
+    write_private(tmp_path / "data", b"mine")
+    assert (victim.read_text(), mode_of(victim)) == ("precious", 0o644)
+    assert ((tmp_path / "data").read_text(), mode_of(tmp_path / "data")) == ("mine", 0o600)
+
+
+def test_the_temporary_name_can_be_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, staging = tmp_path / "target", tmp_path / "staging"
+    target.mkdir()
+    staging.mkdir()
+    (target / "data").write_text("old")
+    renamed: list[str] = []
+    replace = os.replace
+
+    def note(source: str, name: str, **folders: int) -> None:
+        renamed.extend(os.listdir(staging))
+        staged = [name for name in os.listdir(target) if name != "data"]
+        assert not (staged and os.listdir(staging))
+        replace(source, name, **folders)
+
+    monkeypatch.setattr(os, "replace", note)
+    write_atomically(target / "data", b"new", staging=str(staging))
+    assert renamed
+    assert (target / "data").read_bytes() == b"new"
+    assert os.listdir(staging) == []
+    write_atomically(target / "data", b"newer", staging=str(tmp_path / "missing"))
+    assert (target / "data").read_bytes() == b"newer"

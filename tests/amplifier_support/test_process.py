@@ -26,18 +26,11 @@ from amplifier_support.process.commands import (
     ProcessRunner,
     SupervisorLost,
 )
+from tests.support.processes import is_alive
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 BASH = shutil.which("bash") or "/bin/bash"
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:

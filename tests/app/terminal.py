@@ -92,7 +92,7 @@ class Terminal:
             env=environment,
             dimensions=size[::-1],
             encoding="utf-8",
-            codec_errors="replace",
+            codec_errors="surrogateescape",
             timeout=timeout,
             cold=cold,
         )

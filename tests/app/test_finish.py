@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -45,6 +46,11 @@ from tests.app.schemas import RESULT
         (KeyboardInterrupt(), 130),
         (Terminated(), 143),
         (BrokenPipeError(), 141),
+        (OSError(errno.ENOSPC, "No space left on device", "f"), 6),
+        (OSError(errno.EROFS, "Read-only file system", "f"), 6),
+        (PermissionError(errno.EACCES, "Permission denied", "f"), 78),
+        (OSError(errno.EMFILE, "Too many open files"), 78),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), 75),
         (KeyError("x"), 1),
     ],
 )
@@ -125,5 +131,5 @@ def test_a_full_disk_is_not_a_success(capfd: pytest.CaptureFixture[str]) -> None
     with full.open("wb", buffering=0) as file:
         invocation = Invocation(stdout=Output(file.fileno()))
         invocation.stdout.write("answer")
-        assert finish(invocation, OK) == 1
-    assert "No space left" in capfd.readouterr().err
+        assert finish(invocation, OK) == 6
+    assert "no space left" in capfd.readouterr().err

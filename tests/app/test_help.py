@@ -70,6 +70,8 @@ def test_a_group_alone_lists_its_commands_and_is_a_usage_error(group: str) -> No
     [
         (["--versoin"], ["unknown option '--versoin'", "did you mean '--version'?"]),
         (["run", "--versoin", "x"], ["unknown option '--versoin'"]),
+        (["run", "-P"], ["option '-P' requires an argument"]),
+        (["run", "--quiet=yes", "x"], ["option '--quiet' does not take a value"]),
         (["run", "--max-cots", "1", "x"], ["did you mean '--max-cost'?"]),
         (["hello", "there"], ["unknown command 'hello'", 'amplifier run "hello there"']),
         (["sesion", "list"], ["did you mean 'session'?", 'amplifier run "sesion list"']),
@@ -79,7 +81,7 @@ def test_a_group_alone_lists_its_commands_and_is_a_usage_error(group: str) -> No
         (["run", "--max-turns", "0", "y"], ["--max-steps: expected at least 1 (got '0')"]),
         (["run", "--max-cost", "x", "y"], ["--max-cost: expected a number (got 'x')"]),
         (["run", "--set", "a.b", "y"], ["--set 'a.b' is not an assignment", "path.to.key=value"]),
-        (["schema"], ["missing argument 'NAME': one of result, events, plan"]),
+        (["schema"], ["missing argument 'NAME': one of result, events, batch, plan"]),
         (["docs", "a", "b"], ["unexpected argument 'b'"]),
     ],
 )

@@ -73,13 +73,14 @@ def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> Non
 
 
 def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
-    plan = mock_plan(tmp_path, answers(3), tools=[{"module": "tool-filesystem"}])
-    with Terminal("run", "-f", plan, "--max-steps", "2", cwd=tmp_path) as terminal:
+    plan = mock_plan(tmp_path, answers(7), tools=[{"module": "tool-filesystem"}])
+    with Terminal("run", "-f", plan, "--max-steps", "5", cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
-        terminal.until(r"Step limit of the prompt reached: used 2, limit 2. Continue with 1 more\?")
+        terminal.until("80 % of the step limit of the prompt is used: 4 of 5")
+        terminal.until(r"Step limit of the prompt reached: used 5, limit 5. Continue with 2 more\?")
         terminal.type("y")
-        terminal.until(r"used 3, limit 3. Continue with 1 more\?")
+        terminal.until(r"used 7, limit 7. Continue with 3 more\?")
         terminal.type("y")
         terminal.until("all is done")
         terminal.prompt()

@@ -227,6 +227,7 @@ def test_explain_a_config_lists_what_could_be_set(folder: Path) -> None:
         "max_background": False,
         "denied_commands": False,
         "require_approval": False,
+        "sandbox": False,
     }
 
 

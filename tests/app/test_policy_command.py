@@ -118,7 +118,10 @@ def test_the_nearest_document_decides(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rule", "problem"),
     [
-        ("{action: alow}", "'approvals.0.action' is a string; expected one of allow, ask, deny"),
+        (
+            "{action: alow}",
+            "'approvals.0.action' is a string; expected one of allow, ask, deny, sandboxed",
+        ),
         ("{tool: bash}", "'approvals.0' has no action"),
         ("{action: deny, path: ../x}", "must not contain '..'"),
         ("{action: deny, tool: ''}", "'approvals.0.tool' is empty"),

@@ -229,6 +229,7 @@ __amplifier_module_type__ = "orchestrator"
 
 class Loop:
     async def execute(self, prompt, context, providers, tools, hooks, **kwargs):
+        await context.add_message({"role": "user", "content": prompt})
         return "counted nothing"
 
 
@@ -249,6 +250,8 @@ def test_an_orchestrator_without_budgets_and_fallbacks_is_reported(tmp_path: Pat
     done = run_amplifier("run", "-f", plan, "hi")
     assert (done.code, done.stdout) == (0, "counted nothing\n")
     assert "warning" not in done.stderr
+    resumed = run_amplifier("run", "--continue", "again")
+    assert (resumed.code, resumed.stdout) == (0, "counted nothing\n"), resumed.stderr
     fallbacks = "session.fallbacks=[mock]"
     limited = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1", "--set", fallbacks)
     assert limited.code == 0

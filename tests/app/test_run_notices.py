@@ -111,9 +111,11 @@ def test_notices_are_cut_on_a_terminal_only(tmp_path: Path) -> None:
 
 
 def test_the_event_stream_has_tool_errors_uncut(tmp_path: Path) -> None:
-    call = {"name": "no-such-" + "x" * 300, "input": {}}
-    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "ok"])
-    done = run_amplifier("run", "-f", plan, "go", "--output", "stream-json")
+    missing = "missing/" * 40
+    call = {"name": "read_file", "input": {"file_path": missing}}
+    tools = [{"module": "tool-filesystem"}]
+    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "ok"], tools=tools)
+    done = run_amplifier("run", "-f", plan, "go", "--output", "stream-json", cwd=tmp_path)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     [ended] = [event for event in events if event["type"] == "tool_end"]
-    assert call["name"] in ended["output"]
+    assert missing.rstrip("/") in ended["output"]

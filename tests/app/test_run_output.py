@@ -13,6 +13,7 @@ from tests.app.plans import NOISY_TOOL, mock_plan, module_folder
 from tests.app.schemas import RESULT, STREAM
 from tests.app.terminal import Terminal
 from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.thorough import Scale
 
 
 def events_of(stdout: str) -> list[dict[str, Any]]:
@@ -166,9 +167,20 @@ def test_a_timeout_exits_with_the_budget_code_and_saves_the_session(tmp_path: Pa
     assert result["session_id"] in done.stderr
 
 
-def test_a_closed_pipe_ends_the_run_quietly_and_saves_the_session(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_run_quietly_and_saves_the_session(
+    tmp_path: Path, scale: Scale
+) -> None:
+    """Once by default, 200 times in a thorough run."""
     plan = mock_plan(tmp_path, ["line\n" * 20_000], mock={"chunk_delay": 0.01})
-    with start_amplifier("run", "-f", plan, "hi", "--session", "left") as process:
+    for number in range(scale(1, 200)):
+        close_pipe_early(plan, f"left-{number}")
+    shown = run_amplifier("session", "show", f"left-{number}", "--output", "json")
+    assert shown.code == 0
+    assert json.loads(shown.stdout)["messages"][0]["content"] == "hi"
+
+
+def close_pipe_early(plan: Path, session_id: str) -> None:
+    with start_amplifier("run", "-f", plan, "hi", "--session", session_id) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.read(5) == b"line\n"
@@ -177,9 +189,6 @@ def test_a_closed_pipe_ends_the_run_quietly_and_saves_the_session(tmp_path: Path
         assert process.wait(30) in (0, 141)
     assert "Traceback" not in stderr
     assert "rror" not in stderr
-    shown = run_amplifier("session", "show", "left", "--output", "json")
-    assert shown.code == 0
-    assert json.loads(shown.stdout)["messages"][0]["content"] == "hi"
 
 
 def test_the_chosen_provider_is_reported_once_with_the_reason(tmp_path: Path) -> None:

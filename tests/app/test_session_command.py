@@ -296,7 +296,7 @@ def test_a_removed_directory_is_named_as_the_problem(home: Path, tmp_path: Path)
     done = subprocess.run(
         ["sh", "-c", listing], cwd=gone, env=environment, capture_output=True, text=True, timeout=60
     )
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (78, "")
     assert "the current directory no longer exists" in done.stderr
 
 

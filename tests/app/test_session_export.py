@@ -126,7 +126,7 @@ def test_markdown_and_data_have_the_sub_sessions(home: Path) -> None:
     assert session(home, "export", "s1", "--md").stdout == text
     data = json.loads(session(home, "export", "s1", "--json").stdout)
     assert data["transcript"][2]["metadata"]["model"] == "m1"
-    assert data["transcript"][1]["content"].endswith("[REDACTED:github-token]")
+    assert data["transcript"][1]["content"].endswith("[REDACTED:github-pat]")
     assert [one["id"] for one in data["sub_sessions"]] == ["s1-x"]
     assert data["events"][0]["event"] == "prompt:submit"
 

@@ -1,6 +1,7 @@
 """`amplifier session replay` as its users meet it."""
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,19 @@ def test_a_session_is_shown_as_it_ran(home: Path) -> None:
     assert lines.index("› Sure?") > lines.index("It has two lines.")
     assert "Yes." in lines
     assert sum("1 step" in line or "2 steps" in line for line in lines) == 2
+
+
+def test_replayed_prompts_show_their_recorded_duration(home: Path) -> None:
+    log = home / "sessions" / "s" / "events.jsonl"
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    later = datetime.fromisoformat(records[0]["ts"]) + timedelta(seconds=75)
+    ends = next(n for n, one in enumerate(records) if one["event"] == "orchestrator:complete")
+    for record in records[ends:]:
+        record["ts"] = later.isoformat()
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    done = run_amplifier("session", "replay", "s", "--speed", "0", home=home)
+    assert done.code == 0
+    assert "2 steps · 1 min 15 s" in done.stdout + done.stderr
 
 
 def test_a_pipe_gets_lines_without_colours(home: Path) -> None:

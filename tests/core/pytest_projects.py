@@ -20,7 +20,7 @@ CONFIG = """
 # Plugins of this environment that these runs do not need and that are slow to start.
 UNUSED_PLUGINS = [
     f"-pno:{name}"
-    for name in ("cacheprovider", "hypothesispytest", "inline_snapshot", "benchmark", "xdist")
+    for name in ("cacheprovider", "hypothesispytest", "benchmark", "xdist", "pytest_cov", "timeout")
 ]
 
 
@@ -47,7 +47,9 @@ class Project:
 
     def run(self, *arguments: str) -> pytest.RunResult:
         ini = str(self.root / "pytest.ini")
-        return self.pytester.runpytest_inprocess("-c", ini, *UNUSED_PLUGINS, *arguments)
+        # Tracebacks as Python writes them: pytest parses the source of each frame for its own.
+        options = ("-c", ini, "--tb=native", *UNUSED_PLUGINS)
+        return self.pytester.runpytest_inprocess(*options, *arguments)
 
 
 @pytest.fixture

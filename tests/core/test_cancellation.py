@@ -93,19 +93,18 @@ async def test_callbacks_run_in_order_even_if_one_fails(
     assert message.endswith("; the others still run")
 
 
-@pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])
-async def test_all_callbacks_run_before_an_interrupt_is_raised(fatal: type[BaseException]) -> None:
+async def test_all_callbacks_run_before_an_interrupt_is_raised() -> None:
     token, ran = CancellationToken(), []
 
     def interrupted() -> None:
-        raise fatal("first")
+        raise KeyboardInterrupt("first")
 
     async def interrupted_again() -> None:
-        raise fatal("second")
+        raise KeyboardInterrupt("second")
 
     for callback in (interrupted, interrupted_again, lambda: ran.append("last")):
         token.on_cancel(callback)
-    with pytest.raises(fatal, match="first"):
+    with pytest.raises(KeyboardInterrupt, match="first"):
         await token.trigger_callbacks()
     assert ran == ["last"]
 

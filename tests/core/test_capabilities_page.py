@@ -30,6 +30,8 @@ SHARED = (
 )
 """What `runtime/delegation.py` registers in a loop."""
 
+_OF_TOOLS = {"tool_working_dir": "working_dir", "tool_sandbox": "sandbox"}
+
 Uses = dict[str, tuple[set[str], set[str]]]
 
 
@@ -47,9 +49,10 @@ def key_of(node: ast.expr, known: dict[str, str]) -> str | None:
     """The name of the capability that an expression is the key of."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "tool_working_dir":
+    word = _OF_TOOLS.get(ast.unparse(node.func)) if isinstance(node, ast.Call) else None
+    if isinstance(node, ast.Call) and word is not None:
         tool = node.args[0]
-        return f"{tool.value if isinstance(tool, ast.Constant) else '*'}.working_dir"
+        return f"{tool.value if isinstance(tool, ast.Constant) else '*'}.{word}"
     return None
 
 

@@ -228,11 +228,23 @@ async def test_an_interrupt_in_a_cleanup_is_raised_after_the_others_ran(
         return cleanup
 
     coordinator.register_cleanup(lambda: ran.append("last"))
-    coordinator.register_cleanup(interrupt(KeyboardInterrupt()))
-    coordinator.register_cleanup(interrupt(asyncio.CancelledError()))
-    with pytest.raises(asyncio.CancelledError):
+    coordinator.register_cleanup(interrupt(KeyboardInterrupt("second")))
+    coordinator.register_cleanup(interrupt(KeyboardInterrupt("first")))
+    with pytest.raises(KeyboardInterrupt, match="first"):
         await coordinator.cleanup()
     assert ran == ["last"]
+
+
+@pytest.mark.parametrize("failure", [SystemExit(0), asyncio.CancelledError(), RuntimeError()])
+async def test_no_failure_of_a_cleanup_ends_the_program(
+    coordinator: ModuleCoordinator, failure: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cleanup() -> None:
+        raise failure
+
+    coordinator.register_cleanup(cleanup)
+    await coordinator.cleanup()
+    assert type(failure).__name__ in caplog.text
 
 
 async def test_request_cancel_only_changes_the_token(coordinator: ModuleCoordinator) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from amplifier_core._event_data import EventData
+from amplifier_core._event_data import EventData, plain
 from amplifier_core.message_models import TextBlock, Usage
 
 
@@ -202,3 +202,10 @@ def test_data_that_refers_to_itself_is_copied_once() -> None:
     assert got is not original["list"]
     again = EventData(original)["again"]["self"]
     assert again[1] is again
+
+
+def test_data_that_is_nested_too_deeply_becomes_text() -> None:
+    value: list[Any] = []
+    for _ in range(5000):
+        value = [value]
+    assert "<list nested too deeply>" in json.dumps(plain({"deep": value}))

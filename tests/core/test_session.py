@@ -1,6 +1,7 @@
 """A session from its mount plan to its end."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -283,6 +284,18 @@ async def test_on_session_ready_runs_after_everything_is_mounted() -> None:
     await target.initialize()
     assert ran == [["t"]]
     assert (seen[0][1]["module_id"], seen[0][1]["error"]) == ("tool-t", "boom")
+
+
+@pytest.mark.parametrize(("error", "ends"), [(SystemExit(0), False), (GeneratorExit(), True)])
+async def test_no_module_that_is_ready_ends_the_program(error: BaseException, ends: bool) -> None:
+    async def leaves(coordinator: Any) -> None:
+        raise error
+
+    tool = at("tools", Tool(), "t")
+    tool.ready = leaves  # type: ignore[attr-defined]
+    target = session(plan(tools=[{"module": "tool-t"}]), tool_t=tool)
+    with pytest.raises(GeneratorExit) if ends else contextlib.nullcontext():
+        await target.initialize()
 
 
 # Providers

@@ -228,12 +228,22 @@ async def test_cancelling_the_caller_of_a_collection_is_not_treated_as_a_timeout
         await task
 
 
-async def test_system_exit_propagates(hooks: HookRegistry) -> None:
+async def test_a_handler_that_exits_has_failed_and_the_program_continues(
+    hooks: HookRegistry,
+) -> None:
     def leave(event: str, data: dict[str, Any]) -> None:
-        raise SystemExit(3)
+        raise SystemExit(0)
 
     hooks.register("e", leave)
-    with pytest.raises(SystemExit):
+    assert (await hooks.emit("e", {})).action == "continue"
+
+
+async def test_an_interrupt_in_a_handler_is_raised(hooks: HookRegistry) -> None:
+    def interrupted(event: str, data: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    hooks.register("e", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         await hooks.emit("e", {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -9,11 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
+from amplifier_support.sandbox import available
 from tests.app.plans import mock_plan
-from tests.app.render.screen import screen
+from tests.app.render.screen import Emulator, screen
 from tests.app.terminal import CTRL_C, ENTER, Terminal
+from tests.support.cli import run_amplifier
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="drives a pseudo-terminal"
@@ -61,6 +65,28 @@ def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
     assert not any("y yes" in line for line in lines)
     assert any("Allow once" in line for line in lines)
     assert "return {}" in (tmp_path / "parse.py").read_text()
+
+
+def test_the_keys_stay_when_a_chat_is_resized(tmp_path: Path) -> None:
+    with Terminal("run", "-f", plan(tmp_path, EDIT), cwd=tmp_path, size=(100, 30)) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until("Ctrl-C stop the prompt")
+        emulator = Emulator(100, 30)
+        emulator.feed(before := terminal.raw)
+        emulator.resize(40, 30)
+        terminal.process.setwinsize(30, 40)
+        terminal.until("Ctrl-C stop the prompt")
+        with contextlib.suppress(pexpect.TIMEOUT):  # whatever else reacts to the size
+            while True:
+                terminal.raw += terminal.process.read_nonblocking(1 << 16, timeout=0.8)
+        emulator.feed(terminal.raw[len(before) :])
+        shown = [line for line in emulator.visible() if line]
+        assert shown[-1].endswith("Ctrl-C stop the prompt")
+        assert any(line.startswith("y yes") for line in shown)
+        terminal.type("n")
+        terminal.until("done here")
+        terminal.prompt()
 
 
 def test_each_waiting_call_is_counted_and_a_session_answer_covers_its_repetition(
@@ -123,6 +149,8 @@ def test_escape_denies_and_ctrl_c_stops_the_turn(tmp_path: Path, key: str, code:
         assert terminal.finish() == code
     assert not (tmp_path / "log").exists()
     assert ("done here" in terminal.shown) is (code == 8)
+    assert terminal.shown.count("✗ 1 bash") == 1
+    assert "--approve allow" not in terminal.shown
 
 
 def test_the_whole_file_is_shown_on_request(tmp_path: Path) -> None:
@@ -208,3 +236,29 @@ def test_approve_changes_how_the_next_requests_are_answered(tmp_path: Path) -> N
         terminal.type(f"/quit{ENTER}")
         assert terminal.finish() == 0
     assert (tmp_path / "log").read_text() == "one\ntwo\none\ntwo\n"
+
+
+@pytest.mark.skipif(not available.kernel_layer().works, reason="there is no sandbox here")
+def test_one_command_may_run_outside_the_sandbox_by_a_key_of_its_own(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    write = {"name": "bash", "input": {"command": "echo x >> ../outside"}}
+    with run(work, write, write) as terminal:
+        terminal.until("o yes, once and outside the sandbox, with all your rights.*stop the prompt")
+        terminal.type("o")
+        # The answer counts once: the same command asks again.
+        terminal.until("Allow once, outside the sandbox.*stop the prompt")
+        terminal.type("y")
+        terminal.until("done here")
+        terminal.finish()
+    assert (tmp_path / "outside").read_text() == "x\n"
+
+
+def test_no_policy_answers_with_outside_the_sandbox(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    write = {"name": "bash", "input": {"command": "echo x >> ../outside"}}
+    done = run_amplifier("run", "-f", plan(work, write), "go", "--approve", "allow", cwd=work)
+    assert "outside the sandbox" not in done.stdout + done.stderr
+    if available.kernel_layer().works:
+        assert not (tmp_path / "outside").exists()

@@ -55,12 +55,13 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         tmp_path,
         replies,
         tools=[{"module": "tool-filesystem"}],
-        hooks=[{"module": "hooks-backup"}],
+        hooks=[{"module": "hooks-backup"}, {"module": "hooks-approval"}],
+        approvals=[{"action": "allow", "tool": "*_file"}],
         agents={"reviewer": {"description": "Reviews changes"}},
     )
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
-        ask(terminal, "/why", "No tool call yet")
+        ask(terminal, "/why", "No tool calls yet")
         ask(terminal, "/diff", "No file changes")
         ask(terminal, "/retry", "there is no prompt to send again")
         ask(terminal, "change a", "first done")
@@ -72,7 +73,7 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
             "/why",
             r"call +write_file b\.txt",
             r"mounted by +tool-filesystem \(plan\.yaml:\d+\)",
-            r"allowed by +no module asks for approval",
+            r"allowed by +approvals rule 1 \(plan\.yaml:\d+\)",
             r"this prompt +2 steps",
         )
         ask(terminal, "/context", r"of 200k at the last model call", r"tools +\d+ +\d+ %")
@@ -80,8 +81,8 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         ask(terminal, "/agents", r"reviewer +Reviews changes")
         ask(terminal, "/plan session.context", r"context-simple +# .*plan\.yaml:\d+")
         ask(terminal, "/plan nothing.here", r"✗ /plan:")
-        ask(terminal, "third", r"✗ M", r"/retry · /model")
-        ask(terminal, "/retry", "after the error")
+        ask(terminal, "third", r"✗ M", r"Enter on an empty line tries again · /model")
+        ask(terminal, "", "after the error")
         ask(terminal, "/compact", r"Compacted: about \d+ tokens before")
         ask(terminal, "/model", r"\* mock-model +200k tokens")
         ask(terminal, "/provider spare", r"provider: spare \(was mock\)")

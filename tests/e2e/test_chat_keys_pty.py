@@ -16,6 +16,7 @@ from tests.app.plans import mock_plan, module_folder
 from tests.app.render.screen import Emulator
 from tests.app.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Terminal
 from tests.e2e.test_chat_pty import leave, prompts
+from tests.support.processes import is_alive
 
 CTRL_R, ESC, SHIFT_TAB = "\x12", "\x1b", "\x1b[Z"
 
@@ -211,17 +212,9 @@ def test_a_terminal_that_vanishes_ends_the_chat(tmp_path: Path) -> None:
         terminal.process.ptyproc.fileobj.close()
         terminal.process.closed = True
         deadline = time.monotonic() + 20
-        while _runs(pid):
+        while is_alive(pid):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.app.plans import mock_plan, module_folder
+from tests.app.render.screen import screen
 from tests.app.terminal import (
     ALT_ENTER,
     CTRL_C,
@@ -291,7 +292,11 @@ def test_tool_calls_are_lines_and_long_results_are_folded(tmp_path: Path) -> Non
         "done",
     ]
     plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-filesystem"}])
-    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+    pager = tmp_path / "pager"
+    pager.write_text('#!/bin/sh\ngrep -n "row 99"\nread line </dev/tty; echo "PAGED $line"\n')
+    pager.chmod(0o755)
+    environment = {"AMPLIFIER_PAGER": str(pager)}
+    with Terminal("run", "-f", plan, cwd=tmp_path, env=environment) as terminal:
         terminal.prompt()
         terminal.type("read" + ENTER)
         terminal.until(r"✓ 1 read_file long\.txt · \d+ ms · 100 lines")
@@ -299,8 +304,19 @@ def test_tool_calls_are_lines_and_long_results_are_folded(tmp_path: Path) -> Non
         terminal.until(r"✗ 2 read_file missing\.txt")
         terminal.until("done")
         terminal.prompt()
+        assert "row 99" not in terminal.shown
+        terminal.type("/show 1" + ENTER)
+        terminal.until("row 99")
+        terminal.type("q\n")
+        terminal.until("PAGED q")
+        terminal.prompt()
+        terminal.type("/show 2" + ENTER)
+        terminal.until("missing.txt")
+        terminal.prompt()
         leave(terminal)
-    assert "row 99" not in terminal.shown
+    assert terminal.shown.count("PAGED") == 1
+    *_, last = screen(terminal.raw, 100, 30)
+    assert last.startswith("Resume with: amplifier run --resume ")
 
 
 def test_a_pasted_line_is_no_command_in_plain_mode(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 import xml.etree.ElementTree as ElementTree
@@ -19,6 +18,7 @@ from tests.app.terminal import Terminal
 from tests.e2e.agent_scripts import LEAD, plan_of, running_agents, task
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM
+from tests.support.processes import processes_in
 
 SCHEMA = {
     "type": "object",
@@ -216,16 +216,14 @@ def test_a_check_gets_the_answer_and_no_keys_and_ends_at_its_time_limit(tmp_path
 
 
 def test_ctrl_c_during_a_check_ends_it_and_the_run(tmp_path: Path) -> None:
-    plan = checked_plan(tmp_path, ["done"], ["echo $$$$ > pid; sleep 600"])
+    plan = checked_plan(tmp_path, ["done"], ["touch started; sleep 600"])
     with start_amplifier("run", "-f", plan, "hi", cwd=tmp_path) as process:
-        pid = tmp_path / "pid"
-        while not (pid.exists() and pid.read_text().strip()):
+        while not (tmp_path / "started").exists():
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid.read_text()), 0)
+    assert processes_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(

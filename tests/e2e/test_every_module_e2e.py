@@ -176,7 +176,8 @@ class Project:
             "hooks-approval": {"default": "allow"},
             "hooks-otel": {"exporter": "file", "path": str(self.kept / "spans.jsonl")},
             "hooks-shell": {
-                "hooks": [{"event": "tool:pre", "tool": "*", "command": f"cat >> {seen}"}]
+                "sandbox": {"write": [str(self.kept)]},
+                "hooks": [{"event": "tool:pre", "tool": "*", "command": f"cat >> {seen}"}],
             },
         }
 

@@ -127,7 +127,12 @@ def test_after_a_refused_key_another_one_can_be_given(home: Path) -> None:
         terminal.until("openai is ready")
         assert terminal.finish() == 0
     assert KeyStore().read("OPENAI_API_KEY") == KEY
-    assert left_behind(home) == ["keys/keys.json", "keys/keys.lock", "settings.yaml"]
+    assert left_behind(home) == [
+        ".settings.lock",
+        "keys/keys.json",
+        "keys/keys.lock",
+        "settings.yaml",
+    ]
 
 
 @pytest.mark.parametrize(("choice", "saved"), [("save", True), ("quit", False)])

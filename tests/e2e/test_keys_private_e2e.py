@@ -35,8 +35,8 @@ for process in /proc/[0-9]*; do
 done
 parent=$PPID
 while [ "$parent" -gt 1 ]; do
-  # What watches over commands has been given no keys, and need not hide.
-  tr '\\0' '\\n' < /proc/$parent/cmdline | grep -qE '^supervisor|import supervisor' ||
+  # What watches over commands has been given no keys, and need not hide; nor the shell of this one.
+  tr '\\0' '\\n' < /proc/$parent/cmdline | grep -qE '^supervisor|import supervisor|spy[.]sh' ||
   if (exec < /proc/$parent/mem) 2>/dev/null; then echo "/proc/$parent/mem" >> opened; fi
   parent=$(sed -n 's/^PPid:[^0-9]*//p' /proc/$parent/status)
 done
@@ -97,21 +97,40 @@ def run(
 
 
 def test_a_command_reads_no_key_of_any_process(interpreter: list[str], place: Path) -> None:
-    call = {"name": "bash", "input": {"command": SPY}}
+    call = {"name": "bash", "input": {"command": "./spy.sh command"}}
+    server = {"command": "./spy.sh", "args": ["server"]}
+    hook = {"event": "prompt:submit", "command": "./spy.sh hook", "output": "ignore"}
     plan = {
-        "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+        # In the sandbox, a command does not even see these processes.
+        "session": {
+            "orchestrator": "loop-basic",
+            "context": "context-simple",
+            "sandbox": "off",
+        },
         "providers": [
             {"module": "provider-mock", "config": {"replies": [{"tool_calls": [call]}, "ok"]}}
         ],
-        "tools": [{"module": "tool-bash"}, {"module": "tool-search"}],
-        "hooks": [{"module": "hooks-status"}],
+        "tools": [
+            {"module": "tool-bash"},
+            {"module": "tool-search"},
+            {"module": "tool-mcp", "config": {"servers": {"spy": server}}},
+        ],
+        "hooks": [
+            {"module": "hooks-status"},
+            {"module": "hooks-shell", "config": {"hooks": [hook]}},
+        ],
+        "checks": ["./spy.sh check"],
     }
     (place / "plan.yaml").write_text(yaml.safe_dump(plan))
+    (place / "spy.sh").write_text(f'#!/bin/sh\nmkdir -p "$1" && cd "$1" || exit\n{SPY}')
+    (place / "spy.sh").chmod(0o755)
     keys = {"ANTHROPIC_API_KEY": CANARY}
     done = run(ordinary(*interpreter), place, "run", "-f", "plan.yaml", "hi", **keys)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
-    assert (place / "found").read_text() == "done\n"
-    assert not (place / "opened").exists(), (place / "opened").read_text()
+    for started in ("command", "server", "hook", "check"):
+        assert set((place / started / "found").read_text().split()) == {"done"}, started
+        opened = place / started / "opened"
+        assert not opened.exists(), opened.read_text()
 
     # The trap works: it sees the key of a program that does not protect itself.
     careless = subprocess.Popen(
@@ -127,7 +146,7 @@ def test_a_command_reads_no_key_of_any_process(interpreter: list[str], place: Pa
     finally:
         os.killpg(careless.pid, 9)
         careless.communicate()
-    assert f"/proc/{careless.pid}/environ" in (place / "found").read_text()
+    assert f"/proc/{careless.pid}/environ" in (place / "command" / "found").read_text()
 
 
 def test_a_module_under_validation_gets_keys_that_no_other_process_reads(

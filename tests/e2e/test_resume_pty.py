@@ -59,7 +59,7 @@ def test_the_picker_filters_renames_deletes_and_resumes(project: Path, env: dict
         lines = screen_with(terminal, "type to filter")
         assert lines[0].startswith("▸ just now    Another one")
         assert lines[1].startswith("  just now    Review it")
-        assert lines[1].endswith("2 prompts")
+        assert lines[1].endswith("2 prompts  claude-sonnet-5-5")
         terminal.type("another")
         assert not any("Review" in line for line in screen_with(terminal, "› another"))
         terminal.type(CTRL_X)

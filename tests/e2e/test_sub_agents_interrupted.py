@@ -27,7 +27,9 @@ SECONDS = str(1_000_000 + os.getpid())
 
 def sleeping(command: str = f"sleep {SECONDS}") -> Reply:
     """A shell command with child processes that would outlive it."""
-    background = f"(setsid sleep {SECONDS} &) ; sleep {SECONDS} & touch started-$$ ; {command}"
+    background = (
+        f"(setsid sleep {SECONDS} &) ; sleep {SECONDS} & mktemp ./started-XXXXXX ; {command}"
+    )
     return Reply(tool_calls=[ToolCall("bash", {"command": background})])
 
 
@@ -172,7 +174,9 @@ def test_nested_agents_are_stopped_and_waiting_ones_never_start(tmp_path: Path) 
 
 def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    slow = Reply(tool_calls=[ToolCall("bash", {"command": "touch started-$$; sleep 2; echo done"})])
+    slow = Reply(
+        tool_calls=[ToolCall("bash", {"command": "mktemp ./started-XXXXXX; sleep 2; echo done"})]
+    )
     lines = {
         LEAD: [tasks("sheller", "sheller"), "Never asked."],
         "sheller": [slow, "Never asked either."],

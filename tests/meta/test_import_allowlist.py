@@ -158,3 +158,14 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
     # its defaults nothing needs one; Typer does.
     assert parser or not loaded.modules & {"importlib.metadata", "pydantic.plugin._loader"}
     assert not loaded.modules & {"anyio", "httpcore", "multiprocessing", "sqlite3", "unittest"}
+
+
+def test_what_draws_on_a_terminal(tmp_path: Path) -> None:
+    program = (
+        "import amplifier_app.render.terminal, amplifier_app.render.plain\n"
+        "import amplifier_app.chat.application, amplifier_app.chat.conversation\n"
+        "import amplifier_app.commands.run.chat, amplifier_app.commands.run.one_shot\n"
+    )
+    loaded = loaded_by(tmp_path, sys.executable, "-c", program)
+    assert loaded.packages >= {"prompt_toolkit"}, "the probe saw what was loaded"
+    assert not loaded.packages & TYPER

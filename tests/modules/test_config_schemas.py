@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -22,6 +23,7 @@ BUNDLED = {
 }
 
 
+@functools.cache
 def schema_of(module_id: str) -> dict[str, Any]:
     return import_module(BUNDLED[module_id]).config_schema()
 

@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules._shared.module.config import parse_config
-from tests.modules.test_config_schemas import BUNDLED, mount, schema_of
+from tests.modules.test_config_schemas import BUNDLED, mount, schema_of, validate
 
 LOOP = {
     "max_iterations": -1,
@@ -237,7 +237,7 @@ async def test_a_published_key_passes_the_check_and_mounts(
     config = {key: value}
     if key == "thinking_budget_tokens":
         config["thinking_type"] = "enabled"
-    jsonschema.validate(config, schema_of(module_id))
+    validate(config, schema_of(module_id))
     await mount(module_id, config)
 
     rule = schema_of(module_id)["properties"][key]
@@ -251,7 +251,7 @@ async def test_a_key_that_restricts_is_refused_with_the_reason(
     module_id: str, key: str, value: Any
 ) -> None:
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({key: value}, schema_of(module_id))
+        validate({key: value}, schema_of(module_id))
     with pytest.raises(ValueError, match=rf"{module_id}: .*'{key}' is not supported: \w+"):
         await mount(module_id, {key: value})
 

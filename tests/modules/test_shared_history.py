@@ -33,7 +33,7 @@ from amplifier_modules._shared.history import (
     NormalisedRequest,
     call_ids,
     normalise,
-    portable_call_id,
+    portable_id,
     result_ids,
     to_chat_request,
 )
@@ -691,12 +691,12 @@ def test_a_dict_without_messages_is_refused():
 
 
 def test_portable_ids_are_stable_and_keep_what_fits():
-    assert portable_call_id("toolu_01-A") == "toolu_01-A"
-    odd = portable_call_id("functions.bash:0")
-    assert odd == portable_call_id("functions.bash:0")
-    assert odd != portable_call_id("functions.bash:1")
+    assert portable_id("toolu_01-A") == "toolu_01-A"
+    odd = portable_id("functions.bash:0")
+    assert odd == portable_id("functions.bash:0")
+    assert odd != portable_id("functions.bash:1")
     for call_id in ("functions.bash:0", "ü" * 100, "x" * 100, "\ud800"):
-        fitting = portable_call_id(call_id)
+        fitting = portable_id(call_id)
         assert len(fitting) <= 64
         assert fitting.replace("_", "").replace("-", "").isascii()
 

@@ -51,13 +51,14 @@ def test_a_message_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         call = f"c{number}"
         history += [asks(listed(call), content=[block(call)]), answer(call, f"text {number}")]
         to_chat_request(copy.deepcopy(history), readings=kept)
-    assert len(read) == len(history)
+    assert len(read) == len(history[1:])  # a message of text costs less to build than to find
 
 
 def test_only_what_the_last_request_had_is_kept() -> None:
     kept = Readings()
-    to_chat_request([USER, {"role": "user", "content": "more"}], readings=kept)
-    to_chat_request([USER], readings=kept)
+    named = {**USER, "name": "me"}
+    to_chat_request([named, {**named, "content": "more"}], readings=kept)
+    to_chat_request([named], readings=kept)
     assert len(kept._kept) == 1
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import threading
 import time
 from itertools import product
 from pathlib import Path
@@ -19,6 +17,8 @@ from amplifier_modules._shared.files.roots import (
     ProtectedPath,
     protected_name,
 )
+from tests.support.renames import OUTSIDE, assert_untouched, racing_renames
+from tests.support.thorough import Scale
 
 SECRET = b"outside"
 
@@ -319,47 +319,17 @@ def test_the_first_protected_name_is_named() -> None:
     assert protected_name(["a", "b"]) is None
 
 
-class Racer:
-    """Exchanges a folder and a link to the outside, and a file and such a link, without pause."""
-
-    def __init__(self, ws: Path) -> None:
-        self._ws = ws
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        (ws / "spot").mkdir()
-        (ws / "spot" / "a.txt").write_bytes(b"inside")
-        (ws / "trap").symlink_to(ws.parent / "other")
-        (ws / "leaf").write_bytes(b"inside")
-        (ws / "leaftrap").symlink_to(ws.parent / "a.txt")
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        exchange = ctypes.CDLL(None, use_errno=True).renameat2
-        pairs = [
-            [os.fsencode(self._ws / name) for name in pair]
-            for pair in (("spot", "trap"), ("leaf", "leaftrap"))
-        ]
-        while not self._stop.is_set():
-            for one, other in pairs:
-                assert exchange(-100, one, -100, other, 2) == 0
-
-
-def test_racing_renames_never_lead_out(workspace: Path) -> None:
-    reading = guard(workspace)
-    writing = guard(workspace, writing=True)
+def test_racing_renames_never_lead_out(tmp_path: Path, scale: Scale) -> None:
+    workspace, outside = tmp_path / "ws", tmp_path / "outside"
+    workspace.mkdir()
+    reading, writing = guard(workspace), guard(workspace, writing=True)
     outcomes = {"read": 0, "written": 0, "refused": 0}
-    with Racer(workspace):
-        until = time.monotonic() + 3
+    with racing_renames(workspace, outside):
+        until = time.monotonic() + scale(0.5, 10)
         while time.monotonic() < until:
             for path in ("spot/a.txt", "leaf"):
                 try:
-                    assert read(reading, path) != SECRET
+                    assert OUTSIDE not in read(reading, path).decode()
                     outcomes["read"] += 1
                 except (PathError, OSError):
                     outcomes["refused"] += 1
@@ -369,9 +339,7 @@ def test_racing_renames_never_lead_out(workspace: Path) -> None:
                     outcomes["written"] += 1
                 except (PathError, OSError):
                     outcomes["refused"] += 1
-    assert sorted(p.name for p in (workspace.parent / "other").iterdir()) == ["a.txt"]
-    assert (workspace.parent / "other" / "a.txt").read_bytes() == SECRET
-    assert (workspace.parent / "a.txt").read_bytes() == SECRET
+    assert_untouched(outside)
     assert min(outcomes.values()) > 0
 
 

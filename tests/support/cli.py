@@ -7,9 +7,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.conditions import Conditions, apply_conditions
 from tests.support.fixtures import scrubbed
 from tests.support.warm_interpreter import WarmInterpreter, WarmProcess
 
@@ -62,6 +64,7 @@ def start_amplifier(
     env: Mapping[str, str | None] | None = None,
     network: bool = False,
     cold: bool = False,
+    conditions: Conditions | None = None,
     **popen: Any,
 ) -> subprocess.Popen[bytes]:
     """Starts the program in a session of its own and returns at once.
@@ -85,7 +88,11 @@ def start_amplifier(
     if not cold and not popen.keys() - {"stdin", "stdout", "stderr", "bufsize"}:
         interpreter = WarmInterpreter.suited_to(environment)
         if interpreter is not None:
+            started = conditions and conditions._asdict()
+            options["conditions"] = started
             return WarmProcess(interpreter, command, cwd=cwd, env=environment, **options)
+    if conditions is not None:
+        options["preexec_fn"] = partial(apply_conditions, conditions._asdict())
     return subprocess.Popen(command, cwd=cwd, env=environment, **options)
 
 
@@ -106,6 +113,8 @@ def run_amplifier(
     timeout: float = 60.0,
     network: bool = False,
     cold: bool = False,
+    conditions: Conditions | None = None,
+    **popen: Any,
 ) -> Finished:
     """Runs the program to its end.
 
@@ -114,6 +123,8 @@ def run_amplifier(
         env: Variables laid over the isolated environment; None takes one out.
         stdin: What is piped in; None gives it the null device.
         timeout: Seconds until it is killed.
+        conditions: What else it finds when it starts.
+        popen: Other streams than pipes.
 
     Raises:
         subprocess.TimeoutExpired: It did not end in time.
@@ -131,7 +142,8 @@ def run_amplifier(
             env=env,
             network=network,
             cold=cold,
-            stdin=unfilled if filled is None else filled,
+            conditions=conditions,
+            **{"stdin": unfilled if filled is None else filled, **popen},
         )
     finally:
         if filled is not None:
@@ -145,7 +157,7 @@ def run_amplifier(
             raise
     return Finished(
         process.returncode,
-        stdout.decode("utf-8", "replace"),
-        stderr.decode("utf-8", "replace"),
+        (stdout or b"").decode("utf-8", "replace"),
+        (stderr or b"").decode("utf-8", "replace"),
         home,
     )

@@ -170,7 +170,16 @@ class Hostile:
             ".envrc": environment,
             ".python-version": "2.7\n",
             ".netrc": "machine 127.0.0.1 login evil password evil\n",
-            ".gitattributes": "* filter=evil diff=evil merge=evil\n",
+            ".gitattributes": (
+                "* filter=evil diff=evil merge=evil\n*.md filter=other\n*.txt filter=\n"
+            ),
+            ".gitconfig-other": "".join(
+                f'[filter {section}]\n\t{key} = ": > {self.marks}/git-filter-{key}"\n'
+                for section in ('"other"', '""')
+                for key in ("clean", "process", "smudge")
+            ),
+            "read.md": "text\n",
+            "read.txt": "text\n",
             ".gitmodules": '[submodule "x"]\n\tpath = x\n\turl = file:///evil\n\tupdate = !evil\n',
             "evil-1.dist-info/entry_points.txt": entry_points,
             "evil-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: evil\nVersion: 1\n",
@@ -180,7 +189,8 @@ class Hostile:
 
     def _add_programs(self) -> None:
         """Programs that run if the current directory is searched for executables."""
-        for name in ("git", "uv", "ssh", "sh", "bash", "python", "python3", "vi", "less"):
+        names = ("git", "uv", "ssh", "sh", "bash", "python", "python3", "rg", "bwrap")
+        for name in (*names, "vi", "nano", "editor", "less", "more", "pager", "xdg-open"):
             path = self.folder / name
             path.write_text(self._shell(f"ran-{name}"))
             path.chmod(0o755)
@@ -214,6 +224,7 @@ class Hostile:
         for alias in ("status", "ls-remote", "rev-parse", "branch", "init", "fetch", "st"):
             git("config", f"alias.{alias}", f"!{run.format('alias-' + alias)}")
         git("config", "include.path", "../.gitconfig")
+        git("config", "includeIf.gitdir:**.path", "../.gitconfig-other")
         git("config", f"url.http://{self.listener.address}/.insteadOf", "file://")
         # Setting up has run none of it; what has is not the program's doing.
         for mark in self.marks.iterdir():

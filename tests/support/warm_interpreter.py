@@ -25,12 +25,12 @@ import sys
 import termios
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 _CLONE_PARENT = 0x8000
@@ -41,6 +41,9 @@ _LIMIT = 1 << 20
 _BOUND_AT_START = ("PYTHON", "LC_", "LANG")
 """Beginnings of the variables that an interpreter reads when it starts."""
 
+_READ_LATER = "PYTHON_KEYRING_BACKEND"
+"""Set for each test, but not for fixtures of a whole module."""
+
 _PACKAGES = ("amplifier_app", "amplifier_core", "amplifier_modules")
 _LEFT_OUT = (
     *("amplifier_core.pytest_plugin", "amplifier_core.validation.behavioral"),
@@ -50,12 +53,25 @@ _LEFT_OUT = (
 
 _THIRD_PARTY = (
     "asyncio",
+    "bs4",
+    "concurrent.futures.thread",
+    # An ordinary user may be unable to read the interpreter's own files.
+    "encodings.ascii",
+    "encodings.idna",
+    "encodings.latin_1",
+    "encodings.utf_16",
+    "encodings.utf_8_sig",
     "filelock",
     "httpx",
     "jsonschema",
+    "keyring.core",
+    "mcp",
+    "opentelemetry.sdk.trace.export",
+    "pathspec",
+    "prompt_toolkit.input.vt100",
     "pytest",
     "rich.console",
-    "typer",
+    "typer._adapters",
     "yaml",
 )
 
@@ -73,7 +89,7 @@ def _measures_coverage() -> bool:
 class WarmInterpreter:
     """The interpreter that the processes of one worker are cloned from."""
 
-    _instance: WarmInterpreter | None = None
+    _instances: ClassVar[list[WarmInterpreter]] = []
     _lock = threading.Lock()
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -91,10 +107,29 @@ class WarmInterpreter:
         if not is_available():
             return None
         with cls._lock:
-            if cls._instance is None:
-                cls._instance = cls(environment)
-        suited = cls._instance._bound == _bound_at_start(environment)
-        return cls._instance if suited else None
+            if not cls._instances:
+                cls._instances.append(cls(environment))
+        bound = _bound_at_start(environment)
+        return next((one for one in cls._instances if one._bound == bound), None)
+
+    @classmethod
+    @contextlib.contextmanager
+    def with_environment(cls, environment: Mapping[str, str]) -> Generator[None]:
+        """Keep an interpreter for processes that need another one, such as those in other locales.
+
+        Worth its start if there are many of them.
+        """
+        one = None
+        if cls.suited_to(environment) is None and is_available():
+            one = cls(environment)
+            cls._instances.append(one)
+        try:
+            yield
+        finally:
+            if one is not None:
+                cls._instances.remove(one)
+                one._socket.close()
+                one._process.wait()
 
     def clone(
         self,
@@ -105,6 +140,7 @@ class WarmInterpreter:
         *,
         program: str = "amplifier",
         has_terminal: bool = False,
+        conditions: Mapping[str, Any] | None = None,
     ) -> int:
         """Start a process with the three standard streams given.
 
@@ -115,6 +151,7 @@ class WarmInterpreter:
             environment: Its environment.
             streams: The descriptors of its standard input, output and error.
             has_terminal: Whether its standard input is its controlling terminal.
+            conditions: See `tests.support.conditions`.
 
         Returns:
             Its process id.
@@ -125,6 +162,7 @@ class WarmInterpreter:
             "cwd": str(Path.cwd() / (cwd or "")),
             "environment": dict(environment),
             "has_terminal": has_terminal,
+            "conditions": conditions,
         }
         message = json.dumps(request).encode()
         descriptors = array.array("i", streams)
@@ -139,7 +177,11 @@ class WarmInterpreter:
 
 
 def _bound_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_BOUND_AT_START)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_BOUND_AT_START) and name != _READ_LATER
+    }
 
 
 class WarmProcess(subprocess.Popen[bytes]):
@@ -147,8 +189,16 @@ class WarmProcess(subprocess.Popen[bytes]):
 
     _program = "amplifier"
 
-    def __init__(self, interpreter: WarmInterpreter, args: list[str], **options: Any) -> None:
+    def __init__(
+        self,
+        interpreter: WarmInterpreter,
+        args: list[str],
+        *,
+        conditions: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         self._interpreter = interpreter
+        self._conditions = conditions
         super().__init__(args, **options)
 
     def _execute_child(self, *args: Any, **kwargs: Any) -> None:
@@ -161,6 +211,7 @@ class WarmProcess(subprocess.Popen[bytes]):
             given["env"],
             [number if given_ == -1 else given_ for number, given_ in enumerate(streams)],
             program=self._program,
+            conditions=self._conditions,
         )
         self._child_created = True
         cast("Any", self)._close_pipe_fds(*(given[name] for name in pipes))
@@ -179,10 +230,11 @@ _PARAMETERS = inspect.signature(cast("Any", subprocess.Popen)._execute_child)
 
 
 def _serve() -> NoReturn:
-    for name in (*_THIRD_PARTY, *_modules()):
+    for name in (*_THIRD_PARTY, "conditions", "kill_points", *_modules()):
         # Extras need not be installed.
         with contextlib.suppress(ImportError):
             import_module(name)
+    _complete_models()
     gc.collect()
     gc.freeze()
     requests = socket.socket(fileno=os.dup(0))
@@ -197,6 +249,18 @@ def _serve() -> NoReturn:
         requests.send(str(child).encode())
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _complete_models() -> None:
+    """Build the validators that pydantic puts off until a model is first used."""
+    from pydantic import BaseModel
+
+    models = [BaseModel]
+    while models:
+        for model in models.pop().__subclasses__():
+            models.append(model)
+            if not model.__pydantic_complete__:
+                model.model_rebuild(raise_errors=False)
 
 
 def _modules() -> Iterator[str]:
@@ -231,6 +295,8 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
+    if request["conditions"] is not None:
+        import_module("conditions").apply_conditions(request["conditions"])
     sys.argv = list(request["arguments"])
     sys.path[0] = str(Path(sys.argv[0]).parent)
     _open_standard_streams()
@@ -318,16 +384,28 @@ def _open_standard_streams() -> None:
     """The three standard streams, as an interpreter opens them when it starts."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         before = getattr(sys, name)
+        if not _is_open(number):
+            setattr(sys, name, None)
+            setattr(sys, f"__{name}__", None)
+            continue
         raw = open(number, f"{mode}b", closefd=False)  # noqa: SIM115 - they live as long as we do
         stream = io.TextIOWrapper(
             cast("Any", raw),
-            encoding=before.encoding,
-            errors=before.errors,
+            encoding=getattr(before, "encoding", "utf-8"),
+            errors=getattr(before, "errors", "strict"),
             line_buffering=number == 2 or raw.isatty(),
         )
         cast("Any", stream).mode = mode
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write files the user keeps next to plans: settings and locks."""
+"""Write files the user keeps: settings, plans and their locks, and new files that a command writes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from amplifier_app.base import paths
-from amplifier_app.base.errors import ConfigError, Location
-from amplifier_support.atomic_write import write_atomically
+from amplifier_app.base.errors import ConfigError, Location, SessionError, UsageError
+from amplifier_support.atomic_write import create_atomically, write_atomically
+from amplifier_support.private_files import FILE_MODE, make_private_folder
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -25,8 +26,30 @@ def write_whole(file: Path, text: str) -> None:
     target = Path(os.path.realpath(file))
     private = target.is_relative_to(os.path.realpath(paths.config_dir()))
     try:
-        target.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+        if private:
+            make_private_folder(target.parent)
+        target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, text.encode(), mode=0o600 if private else 0o666)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot write: {reason}", location=Location(str(file))) from error
+
+
+def write_new(file: Path, text: str, mode: int = FILE_MODE) -> None:
+    """Write a new file that the user named.
+
+    Args:
+        file: The file.
+        text: The content, written as UTF-8 with `?` for lone surrogates.
+        mode: Less the umask.
+
+    Raises:
+        UsageError: There is a file or a link of this name.
+        SessionError: It cannot be written; there is no such file.
+    """
+    try:
+        create_atomically(file, text.encode("utf-8", "replace"), mode=mode)
+    except FileExistsError:
+        raise UsageError(f"{file} already exists", hint="Choose another name.") from None
+    except OSError as error:
+        raise SessionError(f"cannot write {file}: {error.strerror}") from error

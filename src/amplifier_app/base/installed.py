@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,18 +80,28 @@ def _group(text: str, group: str) -> dict[str, str]:
 
 def installed(module_id: str | None = None) -> list[Installed]:
     """The modules of all installed distributions except our own, in the order of `sys.path`."""
+    found = _installed(tuple((folder, _changed(folder)) for folder in sys.path))
+    return [one for one in found if module_id in (None, one.module_id)]
+
+
+@lru_cache(maxsize=1)
+def _installed(folders: tuple[tuple[str, int], ...]) -> list[Installed]:
+    """The modules found in folders as they are now; a plan may ask for each of its modules."""
     from importlib.metadata import entry_points
 
-    points = (
-        entry_points(group=ENTRY_POINT_GROUP)
-        if module_id is None
-        else entry_points(group=ENTRY_POINT_GROUP, name=module_id)
-    )
     return [
         Installed(point.name, point.value, point.dist.name, point.dist.version)
-        for point in points
+        for point in entry_points(group=ENTRY_POINT_GROUP)
         if point.dist is not None and normalised(point.dist.name) != DISTRIBUTION
     ]
+
+
+def _changed(folder: str) -> int:
+    """When something was last installed in a folder."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
 
 
 def installed_in(distribution: str) -> list[Installed] | None:

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 from amplifier_app.base import paths
 from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
+from amplifier_app.base.redact import treat_as_secret
 from amplifier_support.private_files import open_regular
 
 Where = Literal["keyring", "file"]
@@ -338,6 +339,7 @@ def fill_environment(environ: MutableMapping[str, str] | None = None) -> Filled:
     target = os.environ if environ is None else environ
     store = KeyStore()
     names = store.names()
+    treat_as_secret(names)
     added: list[str] = []
     problems: list[str] = []
     for name in names:

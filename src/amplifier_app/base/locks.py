@@ -1,27 +1,28 @@
-"""File locks: one process at a time fills a folder of the cache, the others wait."""
+"""File locks: one process at a time fills a folder of the cache or changes settings, the others wait."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from amplifier_app.base import paths
+from amplifier_app.base.errors import ConfigError
+from amplifier_support.private_files import make_private_folder
 from amplifier_support.programs import Stopped
 
 _POLL_SECONDS = 0.5
+_SETTINGS_LOCK = ".settings.lock"
 
 
-def make_private(folder: Path) -> None:
-    """Create a folder and its missing parents, accessible by the user only.
+class _Depth(threading.local):
+    """How often this thread has entered `changing_settings`."""
 
-    Raises:
-        OSError: It cannot be created.
-    """
-    # `mkdir(parents=True)` applies the mode to the last folder only, the umask to the others.
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
+    value = 0
+
+
+_depth = _Depth()
 
 
 @contextmanager
@@ -34,8 +35,8 @@ def locked(file: Path, stop: threading.Event | None) -> Generator[None]:
     # Imports asyncio and more; needed only for fetching.
     import filelock
 
-    make_private(file.parent)
-    lock = filelock.FileLock(file)
+    make_private_folder(file.parent)
+    lock = filelock.FileLock(file, mode=0o600)
     while not lock.is_locked:
         try:
             lock.acquire(timeout=_POLL_SECONDS)
@@ -46,3 +47,31 @@ def locked(file: Path, stop: threading.Event | None) -> Generator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def changing_settings() -> Generator[None]:
+    """Hold the lock under which a command reads, changes and writes settings, plans and their locks.
+
+    One lock for all of a user's files: what is written to one can depend on the others. A thread that
+    holds it can enter again. Nothing may wait for the network or a person inside.
+
+    Raises:
+        ConfigError: The lock cannot be created.
+    """
+    with ExitStack() as held:
+        if not _depth.value:
+            file = paths.config_dir() / _SETTINGS_LOCK
+            try:
+                held.enter_context(locked(file, None))
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise ConfigError(
+                    f"cannot lock {file}: {reason}",
+                    hint="Fix its permissions, or set AMPLIFIER_HOME to a folder of your own.",
+                ) from error
+        _depth.value += 1
+        try:
+            yield
+        finally:
+            _depth.value -= 1

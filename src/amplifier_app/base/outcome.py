@@ -14,6 +14,8 @@ from amplifier_app.base.errors import (
     Terminated,
     UsageError,
 )
+from amplifier_app.base.paths import working_dir
+from amplifier_app.base.redact import redact
 
 
 class Ending(enum.Enum):
@@ -89,12 +91,39 @@ _APP_ENDINGS: tuple[tuple[type[AppError], Ending], ...] = (
 )
 
 
+_STORAGE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+"""Nothing can be stored; any other error of the operating system is one of the environment."""
+
+_PERMISSIONS = "Check the permissions of the file and of the folders above it."
+_HINTS = {
+    errno.ENOSPC: "Free some space and run again.",
+    errno.EDQUOT: "Free some space, or have the quota raised, and run again.",
+    errno.EFBIG: "Raise the limit on the size of files (ulimit -f) and run again.",
+    errno.EROFS: "Use a file system that can be written to.",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n) and run again.",
+    errno.EACCES: _PERMISSIONS,
+    errno.EPERM: _PERMISSIONS,
+}
+
+
 def outcome_of(error: BaseException) -> Outcome:
-    """The outcome of an exception; unknown exceptions are unexpected errors."""
+    """The outcome of an exception, without secrets; unknown exceptions are unexpected errors."""
+    found = _outcome_of(error)
+    hint = None if found.hint is None else redact(found.hint)
+    return found._replace(message=redact(found.message), hint=hint)
+
+
+def _outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, AppError):
         ending = next((e for kind, e in _APP_ENDINGS if isinstance(error, kind)), Ending.ERROR)
         where = f"{error.location}: " if error.location else ""
-        return Outcome(ending, f"{where}{error.message}", error.hint)
+        hint = error.hint
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in _STORAGE:
+            # Whatever could not be stored, the disk is why.
+            ending = Ending.SESSION
+            hint = hint or hint_for(cause)
+        return Outcome(ending, f"{where}{error.message}", hint)
     if isinstance(error, Terminated):
         return Outcome(Ending.TERMINATED, "terminated")
     if isinstance(error, KeyboardInterrupt):
@@ -127,11 +156,24 @@ def _kernel_outcome(error: BaseException) -> Outcome:
             "amplifier module validate MODULE --behavioral. For the traceback, run again with -v."
         )
         return Outcome(ending, origin.text, hint)
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        try:
+            working_dir()
+        except ConfigError as removed:
+            return outcome_of(removed)
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename is not None else ""
-        hint = "Free some space and run again." if error.errno == errno.ENOSPC else None
-        return Outcome(Ending.ERROR, f"{error.strerror}{where}", hint)
+        if isinstance(error, (ConnectionError, TimeoutError)):
+            ending = Ending.UNAVAILABLE
+        else:
+            ending = Ending.SESSION if error.errno in _STORAGE else Ending.CONFIGURATION
+        return Outcome(ending, f"{error.strerror}{where}", hint_for(error))
     return Outcome(Ending.ERROR, f"{type(error).__name__}: {text}")
+
+
+def hint_for(error: OSError) -> str:
+    """What to do about an error of the operating system."""
+    return _HINTS.get(error.errno or 0, "Run again with -v for the traceback.")
 
 
 def _llm_outcome(error: Exception, text: str) -> Outcome:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+from amplifier_app.base.stdio import is_dumb
 from amplifier_support.environment import without_secrets
 from amplifier_support.programs import find_program
 
@@ -26,8 +27,19 @@ def show_paged(text: str, *, use_pager: bool = True) -> None:
         sys.stdout.flush()
 
 
+def page_on(terminal: int, text: str) -> bool:
+    """Show `text` in the user's pager; return whether there is one.
+
+    Args:
+        terminal: The descriptor of the terminal, which nothing else uses meanwhile.
+        text: The text.
+    """
+    command = _pager()
+    return command is not None and _page(command, text, terminal)
+
+
 def _pager() -> list[str] | None:
-    if os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+    if is_dumb():
         return None
     wanted = os.environ.get("AMPLIFIER_PAGER", os.environ.get("PAGER", "less"))
     try:
@@ -40,12 +52,14 @@ def _pager() -> list[str] | None:
     return None if program is None else [program, *words[1:]]
 
 
-def _page(command: list[str], text: str) -> bool:
+def _page(command: list[str], text: str, terminal: int | None = None) -> bool:
     """Whether the pager could be started."""
     # Keep colours, leave the text on the screen, and end at once if all of it fits.
     environment = {"LESS": "FRX", "LV": "-c", **without_secrets(os.environ)}
     try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=terminal, stderr=terminal, env=environment
+        )
     except OSError:
         return False
     assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""The folders of the program; `AMPLIFIER_HOME` moves all of them.
+"""The folders of the program; `AMPLIFIER_HOME` moves all of them, `AMPLIFIER_SESSIONS` one.
 
 By default the platform's own folders are used (`platformdirs`). Functions read the environment at each
 call, so a test or a shell can change the home at any time. The files of a project are in its own
@@ -11,7 +11,7 @@ import os
 import stat
 from pathlib import Path
 
-from amplifier_app.base.errors import UsageError
+from amplifier_app.base.errors import ConfigError
 
 PROJECT_FOLDER = ".amplifier"
 
@@ -19,13 +19,22 @@ PROJECT_FOLDER = ".amplifier"
 def _home(kind: str) -> Path:
     moved = os.environ.get("AMPLIFIER_HOME")
     if moved:
-        base = Path(moved).expanduser().absolute()
+        expanded = os.path.expanduser(moved)
+        if expanded.startswith("~"):
+            message = f"AMPLIFIER_HOME names an unknown home folder: {moved!r}"
+            raise ConfigError(message, hint="Set it to an absolute path.")
+        base = Path(expanded).absolute()
         return base if kind != "cache" else base / "cache"
     # Takes 15 ms to import, and is not needed if AMPLIFIER_HOME is set.
     import platformdirs
 
     dirs = platformdirs.PlatformDirs("amplifier", appauthor=False)
-    return Path(getattr(dirs, f"user_{kind}_dir"))
+    folder = Path(getattr(dirs, f"user_{kind}_dir"))
+    if not folder.is_absolute():
+        raise ConfigError(
+            "the home folder is unknown", hint="Set HOME, or set AMPLIFIER_HOME to a folder."
+        )
+    return folder
 
 
 def config_dir() -> Path:
@@ -47,18 +56,20 @@ def working_dir() -> str:
     """The working directory.
 
     Raises:
-        UsageError: It was removed.
+        ConfigError: It was removed.
     """
     try:
         return os.getcwd()
     except FileNotFoundError:
-        raise UsageError(
+        raise ConfigError(
             "the current directory no longer exists", hint="Change to another one."
         ) from None
 
 
 def sessions_dir() -> Path:
-    return state_dir() / "sessions"
+    """The saved sessions; `AMPLIFIER_SESSIONS` names another folder, such as that of a batch."""
+    moved = os.environ.get("AMPLIFIER_SESSIONS")
+    return Path(moved).expanduser().absolute() if moved else state_dir() / "sessions"
 
 
 def user_profiles_dir() -> Path:
@@ -99,7 +110,9 @@ def project_dir(start: Path | None = None) -> Path | None:
     except FileNotFoundError:
         # The working directory was removed.
         return None
-    amplifier_home = _identity(Path(os.environ.get("AMPLIFIER_HOME") or os.devnull).expanduser())
+    amplifier_home = _identity(
+        Path(os.path.expanduser(os.environ.get("AMPLIFIER_HOME") or os.devnull))
+    )
     home = _identity(Path(os.path.expanduser("~")))
     for ancestor in (folder, *folder.parents):
         if home is not None and _identity(ancestor) == home:

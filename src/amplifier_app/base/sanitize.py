@@ -22,6 +22,7 @@ _NO_SHAPE = "[\u115f\u1160\u3164\uffa0\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 _PIPE = rf"{SEQUENCE}|[{_CONTROLS}]"
 _TERMINAL = rf"{SEQUENCE}|[{_CONTROLS}{_BIDI}\r]"
 _ANY_FOR_PIPE = re.compile(rf"[{_CONTROLS}]")
+_NOT_XML = r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _ANY_FOR_TERMINAL = re.compile(rf"[{_CONTROLS}{_BIDI}\r]")
 
 
@@ -103,3 +104,8 @@ class StreamSanitizer:
         """The rest, at the end of the text."""
         rest, self._held = self._held, ""
         return re.sub(self._pattern, "", rest)
+
+
+def xml_text(text: str) -> str:
+    """Replace what XML cannot contain by U+FFFD; markup is not escaped."""
+    return re.sub(_NOT_XML, "\ufffd", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
 import stat
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from typing import Any, TextIO
 
 STDIN_GRACE_SECONDS = 2.0
 """How long to wait for data on an open pipe if there is a prompt argument as well, counted from the
@@ -65,9 +67,12 @@ class Output:
         return self.failure is None
 
     def _write(self, text: str) -> bool:
+        return self.write_bytes(text.encode("utf-8", "replace"))
+
+    def write_bytes(self, data: bytes) -> bool:
+        """Write bytes at once, without what `write_later` has kept. False after a failure."""
         if self.failure is not None:
             return False
-        data = text.encode("utf-8", "replace")
         try:
             while data:
                 try:
@@ -81,25 +86,94 @@ class Output:
         return True
 
 
+class _OutputFile(io.RawIOBase):
+    """An `Output` as the file below a text stream: writing to it never raises."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        written = bytes(data)
+        self._output.write_bytes(written)
+        return len(written)
+
+    def fileno(self) -> int:
+        return self._output.fd
+
+    def isatty(self) -> bool:
+        return self._output.isatty()
+
+
+class _RedactedText(io.TextIOWrapper):
+    """A text stream that replaces secrets, for errors: their texts quote URLs, commands and headers."""
+
+    def write(self, text: str, /) -> int:
+        from amplifier_app.base.redact import redact
+
+        super().write(redact(text))
+        return len(text)
+
+
+def open_standard_streams() -> Output:
+    """Make the standard streams of this process safe to use, whatever it was started with.
+
+    A closed stdin is empty, a closed stdout is like a pipe without a reader, and a closed stderr
+    discards everything: otherwise the next file that is opened would get the output. Characters that
+    an encoding lacks become `?` (on stderr, escapes). Secrets are replaced on stderr. Writing never
+    raises.
+
+    Returns:
+        What `sys.stdout` writes to; its `failure` is for the end of the command.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            _substitute(descriptor)
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - closed at start-up
+        stdin = io.BufferedReader(io.FileIO(0, closefd=False))
+        sys.stdin = io.TextIOWrapper(stdin, "utf-8", "replace")
+    output = Output(1)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_OutputFile(output)),
+        getattr(sys.stdout, "encoding", None) or "utf-8",
+        "replace",
+        line_buffering=output.isatty(),
+    )
+    sys.stderr = _RedactedText(
+        io.BufferedWriter(_OutputFile(Output(2))),
+        getattr(sys.stderr, "encoding", None) or "utf-8",
+        "backslashreplace",
+        line_buffering=True,
+    )
+    return output
+
+
+def _substitute(descriptor: int) -> None:
+    """Open a standard descriptor that is closed; those below it are open."""
+    if descriptor == 1:
+        reading, writing = os.pipe()
+        os.dup2(writing, descriptor)
+        for end in {reading, writing} - {descriptor}:
+            os.close(end)
+    else:
+        os.open(os.devnull, os.O_RDWR)
+        os.set_inheritable(descriptor, True)
+
+
 @contextlib.contextmanager
 def claimed_stdout() -> Generator[Output]:
     """Reserve stdout for the answer; anything else printed to it goes to stderr.
 
     Works on file descriptors, so it includes C libraries and child processes.
     """
-    try:
-        kept = os.dup(1)
-    except OSError:
-        yield _no_stdout()
-        return
+    kept = os.dup(1)
     stdout = sys.stdout
     _flush(stdout)
-    try:
-        os.dup2(2, 1)
-    except OSError:  # stderr is closed: discard the output
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.close(null)
+    os.dup2(2, 1)
     sys.stdout = sys.stderr
     output = Output(kept)
     try:
@@ -112,17 +186,9 @@ def claimed_stdout() -> Generator[Output]:
         os.close(kept)
 
 
-def _no_stdout() -> Output:
-    output = Output(-1)
-    output.failure = BrokenPipeError("stdout is closed")
-    return output
-
-
-def _flush(stream: object) -> None:
-    if stream is None:  # set by Python for a stream that was closed at start-up
-        return
+def _flush(stream: TextIO) -> None:
     with contextlib.suppress(OSError, ValueError):
-        stream.flush()  # type: ignore[attr-defined]
+        stream.flush()
 
 
 def stdin_is_tty() -> bool:
@@ -137,6 +203,11 @@ def stderr_is_tty() -> bool:
         return os.isatty(2)
     except OSError:
         return False
+
+
+def is_dumb() -> bool:
+    """Whether the terminal only knows text."""
+    return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
 
 
 def read_piped(*, wait: bool) -> str | None:

@@ -30,6 +30,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.search import stop_search
 
 from amplifier_app.base.errors import AppError
+from amplifier_app.base.pager import page_on
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.external_editor import edit
 from amplifier_app.chat.folding import Folds
@@ -123,7 +124,6 @@ class ChatApplication:
         self.live: list[str] = []
         self.folds = Folds()
         self._sent_early: list[Sent] = []
-        self._suspensions = 0
         self.buffer = Buffer(
             multiline=True,
             history=history,
@@ -143,6 +143,8 @@ class ChatApplication:
             color_depth=_color_depth(),
             erase_when_done=True,
             before_render=lambda _: self._before_render(),
+            # The signal is enough; polling would erase a question that has the terminal.
+            terminal_size_polling_interval=None,
         )
         # A lone Esc stops a turn: decide soon whether it begins a sequence.
         self._app.ttimeoutlen = 0.05
@@ -214,6 +216,12 @@ class ChatApplication:
 
     def insert_folded(self, text: str, label: str) -> None:
         self.buffer.insert_text(self.folds.fold(text, label))
+
+    def page(self, text: str) -> bool:
+        if text.count("\n") < self.height:
+            return False
+        with self.suspended():
+            return page_on(self._output.fd, text)
 
     @contextlib.contextmanager
     def suspended(self) -> Generator[None]:

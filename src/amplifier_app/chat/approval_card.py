@@ -28,8 +28,8 @@ from amplifier_app.render.approval import card_lines, key_lines, wrapped
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 _ESCAPE_SECONDS = 0.05
-_KEY_NAMES = ("y", "s", "a", "n", "t", "v", "Esc", "Ctrl-C")
-_ALLOWING = ("y", "s", "a")
+_KEY_NAMES = ("y", "s", "a", "o", "n", "t", "v", "Esc", "Ctrl-C")
+_ALLOWING = ("y", "s", "a", "o")
 
 
 async def ask_about_tool(
@@ -73,7 +73,7 @@ class _Card:
         self._agent = agent
         self._is_plain = is_plain
         self._options = {"y": _option(request, "once", "allow"), "n": _option(request, "deny")}
-        for key, word in (("s", "session"), ("a", "always")):
+        for key, word in (("s", "session"), ("a", "always"), ("o", "outside")):
             if any(word in option.lower() for option in request.options):
                 self._options[key] = _option(request, word)
 
@@ -99,11 +99,10 @@ class _Card:
         Raises:
             Stopped: Ctrl-C was pressed.
         """
-        lines = key_lines(self._request, self._width)
         keys = (*self._options, "t", "v", "escape", "c-d", "c-c", "<sigint>")
         window = Window(
-            FormattedTextControl(_with_bold_keys(lines), show_cursor=False),
-            height=len(lines),
+            FormattedTextControl(lambda: _with_bold_keys(self._key_lines()), show_cursor=False),
+            height=lambda: len(self._key_lines()),
             always_hide_cursor=True,
         )
         app: Application[str] = Application(
@@ -119,6 +118,9 @@ class _Card:
         if pressed in ("c-c", "<sigint>"):
             raise Stopped
         return pressed
+
+    def _key_lines(self) -> list[str]:
+        return key_lines(self._request, self._width)
 
     async def comment(self) -> str | None:
         """Return the message of the user to the model; None if the user goes back with Esc.

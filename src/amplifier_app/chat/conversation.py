@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.base.outcome import OK, Outcome, outcome_of
-from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.completion import ChatCompleter
@@ -20,7 +20,6 @@ from amplifier_app.chat.project_files import with_files
 from amplifier_app.chat.resumed import resumed
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
-    CONTINUE,
     Leave,
     Reopen,
     SlashCommand,
@@ -33,6 +32,7 @@ from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.render.status_line import status_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
+from amplifier_app.runtime.continuation import CONTINUE
 from amplifier_app.runtime.observer import Renderer
 from amplifier_app.runtime.shell import run_shell
 from amplifier_app.runtime.status import status_of
@@ -97,7 +97,8 @@ async def chat(
     finally:
         if is_over and session.is_saved:
             renderer.close()
-            stdout.write(f"Resume with: amplifier run --resume {session.id}\n")
+            with terminal.suspended():
+                stdout.write(f"Resume with: amplifier run --resume {session.id}\n")
     return OK
 
 
@@ -128,7 +129,7 @@ class Conversation:
         self._upcoming: list[str] = []  # to run after the turn, in order
         self._shown: dict[str, str] = {}  # inputs with folded parts → as shown
         self._turn_runs = False
-        self._was_stopped = False
+        self._on_empty_line: str | None = None  # what Enter on an empty line sends
         self._command: asyncio.Task[None] | None = None
         # Commands during the turn, changes of the mode.
         self._concurrent: set[asyncio.Task[Any]] = set()
@@ -159,6 +160,12 @@ class Conversation:
     def send(self, prompt: str) -> None:
         """Send a prompt as soon as no turn runs."""
         self._upcoming.append(prompt)
+
+    def paged(self, text: str) -> str | None:
+        """Show text in the pager if it is long and no turn runs; otherwise return it."""
+        if self._turn_runs or not self.terminal.page(for_terminal(text)):
+            return text
+        return None
 
     # Listener
 
@@ -211,10 +218,10 @@ class Conversation:
                 return False
             text = sent.text
             if not text.strip():
-                if not self._was_stopped:
+                if self._on_empty_line is None:
                     return True
-                text = CONTINUE
-            if text == CONTINUE or not self.terminal.echoes:
+                text = self._on_empty_line
+            if not sent.text.strip() or not self.terminal.echoes:
                 self.renderer.message_sent(self._as_shown(text))
         self.terminal.set_state(State.BUSY)
         if text.startswith("!"):
@@ -295,7 +302,7 @@ class Conversation:
         """Send a prompt; lines typed while it runs go to the same turn."""
         succeeded = False
         self.last_prompt = prompt
-        self._turn_runs, self._was_stopped = True, False
+        self._turn_runs, self._on_empty_line = True, None
         # Lines typed before the turn has begun are messages to it, too.
         while not self._inputs.empty():
             sent = self._inputs.get_nowait()
@@ -317,10 +324,12 @@ class Conversation:
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
                 show_failure(self.renderer, outcome_of(error))
+                self._on_empty_line = "/retry"
                 return False
         if interrupts.terminated:
             raise Terminated
-        self._was_stopped = show_ending(self.session, self.renderer)
+        if show_ending(self.session, self.renderer):
+            self._on_empty_line = CONTINUE
         return self.session.turn.status == "success"
 
     def _take(self, text: str) -> None:

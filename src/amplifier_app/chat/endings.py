@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
 _NEXT_KEYS = {
-    Ending.AUTHENTICATION: "/retry · /provider",
-    Ending.UNAVAILABLE: "/retry · /model · /provider",
-    Ending.PROVIDER: "/retry · /model · /provider",
+    Ending.AUTHENTICATION: " · /provider",
+    Ending.UNAVAILABLE: " · /model · /provider",
+    Ending.PROVIDER: " · /model · /provider",
 }
-"""How a turn failed → what can be done next; others can be tried again."""
+"""How a turn failed → what can be done besides trying again."""
 
 
 def show_outcome(renderer: Renderer, outcome: Outcome, level: Level) -> None:
@@ -28,13 +28,13 @@ def show_outcome(renderer: Renderer, outcome: Outcome, level: Level) -> None:
 
 def show_failure(renderer: Renderer, outcome: Outcome) -> None:
     """Show why a turn failed, and what the user can do next."""
-    following = _NEXT_KEYS.get(outcome.ending, "/retry")
+    following = f"Enter on an empty line tries again{_NEXT_KEYS.get(outcome.ending, '')}"
     # Hints of the command line name options; here commands do the same.
     with_options = outcome.ending in (Ending.UNAVAILABLE, Ending.PROVIDER)
     hints = [outcome.hint] if outcome.hint and not with_options else []
     if outcome.retry_after is not None and outcome.retry_after >= 1:
         hints.append(f"Retry in {describe.duration(outcome.retry_after)} (provider's request).")
-    hint = "\n  ".join([*hints, f"Your prompt is kept.  {following}"])
+    hint = "\n  ".join([*hints, f"Your prompt is kept. {following}"])
     show_outcome(renderer, outcome._replace(hint=hint), "error")
 
 

@@ -24,7 +24,7 @@ class Folds:
     def pasted(self, text: str) -> str:
         """Return pasted text, as a marker if it is long."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        lines = text.count("\n") + 1
+        lines = text.removesuffix("\n").count("\n") + 1
         return self.fold(text, f"pasted {lines} lines") if lines > MAX_LINES else text
 
     def unfolded(self, line: str) -> str:

@@ -10,6 +10,14 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import make_private_folder, open_private
+from amplifier_app.base.redact import redact
+
+
+class _PrivateHistory(FileHistory):
+    """A history whose file has no secrets; what was typed in this chat is recalled as it was."""
+
+    def store_string(self, string: str) -> None:
+        super().store_string(redact(string))
 
 
 def project_history(project: str) -> tuple[History, str | None]:
@@ -25,4 +33,4 @@ def project_history(project: str) -> tuple[History, str | None]:
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
     except SessionError as error:
         return InMemoryHistory(), error.message
-    return FileHistory(path), None
+    return _PrivateHistory(path), None

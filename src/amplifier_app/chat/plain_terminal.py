@@ -77,6 +77,9 @@ class PlainTerminal:
     def insert_folded(self, text: str, label: str) -> None:
         self._draft += text
 
+    def page(self, text: str) -> bool:
+        return False
+
     def interrupt(self) -> None:
         """Handle Ctrl-C: stop what runs, discard the line, or leave when pressed twice."""
         if self.listener is None:

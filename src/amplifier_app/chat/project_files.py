@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
+from amplifier_support.below import open_inside
 from amplifier_support.git import git_environment
 from amplifier_support.programs import TimedOut, find_program, run
 
@@ -149,11 +150,14 @@ def _read(folder: str, path: str, first: str | None, last: str | None) -> tuple[
     Raises:
         ValueError: It cannot be added; the message says why.
     """
-    real, root = os.path.realpath(os.path.join(folder, path)), os.path.realpath(folder)
-    if os.path.commonpath([real, root]) != root:
-        raise ValueError("it is outside the working directory")
     try:
-        with open(real, encoding="utf-8") as file:
+        descriptor = open_inside(folder, path)
+    except ValueError:
+        raise ValueError("it is outside the working directory") from None
+    except OSError as error:
+        raise ValueError(error.strerror or "it cannot be read") from None
+    try:
+        with open(descriptor, encoding="utf-8") as file:
             text = file.read(MAX_BYTES * 10 if first else MAX_BYTES + 1)
     except UnicodeDecodeError:
         raise ValueError("it is not a text file") from None

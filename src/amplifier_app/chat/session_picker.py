@@ -24,6 +24,9 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary
 
 _MOST_ROWS = 15
+_TITLE_FOR_MODEL = 24
+"""Columns that a title keeps when the model is shown next to it."""
+
 _KEYS = "Enter resume · ^F fork · ^R rename · ^X delete · Tab {}"
 
 
@@ -106,7 +109,12 @@ class Picker:
             one_line(session.project or "", 200) if self._everywhere else "",
         ]
         columns, _ = self._size()
+        with_model = "  ".join(
+            filter(None, [*facts[:2], one_line(session.model or "", 30), *facts[2:]])
+        )
         tail = "  ".join(filter(None, facts))
+        if columns - 18 - cells(with_model) >= _TITLE_FOR_MODEL:
+            tail = with_model
         room = max(12, columns - 18 - cells(tail))
         title = clip(one_line(session.about), room)
         return f"{age:<11} {title}{' ' * max(2, room - cells(title) + 2)}{tail}"

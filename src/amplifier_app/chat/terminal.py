@@ -89,6 +89,10 @@ class ChatTerminal(Protocol):
         """Insert text into the input line, shown as `[label]`."""
         ...
 
+    def page(self, text: str) -> bool:
+        """Show text that does not fit the screen in the pager; return whether it was shown."""
+        ...
+
     def suspended(self) -> AbstractContextManager[None]:
         """Leave the terminal to another reader and writer for the duration."""
         ...

@@ -8,9 +8,12 @@ import traceback
 from contextlib import ExitStack
 from typing import Literal
 
-from amplifier_app.base.outcome import OK, Ending, Outcome, outcome_of
+from amplifier_app.base.outcome import OK, Ending, Outcome, hint_for, outcome_of
 from amplifier_app.base.stdio import Output, to_stderr
 from amplifier_app.render.result import RunReport, json_line, result_object
+
+_AS_WRITTEN = (Ending.OK, Ending.INTERRUPTED)
+"""Endings that do not count if the output could not be written; a failure stops a run."""
 
 OutputFormat = Literal["text", "json", "stream-json"]
 
@@ -46,7 +49,7 @@ class Invocation:
         self.resources = ExitStack()
 
 
-def guess_invocation(argv: list[str]) -> Invocation:
+def guess_invocation(argv: list[str], stdout: Output | None = None) -> Invocation:
     """The invocation as far as the raw arguments and the environment show it."""
     output: OutputFormat = "text"
     for argument, following in zip(argv, [*argv[1:], ""], strict=True):
@@ -56,7 +59,7 @@ def guess_invocation(argv: list[str]) -> Invocation:
             output = value
     verbose = bool(os.environ.get("AMPLIFIER_DEBUG")) or bool({"-v", "--verbose"} & set(argv))
     report = RunReport() if argv[:1] == ["run"] else None
-    return Invocation(output=output, verbose=verbose, report=report)
+    return Invocation(output=output, verbose=verbose, stdout=stdout, report=report)
 
 
 def finish(invocation: Invocation, ended: Outcome | BaseException | int) -> int:
@@ -67,18 +70,28 @@ def finish(invocation: Invocation, ended: Outcome | BaseException | int) -> int:
         ended: An outcome, the exception that ended it, or the exit code of a command that has
             reported everything itself.
     """
-    if isinstance(ended, int):
-        return ended
+    sys.stdout.flush()
     error = ended if isinstance(ended, BaseException) else None
-    outcome = outcome_of(error) if error else ended
-    assert isinstance(outcome, Outcome)
-    _print_result(invocation, outcome)
+    if isinstance(ended, int):
+        if ended:
+            return ended
+        outcome = OK
+    else:
+        outcome = outcome_of(ended) if isinstance(ended, BaseException) else ended
+        _print_result(invocation, outcome)
     failure = invocation.stdout.failure
-    if failure is not None and outcome.ending in (Ending.OK, Ending.INTERRUPTED):
-        error, outcome = failure, outcome_of(failure)
+    if failure is not None and outcome.ending in _AS_WRITTEN:
+        error, outcome = failure, _outcome_of_stdout(failure)
     if outcome.ending not in (Ending.OK, Ending.PIPE_CLOSED):
         _print_message(invocation, outcome, error)
     return outcome.exit_code
+
+
+def _outcome_of_stdout(failure: OSError) -> Outcome:
+    if isinstance(failure, BrokenPipeError):
+        return outcome_of(failure)
+    reason = (failure.strerror or str(failure)).lower()
+    return Outcome(Ending.SESSION, f"cannot write to stdout: {reason}", hint_for(failure))
 
 
 def _print_result(invocation: Invocation, outcome: Outcome) -> None:
@@ -114,19 +127,3 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:g} s"
     return f"{seconds / 60:.3g} minutes"
-
-
-def flush_stdout(invocation: Invocation, code: int) -> int:
-    """Write what is still buffered; return `code`, or that of what prevented it."""
-    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - closed at start-up
-        return code
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        # The interpreter flushes again at exit and would print an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        outcome = outcome_of(error)
-        if outcome.ending is not Ending.PIPE_CLOSED:
-            _print_message(invocation, outcome, error)
-        return code or outcome.exit_code
-    return code

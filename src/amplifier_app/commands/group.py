@@ -15,7 +15,9 @@ from amplifier_app.commands.help import with_plain_help
 COMMANDS = {
     "run": "Send a prompt, or start a chat.",
     "continue": "Continue the last session of this directory (run --continue).",
-    "resume": "Choose a saved session and go on with it.",
+    "resume": "Choose a saved session and continue it.",
+    "batch": "Run a plan over many inputs.",
+    "compare": "Compare two batches: does one do better?",
     "init": "Set up a provider: its key, address and model.",
     "session": "List, show, search and manage saved sessions.",
     "plan": "Show, check, compare and lock plans.",
@@ -26,7 +28,8 @@ COMMANDS = {
     "provider": "List and test providers, their models and their keys.",
     "trust": "Review a project's configuration and trust it.",
     "doctor": "Check your setup and suggest fixes.",
-    "schema": "Print the JSON Schemas of results, events and plans.",
+    "report": "Write a file for a bug report.",
+    "schema": "Print the JSON Schemas of results, events, batches and plans.",
     "docs": "Show the documentation.",
     "version": "Show the version.",
 }

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from amplifier_app import trust
-from amplifier_app.base.paths import project_dir
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, Fetching, load
-
-if TYPE_CHECKING:
-    from amplifier_app.trust import TrustedProject
 
 ProfileOption = Annotated[
     str | None,
@@ -67,7 +63,7 @@ def chosen_plan(
         ConfigError: The plan cannot be found.
         PlanError: The plan is invalid.
     """
-    project = project_to_look_at()
+    project = trust.project_if_trusted()
     loaded = load(
         plan=plan,
         profile=profile,
@@ -81,10 +77,3 @@ def chosen_plan(
     if project is not None:
         project.check(loaded)
     return loaded
-
-
-def project_to_look_at() -> TrustedProject | None:
-    """The project of the working directory; None if there is none or it is not trusted."""
-    if project_dir() is None:
-        return None
-    return trust.project_if_trusted()

@@ -31,8 +31,8 @@ def usage_error(error: BaseException, *, root: bool = False) -> BaseException:
         to_stderr(f"{context.get_help()}\n")
         return UsageError(f"'{context.command_path}' needs one of these commands")
     hint = f"Try '{context.command_path} --help'." if context is not None else None
-    option = getattr(error, "option_name", None)
-    if option is not None and "--" + str(option).lstrip("-") not in _options(context):
+    if type(error).__name__ == "NoSuchOption":
+        option: Any = getattr(error, "option_name", "")
         known = [*_options(context), "--help", *(["--version"] if root else [])]
         near = did_you_mean(option, known)
         return UsageError(f"unknown option {option!r}", hint=near or hint)

@@ -23,6 +23,7 @@ from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.published import Listed
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import is_path, parse_source
+from amplifier_app.plan.yaml_reader import read_bytes
 
 MAX_DEPTH = 20
 MAX_BUNDLES = 500
@@ -185,7 +186,7 @@ class Bundles:
     def _name_of(self, path: Path) -> str | None:
         """The name of a bundle that is not included itself."""
         if path not in self._names:
-            root = read_root(path.name, path.read_bytes(), PLAN, Problems())
+            root = read_root(path.name, read_bytes(path, str(path), "the bundle"), PLAN, Problems())
             named = root.items.get("name") if isinstance(root, MapNode) else None
             self._names[path] = text_of(named)
         return self._names[path]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -31,6 +32,7 @@ from amplifier_app.plan.scopes import Settings
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.structure import check_complete
+from amplifier_app.plan.yaml_reader import read_stream
 
 if TYPE_CHECKING:
     from amplifier_app.plan.bundles import Bundles, OpenFetcher
@@ -114,6 +116,14 @@ class MergedPlan(NamedTuple):
         return parsed.text
 
 
+_STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+
+def is_stdin(plan: Path | None) -> bool:
+    """Whether this plan file stands for stdin."""
+    return str(plan) in _STDIN
+
+
 def read_profile(
     name: str,
     settings: Settings,
@@ -156,7 +166,8 @@ def read_plan(
     """Read a plan file with everything it extends and includes; only `sources` of settings apply.
 
     Args:
-        path: The file, or a folder with a bundle.
+        path: The file, a folder with a bundle, a pipe such as `/dev/fd/63`, or `-` for stdin.
+            Relative paths in a pipe are relative to the working directory.
         settings: The settings, for their `sources`.
         fetch: Creates the fetcher of bundles.
         keep_problems: Whether the result has the problems; otherwise they are raised.
@@ -165,15 +176,28 @@ def read_plan(
         ConfigError: The file does not exist.
         PlanError: It or something it extends or includes is wrong.
     """
-    given = Path(path).expanduser()
+    given = Path(os.path.expanduser(path))
     if given.is_dir():
         from amplifier_app.plan.namespaces import BUNDLE_FILES
 
         files = (given / name for name in BUNDLE_FILES)
         given = next((file for file in files if file.is_file()), given)
     chain = _Chain(settings, fetch, keep_problems)
+    if is_stdin(given) or _is_stream(given):
+        name = "stdin" if is_stdin(given) else str(given)
+        data = read_stream(Path("/dev/stdin") if is_stdin(given) else given, name, PLAN.what)
+        chain.read(name, Path.cwd() / Path(name).name, data)
+        return chain.merged(Path(name).name)
     chain.read(str(given), given.absolute())
     return chain.merged(given.stem)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a file is a pipe or a device, or a name for what the process has open."""
+    absolute = path.absolute()
+    if absolute.is_relative_to("/dev") or absolute.is_relative_to("/proc"):
+        return absolute.exists()
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def read_source(source: str, at: Location, settings: Settings, *, fetch: OpenFetcher) -> MergedPlan:
@@ -200,8 +224,8 @@ class _Chain:
         self._reader = Reader(self._problems, settings.project)
         self._documents: list[Document] = []
 
-    def read(self, file: str, path: Path) -> None:
-        self._read(self._reader.open(file, path, PLAN))
+    def read(self, file: str, path: Path, data: bytes | None = None) -> None:
+        self._read(self._reader.open(file, path, PLAN, data))
 
     def read_source(self, source: str, at: Location) -> None:
         opened = self._bundles.source(source, at, Path.cwd())
@@ -320,8 +344,8 @@ def _locate(target: str, document: Opened, project: Path | None) -> tuple[str, P
         return (str(path), path.absolute()) if path else None
     if target.startswith(("./", "../", "/", "~")):
         # Keep the form in which the user named the first file: relative stays relative.
-        shown = Path(document.file).parent / Path(target).expanduser()
-        path = (document.path.parent / Path(target).expanduser()).resolve()
+        shown = Path(document.file).parent / os.path.expanduser(target)
+        path = (document.path.parent / os.path.expanduser(target)).resolve()
         return (str(shown), path) if path.is_file() else None
     if document.origin.published:
         path = profile_in_collection(document.path, target)

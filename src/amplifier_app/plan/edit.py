@@ -1,7 +1,8 @@
 """Change one value of a YAML file and keep everything else: comments, order, quotes, line endings.
 
 A file that cannot be parsed is never touched. The new text is parsed before it is written, and must
-contain the change and everything that was there before. The write is atomic.
+contain the change and everything that was there before. The write is atomic, and one process at a time
+changes files.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.locks import changing_settings
 from amplifier_app.plan import edit_text
 from amplifier_app.plan.nodes import Node, plain_data
 from amplifier_app.plan.problems import Problems
@@ -86,6 +88,7 @@ def append_value(file: Path, keys: Sequence[str], value: Any) -> bool:
     )
 
 
+@changing_settings()
 def remove_value(file: Path, keys: Sequence[str]) -> bool:
     """Remove the value at an address, and the collections that this would leave empty.
 
@@ -107,6 +110,7 @@ def remove_value(file: Path, keys: Sequence[str]) -> bool:
     )
 
 
+@changing_settings()
 def _change(
     file: Path,
     keys: Sequence[str],

@@ -25,6 +25,7 @@ from amplifier_app.plan.rules import (
     Texts,
     VariableNames,
 )
+from amplifier_app.plan.sandbox_rule import SandboxRule
 from amplifier_app.plan.sections import SECTION_KINDS
 from amplifier_app.plan.structure import Agents, Shape
 
@@ -119,6 +120,11 @@ _SESSION = Fields(
         "orchestrator_source": _SOURCE,
         "context_source": _SOURCE,
         "budget": _BUDGET,
+        "sandbox": SandboxRule(
+            "What the commands may do that the agent starts. Default: workspace.",
+            name="sandbox",
+            examples=["workspace", {"write": [".", "build"], "network": "none"}],
+        ),
         "fallbacks": Texts(
             "Providers to try, in this order, while the first one is unreachable or overloaded.",
             empty="kept",
@@ -166,7 +172,10 @@ _APPROVALS = Rules(
         "A rule: it matches a call if all of its patterns do.",
         "a mapping such as '{action: allow, tool: bash, command: pytest *}'",
         {
-            "action": Choice("What to do with the call.", ("allow", "ask", "deny")),
+            "action": Choice(
+                "What to do with the call; 'sandboxed' allows commands that the sandbox restricts.",
+                ("allow", "ask", "deny", "sandboxed"),
+            ),
             "tool": Texts("Shell patterns for the name of the tool. Default: every tool."),
             "path": Texts("Patterns for the paths that the call names, such as 'src/**'."),
             "command": Texts("Patterns for the shell command, word by word, such as 'git log *'."),
@@ -224,6 +233,10 @@ PLAN = Shape(
             "Modules to remove from the extended document, by module id or instance id."
         ),
         **_CONTENTS,
+        "prompt": Text(
+            "The prompt of each row of `amplifier batch`; `{{field}}` is replaced by a field of the row.",
+            examples=["Review {{repo}}."],
+        ),
         "checks": _CHECKS,
         "agents": _AGENTS,
     },

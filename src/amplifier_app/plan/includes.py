@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.plan.budget import MAX_BYTES, MAX_PROBLEMS
 from amplifier_app.plan.document import ContextFile
 from amplifier_app.plan.nodes import MapNode, Scalar, text_of, with_items
 from amplifier_app.plan.yaml_reader import decode, read_bytes
@@ -23,10 +24,10 @@ from amplifier_support.include_lines import include_lines
 
 if TYPE_CHECKING:
     from amplifier_app.plan.document import DocumentReader, Origin
+    from amplifier_app.plan.problems import Problems
     from amplifier_app.plan.published import Listed
 
 MAX_DEPTH = 10
-MAX_BYTES = 1024 * 1024
 
 _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]+:[^/\\].*")
 _MENTION = re.compile(r"(?<![\w@./-])@([A-Za-z][\w.-]*:[\w-][\w./-]*[\w-])")
@@ -59,6 +60,7 @@ class Includer:
         self._document = _Open(document.file, Path(os.path.normpath(document.path)))
         self._reader = reader
         self._problems = reader.problems
+        self._places = _Places(reader.problems)
         self._done: dict[Path, str] = {}
         self._mentioned: dict[str, Location] = {}
 
@@ -91,7 +93,8 @@ class Includer:
             return node
         reported = len(self._problems)
         self._mentioned = {}
-        places = _Places(self._problems.text(node.at.file), node.at)
+        places = self._places
+        places.begin(node.at)
         parts: list[str] = []
         for line, include, is_code in include_lines(text):
             if include is None:
@@ -162,6 +165,8 @@ class Includer:
         raise _TooLarge
 
     def _included(self, target: str, at: Location, opened: list[_Open]) -> str:
+        if self._problems.is_full:
+            return ""
         parent = opened[-1]
         relative = os.path.expanduser(target)
         path = Path(os.path.normpath(parent.path.parent / relative))
@@ -274,17 +279,34 @@ def _followed_by(instruction: Scalar, files: Sequence[ContextFile]) -> Scalar:
 
 
 class _Places:
-    """Locates the includes of a text in its file, in order."""
+    """Locates the includes of texts in their files, in order.
 
-    def __init__(self, text: str, start: Location) -> None:
-        self._lines = text.splitlines()
+    Args:
+        problems: It has the text of each file.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._files: dict[str, list[str]] = {}
+        # A word that is written with escapes is not found; each costs a look at the whole file.
+        self._misses = 0
+
+    def begin(self, start: Location) -> None:
+        """Go to the start of a text."""
+        if start.file not in self._files:
+            self._files[start.file] = self._problems.text(start.file).splitlines()
+        self._lines = self._files[start.file]
         self._start = start
         self._next = (start.line or 1) - 1
 
     def of(self, include: str) -> Location:
+        """The location of the next one; the start of the text if it is not found."""
+        if self._misses > MAX_PROBLEMS:
+            return self._start
         for index in range(self._next, len(self._lines)):
             column = self._lines[index].find(include)
             if column >= 0:
                 self._next = index + 1
                 return Location(self._start.file, index + 1, column + 1)
+        self._misses += 1
         return self._start

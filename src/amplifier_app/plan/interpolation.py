@@ -12,11 +12,14 @@ from collections.abc import Mapping
 
 from amplifier_app.base.errors import Location
 from amplifier_app.base.keys import Environment
+from amplifier_app.plan.budget import MAX_EXPANDED, MAX_NESTED_VARIABLES
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue, with_items
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import plain_scalar
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_TOO_DEEP = -1
+_BRACE = re.compile(r"\$\{|\}")
 _SECRET_NAME = r"(?i)(?:^|[_-])(?:api_?key|key|token|secret|passw(?:or)?d|pass|credentials?|auth|pat)(?:[_-]|$)"
 
 
@@ -101,8 +104,17 @@ class _Filler:
                 if end is None:
                     self.problems.add("'${' is not closed", self.at, "add '}', or write '$${'")
                     return text
+                if end == _TOO_DEEP:
+                    message = f"variables are nested more than {MAX_NESTED_VARIABLES} levels deep"
+                    self.problems.add(message, self.at)
+                    return text
                 body = text[dollar + 2 : end]
-                parts.append(self._variable(body, whole=dollar == 0 and end == len(text) - 1))
+                whole = dollar == 0 and end == len(text) - 1
+                parts.append(self._variable(body, whole=whole))
+                if not self.problems.budget.spend_variable(len(body) + len(parts[-1])):
+                    most = MAX_EXPANDED // 1024
+                    self.problems.add(f"variables expand to more than {most} KiB", self.at)
+                    return ""
                 position = end + 1
             else:
                 parts.append("$")
@@ -146,18 +158,14 @@ class _Filler:
 
 
 def _closing_brace(text: str, dollar: int) -> int | None:
+    """The position of the brace that closes a variable; None or `_TOO_DEEP` if there is none."""
     depth = 0
-    position = dollar
-    while position < len(text):
-        if text.startswith("${", position):
-            depth += 1
-            position += 2
-            continue
-        if text[position] == "}":
-            depth -= 1
-            if depth == 0:
-                return position
-        position += 1
+    for brace in _BRACE.finditer(text, dollar):
+        depth += 1 if brace[0] == "${" else -1
+        if depth > MAX_NESTED_VARIABLES:
+            return _TOO_DEEP
+        if depth == 0:
+            return brace.start()
     return None
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.plan.budget import MAX_MESSAGE_LENGTH, MAX_PROBLEMS, Budget
 from amplifier_support.did_you_mean import did_you_mean
 
 _SECRET_VALUE = (
@@ -45,7 +46,9 @@ class Problem(NamedTuple):
     def _excerpt(self) -> str:
         if self.line is None or self.at.line is None or not self.line.strip():
             return ""
-        printable = "".join(c if c.isprintable() else " " for c in self.line.rstrip())
+        # One character more than is shown, so that a longer line is marked as cut.
+        line = self.line[: _MAX_LINE + 1].rstrip()
+        printable = "".join(c if c.isprintable() else " " for c in line)
         shown = re.sub(_SECRET_VALUE, r"\1\2***", printable)
         if len(shown) > _MAX_LINE:
             shown = shown[:_MAX_LINE] + "…"
@@ -79,12 +82,17 @@ class Problems:
     Args:
         texts: Texts that were read before, by file.
         found: Problems that were found before.
+
+    Attributes:
+        budget: What the documents may cost together.
     """
 
     def __init__(
         self, texts: Mapping[str, str] = MappingProxyType({}), found: Iterable[Problem] = ()
     ) -> None:
+        self.budget = Budget()
         self._found = list(found)
+        self._left_out = 0
         self._notes: dict[str, dict[Location, None]] = {}
         self._texts = dict(texts)
 
@@ -93,7 +101,20 @@ class Problems:
         self._texts[file] = text
 
     def add(self, message: str, at: Location, hint: str | None = None) -> None:
+        """Add a problem; of very many only the first ones are kept."""
+        if len(self._found) > MAX_PROBLEMS:
+            self._left_out += 1
+            return
+        if len(self._found) == MAX_PROBLEMS:
+            message, hint = f"only the first {MAX_PROBLEMS} problems are listed", None
+        if len(message) > MAX_MESSAGE_LENGTH:
+            message = f"{message[: MAX_MESSAGE_LENGTH // 2]}…{message[-MAX_MESSAGE_LENGTH // 2 :]}"
         self._found.append(Problem(message, at, hint))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further problems are left out: what would only find more of them can stop."""
+        return len(self._found) > MAX_PROBLEMS
 
     def extend(self, problems: Iterable[Problem]) -> None:
         """Add problems that were found elsewhere; their lines are looked up again."""
@@ -130,7 +151,7 @@ class Problems:
         return tuple(found)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._found) + self._left_out
 
     def any_at(self, at: Location) -> bool:
         """Whether there is a problem at this location."""
@@ -146,15 +167,20 @@ class Problems:
 
     def listed(self) -> list[Problem]:
         """The problems with their lines, in the order of the files."""
-        return [self._with_line(problem) for problem in _in_order(self._found)]
+        lines = {
+            file: self._texts[file].splitlines()
+            for file in {problem.at.file for problem in self._found}
+            if file in self._texts
+        }
+        return [_with_line(problem, lines) for problem in _in_order(self._found)]
 
-    def _with_line(self, problem: Problem) -> Problem:
-        text = self._texts.get(problem.at.file)
-        if text is None or problem.at.line is None:
-            return problem
-        lines = text.splitlines()
-        number = problem.at.line
-        return problem._replace(line=lines[number - 1]) if number <= len(lines) else problem
+
+def _with_line(problem: Problem, texts: Mapping[str, list[str]]) -> Problem:
+    lines = texts.get(problem.at.file)
+    if lines is None or problem.at.line is None:
+        return problem
+    number = problem.at.line
+    return problem._replace(line=lines[number - 1]) if number <= len(lines) else problem
 
 
 def _in_order(problems: Iterable[Problem]) -> list[Problem]:

@@ -70,7 +70,7 @@ def find_profile(
     for folder in folders:
         for suffix in SUFFIXES:
             path = folder / f"{name}{suffix}"
-            if path.is_file() and path != extended_by:
+            if os.path.isfile(path) and path != extended_by:
                 return path
     return None
 

@@ -17,7 +17,8 @@ from amplifier_support.did_you_mean import did_you_mean
 Schema: TypeAlias = dict[str, Any]
 Empty: TypeAlias = Literal["dropped", "kept", "refused"]
 
-ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+ID = rf"^{NAME}$"
 VARIABLE_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 REFERENCE = r"\$\{"
 """Matches a string that contains a variable."""

@@ -43,7 +43,7 @@ def parse_source(text: str, folder: Path) -> Source:
     Raises:
         SourceSyntaxError: It is invalid or not allowed.
     """
-    if text != text.strip() or any((c.isspace() and c != " ") or not c.isprintable() for c in text):
+    if not _is_plain(text):
         raise SourceSyntaxError("the source contains white space or control characters")
     if re.fullmatch(_PACKAGE, text) and not text.lower().endswith(ARCHIVE_SUFFIXES):
         return PackageSource(text)
@@ -64,8 +64,21 @@ def is_path(text: str) -> bool:
     )
 
 
+def _is_plain(text: str) -> bool:
+    return text == text.strip() and all(
+        c == " " or (c.isprintable() and not c.isspace()) for c in text
+    )
+
+
 def _absolute(folder: Path, text: str) -> Path:
-    return Path(os.path.normpath(folder / Path(text).expanduser()))
+    path = os.path.normpath(folder / os.path.expanduser(text))
+    # The absolute path is a source, too.
+    if not _is_plain(path):
+        raise SourceSyntaxError(
+            f"the path {path!r} contains control characters, or white space at its end",
+            "rename the folder",
+        )
+    return Path(path)
 
 
 def parse(text: str) -> Source:

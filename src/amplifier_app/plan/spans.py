@@ -84,7 +84,7 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             return Span("alias", start, end, at)
         # A block scalar ends where the next line begins.
-        end = max(start, len(self._text[:end].rstrip()))
+        end = max(start, len(self._text[:end].rstrip(" \t\r\n")))
         quoted = event.style is not None
         return Span("scalar", start, end, at, value=event.value, quoted=quoted)
 

@@ -16,11 +16,10 @@ from typing import NamedTuple
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.nodes import MapNode, Node, with_items
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.rules import Check, Printing, Rule, Schema, is_null, kind_of
+from amplifier_app.plan.rules import NAME, Check, Printing, Rule, Schema, is_null, kind_of
 from amplifier_app.plan.sections import PARTS
 
-_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-AGENT_NAME = rf"^(?:{_ID}:)?{_ID}$"
+AGENT_NAME = rf"^(?:{NAME}:)?{NAME}$"
 
 
 class Shape(NamedTuple):

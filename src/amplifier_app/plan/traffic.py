@@ -105,7 +105,7 @@ def _recorded_providers(file: str) -> list[str]:
             continue
         try:
             record: Any = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and record.get("type") == "provider" and record.get("name"):
             names[str(record["name"])] = None

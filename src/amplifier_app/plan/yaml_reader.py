@@ -9,21 +9,29 @@ the key "on"), and dates stay strings, because a plan contains only JSON types.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.plan.budget import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_NUMBER_LENGTH,
+    MAX_TOTAL_BYTES,
+    MAX_VALUES,
+)
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue
 from amplifier_app.plan.problems import Problems
-
-MAX_BYTES = 1024 * 1024
-MAX_DEPTH = 64
-MAX_NODES = 100_000
+from amplifier_support.readable_files import read_file, read_file_or_stream
 
 _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
 _MERGE = "<<"
 _NO_KEY = "\0"
+
+_MAX_DIRECTIVES = 100
+"""Lines such as `%TAG`, which libyaml compares with each other."""
 
 
 class _Open:
@@ -57,9 +65,21 @@ def read_bytes(path: Path, file: str, what: str) -> bytes:
     Raises:
         ConfigError: It cannot be read.
     """
+    return _read(path, file, what, read_file)
+
+
+def read_stream(path: Path, file: str, what: str) -> bytes:
+    """Like `read_bytes`, for a pipe or a device that the user names, such as `/dev/fd/63`.
+
+    Raises:
+        ConfigError: It cannot be read, or nothing comes for too long.
+    """
+    return _read(path, file, what, read_file_or_stream)
+
+
+def _read(path: Path, file: str, what: str, read: Callable[[Path, int], bytes]) -> bytes:
     try:
-        with path.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
+        return read(path, MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot read {what}: {reason}", location=Location(file)) from error
@@ -81,6 +101,11 @@ def read_yaml(data: bytes, file: str, problems: Problems) -> Node | None:
     if text is None:
         return None
     problems.add_text(file, text)
+    directives = [found.start() for found in re.finditer(r"(?m)^%", text)]
+    if len(directives) > _MAX_DIRECTIVES:
+        line = text.count("\n", 0, directives[_MAX_DIRECTIVES]) + 1
+        problems.add(f"more than {_MAX_DIRECTIVES} directives", Location(file, line))
+        return None
     try:
         return _Reader(text, file, problems).read()
     except _Stop:
@@ -91,6 +116,10 @@ def decode(data: bytes, file: str, problems: Problems) -> str | None:
     """The text of a file, without a byte order mark; None if it is not valid."""
     if len(data) > MAX_BYTES:
         problems.add(f"larger than {MAX_BYTES // 1024} KiB", Location(file))
+        return None
+    if not problems.budget.spend_bytes(len(data)):
+        most = MAX_TOTAL_BYTES // 1024 // 1024
+        problems.add(f"the documents of the plan are larger than {most} MiB", Location(file))
         return None
     try:
         return data.decode("utf-8-sig")
@@ -111,6 +140,8 @@ def plain_scalar(text: str) -> ScalarValue:
     loader = yaml.SafeLoader("")
     tag = str(loader.resolve(yaml.ScalarNode, text, (True, False)))
     if tag not in _SCALAR_TAGS or tag in (_TAG + "str", _TAG + "timestamp"):
+        return text
+    if len(text) > MAX_NUMBER_LENGTH:
         return text
     value: ScalarValue = loader.construct_object(yaml.ScalarNode(tag, text))
     return value
@@ -154,6 +185,7 @@ class _Reader:
     def _take(self, event: Any, loader: Any) -> None:
         yaml = self._yaml
         if isinstance(event, yaml.ScalarEvent):
+            self._spend(1, event)
             self._add(self._scalar(event, loader), event, 1)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             self._start(event, isinstance(event, yaml.MappingStartEvent))
@@ -165,6 +197,7 @@ class _Reader:
     def _start(self, event: Any, is_map: bool) -> None:
         if len(self._open) >= MAX_DEPTH:
             self._fail(f"nested more than {MAX_DEPTH} levels deep", event)
+        self._spend(1, event)
         expected = _TAG + ("map" if is_map else "seq")
         if event.tag not in (None, "!", expected):
             self._bad_tag(event)
@@ -197,7 +230,14 @@ class _Reader:
                 self._fail(f"*{event.anchor} contains itself", event)
             self._fail(f"*{event.anchor} is not defined before this line", event)
             return
-        self._add(node, event, self._weights.get(id(node), 1))
+        weight = self._weights.get(id(node), 1)
+        self._spend(weight, event)
+        self._add(node, event, weight)
+
+    def _spend(self, count: int, event: Any) -> None:
+        if not self._problems.budget.spend_values(count):
+            message = f"the plan has more than {MAX_VALUES} values, counting what aliases repeat"
+            self._fail(message, event)
 
     def _add(self, node: Node, event: Any, weight: int) -> None:
         anchor = getattr(event, "anchor", None)
@@ -208,8 +248,6 @@ class _Reader:
             return
         parent = self._open[-1]
         parent.weight += weight
-        if parent.weight > MAX_NODES:
-            self._fail(f"aliases make this more than {MAX_NODES} values", event)
         if not parent.is_map:
             parent.items.append(node)
         elif parent.key is None:
@@ -231,7 +269,7 @@ class _Reader:
         at = parent.key_at or self._at(event)
         assert key is not None
         if key == _MERGE:
-            self._merge(parent, node, at)
+            self._merge(parent, node, at, event)
         elif key == _NO_KEY:
             return
         elif key in parent.entries:
@@ -243,10 +281,12 @@ class _Reader:
             parent.entries[key] = node
             parent.keys[key] = at
 
-    def _merge(self, parent: _Open, node: Node, at: Location) -> None:
+    def _merge(self, parent: _Open, node: Node, at: Location, event: Any) -> None:
         sources = node.items if isinstance(node, ListNode) else [node]
         for source in sources:
             if isinstance(source, MapNode):
+                self._spend(len(source.items), event)
+                parent.weight += len(source.items)
                 parent.merged.append(source)
             else:
                 self._problems.add("'<<' merges mappings only", at, "use an *alias of a mapping")
@@ -269,10 +309,16 @@ class _Reader:
     def _construct(self, loader: Any, tag: str, event: Any) -> ScalarValue:
         if tag in (_TAG + "str", _TAG + "timestamp"):
             return event.value
+        if len(event.value) > MAX_NUMBER_LENGTH:
+            kind = tag.removeprefix(_TAG)
+            message = f"a YAML {kind} of {len(event.value)} characters"
+            hint = f"numbers have at most {MAX_NUMBER_LENGTH}; put quotes around other text"
+            self._problems.add(message, self._at(event), hint)
+            return None
         try:
             node = self._yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
             return loader.construct_object(node)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, OverflowError):
             kind = tag.removeprefix(_TAG)
             self._problems.add(f"{event.value!r} is not a YAML {kind}", self._at(event))
             return None

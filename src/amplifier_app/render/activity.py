@@ -7,7 +7,7 @@ from typing import Any
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.ansi import clip, paint
-from amplifier_app.render.finished_call import about_call
+from amplifier_app.render.finished_call import about_call, call_key
 from amplifier_app.render.progress import spinner, with_hint
 from amplifier_app.render.tool_calls import checklist_lines, todo_items
 from amplifier_app.runtime import describe
@@ -64,7 +64,13 @@ class Activity:
 
     def call_started(self, data: dict[str, Any], number: int | None = None) -> None:
         """Add the tool call of this event."""
-        self._calls[_key(data)] = _Call(data, number)
+        self._calls[call_key(data)] = _Call(data, number)
+
+    def call_allowed(self, data: dict[str, Any]) -> None:
+        """Count the time of a tool call from now: until now it waited for approval."""
+        call = self._calls.get(call_key(data))
+        if call is not None:
+            call.started = time.monotonic()
 
     def call_wrote(self, data: dict[str, Any]) -> None:
         """Record output of a tool call."""
@@ -79,7 +85,7 @@ class Activity:
         items = None if failed else todo_items(data)
         if items is not None:
             self._todo = items
-        call = self._calls.pop(_key(data), None)
+        call = self._calls.pop(call_key(data), None)
         return 0.0 if call is None else time.monotonic() - call.started
 
     def calls(self) -> list[str]:
@@ -166,10 +172,6 @@ def _fitting(running: list[list[str]], most: int) -> list[str]:
     if len(heads) <= most:
         return heads
     return [*heads[: most - 1], paint(f"  … {len(heads) - most + 1} more", "dim")]
-
-
-def _key(data: dict[str, Any]) -> str:
-    return str(peek(data, "tool_call_id") or peek(data, "tool_name"))
 
 
 def _head_of_call(call: _Call, width: int, hint: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 from functools import cache
 
 _STYLES = {"bold": 1, "dim": 2, "italic": 3, "underline": 4, "reverse": 7, "strike": 9}
@@ -93,6 +94,35 @@ def fold(line: str, width: int) -> list[str]:
             current += character
             used += wide
     return [*lines, current]
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Return text as lines of at most `width` cells, further lines indented.
+
+    A word is broken only if it is wider than a line.
+    """
+    if cells(text) <= width:
+        return [text]
+    width = max(width, len(indent) + 4)
+    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+    if text.isascii():
+        return lines or [""]
+    # `textwrap` counts characters: wrap again what is too wide.
+    fitted: list[str] = []
+    for line in lines:
+        fitted += [line] if cells(line) <= width else _folded(line, width, indent)
+    return fitted or [""]
+
+
+def _folded(line: str, width: int, indent: str) -> list[str]:
+    lines: list[str] = []
+    while cells(line) > width:
+        end = len(clip(line, width + 1)) - 1  # without the `…`
+        space = line.rfind(" ", len(indent) + 1, end + 1)
+        cut = space if space > 0 else max(end, len(indent) + 1)
+        lines.append(line[:cut].rstrip())
+        line = indent + line[cut:].lstrip()
+    return [*lines, line]
 
 
 def clip_middle(text: str, width: int) -> str:

@@ -91,6 +91,8 @@ def key_lines(request: ToolApproval, width: int) -> list[str]:
             items.append(f"s yes to {scope or 'this'} this session")
         elif "always" in option.lower():
             items.append(f"a always yes to {scope}" if scope else "a always yes")
+        elif "outside" in option.lower():
+            items.append("o yes, once and outside the sandbox, with all your rights")
     items += ["n no", "t no, and tell it why", "v show all", "Esc no", "Ctrl-C stop the prompt"]
     lines = [""]
     for item in items:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from amplifier_app.render.finished_call import FinishedCall, about_call, seconds_of
+from amplifier_app.render.finished_call import FinishedCall, about_call, call_key, seconds_of
 from amplifier_app.runtime.describe import changed_files
 from amplifier_app.runtime.turn import EventHandler, peek
 
@@ -66,10 +66,10 @@ class CallLines:
         about = self._about(data)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(LONG_CALL_SECONDS, self._write, f"{about}: running")
-        self._running[_key(data)] = _Running(about, time.monotonic(), timer)
+        self._running[call_key(data)] = _Running(about, time.monotonic(), timer)
 
     def _on_end(self, event: str, data: dict[str, Any]) -> None:
-        running = self._running.pop(_key(data), None)
+        running = self._running.pop(call_key(data), None)
         waited = 0.0
         if running is not None:
             running.timer.cancel()
@@ -83,7 +83,3 @@ class CallLines:
         call_id = peek(data, "tool_call_id")
         number = self._number_of(str(call_id)) if call_id else None
         return about_call(data, number, min(self._limit, 100))
-
-
-def _key(data: dict[str, Any]) -> str:
-    return str(peek(data, "tool_call_id") or peek(data, "tool_name"))

@@ -9,9 +9,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import xml_text
 from amplifier_app.runtime.checks import CheckResult
-
-_NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write_report(
@@ -29,7 +29,7 @@ def write_report(
     Raises:
         AppError: The file cannot be written.
     """
-    text = KINDS[kind](outcome, response, checks)
+    text = redact(KINDS[kind](outcome, response, checks))
     try:
         file.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
@@ -100,8 +100,8 @@ def _fence(text: str) -> str:
 
 
 def _xml(text: str) -> str:
-    return escape(_NOT_XML.sub("\ufffd", text))
+    return escape(xml_text(text))
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(_NOT_XML.sub("\ufffd", text))
+    return quoteattr(xml_text(text))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.render.ansi import clip, paint
+from amplifier_app.render.ansi import clip, paint, wrapped
 from amplifier_app.render.markdown import markdown_lines
-from amplifier_app.render.table import wrapped
 from amplifier_app.runtime.export.parts import Heading, Part
 
 

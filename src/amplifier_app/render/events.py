@@ -14,7 +14,14 @@ from amplifier_app.render.result import (
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observer import Level, SessionFacts, SubSessionFacts
-from amplifier_app.runtime.turn import EventHandler, SubSession, peek, succeeded
+from amplifier_app.runtime.turn import (
+    EventHandler,
+    SubSession,
+    input_in,
+    peek,
+    result_in,
+    succeeded,
+)
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult
@@ -100,16 +107,15 @@ class EventStream(StderrNotices):
                 self._event(kind, delta=text)
 
     def _on_tool_start(self, event: str, data: dict[str, Any]) -> None:
-        given = peek(data, "tool_input")
-        given = peek(data, "input") if given is None else given
         self._event(
-            "tool_start", id=peek(data, "tool_call_id"), name=peek(data, "tool_name"), input=given
+            "tool_start",
+            id=peek(data, "tool_call_id"),
+            name=peek(data, "tool_name"),
+            input=input_in(data),
         )
 
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
-        result = peek(data, "tool_result")
-        result = peek(data, "result") if result is None else result
-        self._tool_end(data, succeeded(result), describe.result_text(data))
+        self._tool_end(data, succeeded(result_in(data)), describe.result_text(data))
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
         self._tool_end(data, False, describe.error_text(data, _MAX_ERROR))

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.turn import peek, succeeded
+from amplifier_app.runtime.turn import input_in, peek, result_in, succeeded
+from amplifier_app.runtime.usage import field_of
 
 _LONGEST_RESULT = 1_000_000
 
@@ -28,8 +29,7 @@ class FinishedCall(NamedTuple):
     @property
     def input(self) -> Mapping[str, Any]:
         """Its input; empty if it is not a mapping."""
-        value = peek(self.data, "tool_input")
-        value = peek(self.data, "input") if value is None else value
+        value = input_in(self.data)
         return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
     @property
@@ -56,8 +56,7 @@ class FinishedCall(NamedTuple):
 
     @property
     def _result(self) -> Any:
-        result = peek(self.data, "tool_result")
-        return peek(self.data, "result") if result is None else result
+        return result_in(self.data)
 
     def summary(self, limit: int = 200) -> str:
         """How it ended, in one line: `ok, 8.1 s`, `failed, 12 ms: no such file`."""
@@ -68,14 +67,18 @@ class FinishedCall(NamedTuple):
             problem = describe.error_text(self.data, limit)
             return problem if self.is_denied else f"failed, {took}: {problem}"
         lines = [line for line in self.output.splitlines() if line.strip()]
-        error = getattr(self._result, "error", None)
-        error = peek(self._result, "error") if error is None else error
+        error = field_of(self._result, "error")
         message = one_line(str(peek(error, "message") or ""), limit)
         # A command says in its last lines what is wrong, then follows how it ended.
         said = lines[-2] if len(lines) > 1 and lines[-1] == f"[{message}]" else ""
         said = said or ("" if message else lines[0] if lines else "")
         details = one_line(": ".join(filter(None, (message, said))), limit)
         return f"failed, {took}: {details}" if details else f"failed, {took}"
+
+
+def call_key(data: dict[str, Any]) -> str:
+    """What the events of one call have in common: its id, or else the name of its tool."""
+    return str(peek(data, "tool_call_id") or peek(data, "tool_name"))
 
 
 def seconds_of(data: dict[str, Any], waited: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
@@ -130,10 +130,13 @@ class BlockRenderer:
         return not line.strip(" \t>")
 
     def _blocks(self, nodes: list[Node], width: int) -> Rows:
+        return self._joined((node, self.block(node, width)) for node in nodes)
+
+    def _joined(self, rendered: Iterable[tuple[Node, Rows]]) -> Rows:
+        """Join rendered blocks, with the blank lines between them."""
         lines: list[str] = []
         final = 0
-        for node in nodes:
-            rows = self.block(node, width)
+        for node, rows in rendered:
             gap = [""] if lines and self.blank_before(node) else []
             final = len(lines)  # all before are final, because a block follows them
             if rows.final:
@@ -226,15 +229,7 @@ class BlockRenderer:
         return Rows([f"{mark} {line}".rstrip() for line in inner.lines], inner.final)
 
     def _list(self, node: Node, width: int) -> Rows:
-        lines: list[str] = []
-        final = 0
-        for item, rows in self.items(node, width):
-            gap = [""] if lines and self.blank_before(item) else []
-            final = len(lines)
-            if rows.final:
-                final += len(gap) + rows.final
-            lines += gap + rows.lines
-        return Rows(lines, final)
+        return self._joined(self.items(node, width))
 
     def items(self, node: Node, width: int) -> list[tuple[Node, Rows]]:
         """Render each item of a list."""

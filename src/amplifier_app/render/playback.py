@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.runtime.event_log import time_of
 from amplifier_app.runtime.observer import Renderer
 from amplifier_app.runtime.subscriptions import show_once
-from amplifier_app.runtime.turn import TurnRecorder
+from amplifier_app.runtime.turn import Status, TurnRecorder, TurnResult
 from amplifier_app.runtime.visibility import visible_only
 
 _LONGEST_PAUSE = 3.0
@@ -20,11 +20,12 @@ _PIECE = 12
 
 
 class Moment(NamedTuple):
-    """An event, and the seconds to wait before it."""
+    """An event, the seconds to wait before it, and its time in seconds."""
 
     wait: float
     event: str
     data: dict[str, Any]
+    at: float
 
 
 def moments(events: Sequence[Mapping[str, Any]]) -> Iterator[Moment]:
@@ -39,19 +40,19 @@ def moments(events: Sequence[Mapping[str, Any]]) -> Iterator[Moment]:
         name, wait = str(event.get("event")), 0.0 if before is None else max(0.0, at - before)
         before = at if before is None else max(before, at)
         if name == "content_block:end" and not streamed:
-            yield from _pieces(cast("dict[str, Any]", data), min(wait, _LONGEST_PAUSE))
+            yield from _pieces(cast("dict[str, Any]", data), min(wait, _LONGEST_PAUSE), at)
             wait = 0.0
-        yield Moment(min(wait, _LONGEST_PAUSE), name, cast("dict[str, Any]", data))
+        yield Moment(min(wait, _LONGEST_PAUSE), name, cast("dict[str, Any]", data), at)
 
 
-def _pieces(data: dict[str, Any], seconds: float) -> Iterator[Moment]:
+def _pieces(data: dict[str, Any], seconds: float, at: float) -> Iterator[Moment]:
     block = data.get("block")
     text = block.get("text") or block.get("thinking") if isinstance(block, dict) else None
     if not isinstance(text, str) or not text:
         return
     pieces = [text[n : n + _PIECE] for n in range(0, len(text), _PIECE)]
     for piece in pieces:
-        yield Moment(seconds / len(pieces), "content_block:delta", {**data, "delta": piece})
+        yield Moment(seconds / len(pieces), "content_block:delta", {**data, "delta": piece}, at)
 
 
 async def play(events: Sequence[Mapping[str, Any]], renderer: Renderer, speed: float) -> None:
@@ -65,13 +66,18 @@ async def play(events: Sequence[Mapping[str, Any]], renderer: Renderer, speed: f
     recorder = TurnRecorder()
     recording = recorder.handlers()
     showing = visible_only(show_once(renderer.handlers()), renderer.visibility)
-    response, running = "", False
-    for wait, event, data in moments(events):
+    response, running, began, now = "", False, 0.0, 0.0
+
+    def result(status: Status | None = None) -> TurnResult:
+        return recorder.result(response, status)._replace(seconds=now - began)
+
+    for wait, event, data, now in moments(events):
         if speed and wait:
             await asyncio.sleep(wait / speed)
         if event == "prompt:submit":
             if running:
-                renderer.turn_ended(recorder.result(response, "cancelled"))
+                renderer.turn_ended(result("cancelled"))
+            began = now
             renderer.message_sent(str(data.get("prompt") or ""))
             recorder.begin()
             renderer.turn_started()
@@ -82,7 +88,7 @@ async def play(events: Sequence[Mapping[str, Any]], renderer: Renderer, speed: f
             if event in handlers:
                 handlers[event](event, data)
         if event == "orchestrator:complete" and running:
-            renderer.turn_ended(recorder.result(response))
+            renderer.turn_ended(result())
             running = False
     if running:
-        renderer.turn_ended(recorder.result(response, "cancelled"))
+        renderer.turn_ended(result("cancelled"))

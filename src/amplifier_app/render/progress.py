@@ -43,6 +43,7 @@ class Progress:
         self._retry: tuple[str, float, str] | None = None  # cause, end of the wait, attempt
         self._waited = 0.0
         self._waited_for = ""
+        self._tries = 1
 
     def started(self, model: str = "") -> None:
         """A model call starts."""
@@ -68,6 +69,7 @@ class Progress:
         cause, self._waited_for = _cause(data)
         self._retry = (cause, time.monotonic() + delay, _attempt(data))
         self._waited += delay
+        self._tries += 1
 
     def _end_wait(self) -> None:
         if self._retry is not None:
@@ -79,7 +81,9 @@ class Progress:
         """Return, once, a summary of the retries; empty if there were none."""
         self._end_wait()
         waited, self._waited = self._waited, 0.0
-        return f"waited {round(waited)} s {self._waited_for}" if waited >= 0.5 else ""
+        tries, self._tries = self._tries, 1
+        tried = f", tried {tries} times" if tries > 2 else ""
+        return f"waited {round(waited)} s {self._waited_for}{tried}" if waited >= 0.5 else ""
 
     def line(self, width: int, *, stop: str = "", hint: str = "") -> str:
         """Return the line for what is going on, at most `width` cells wide.
@@ -149,7 +153,7 @@ def footer(
 
     Args:
         result: The turn.
-        seconds: How long it took.
+        seconds: How long it took to be shown.
         changed: Number of files it changed.
         commands: Slash commands for these files.
     """
@@ -159,7 +163,7 @@ def footer(
     files = f"{describe.count(changed, 'file')} changed {' '.join(commands)}".rstrip()
     parts = [
         describe.count(result.steps, "step") if result.steps else "",
-        describe.duration(seconds),
+        describe.duration(seconds if result.seconds is None else result.seconds),
         f"{describe.tokens(read)} in{share}" if read else "",
         f"{describe.tokens(written)} out" if written else "",
         _dollars(result.cost),

@@ -146,6 +146,7 @@ def plan_module_lines(report: CheckReport) -> list[str]:
 def plan_verdict(report: CheckReport) -> str:
     """Return the summary with every problem and every warning."""
     warnings = [f"amplifier: {one}" for one in report.warnings]
+    warnings += [f"amplifier: sandbox: {one}" for one in report.sandbox]
     if not report.findings:
         mounted = [one for one in report.modules if one.status == "ok" and one.agent is None]
         summary = f"amplifier: {report.name} is OK: {len(mounted)} modules loaded"

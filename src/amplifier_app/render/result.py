@@ -13,6 +13,8 @@ from amplifier_app.runtime.turn import NO_TURN, SubSession, ToolUse, TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult
+    from amplifier_app.runtime.session import OpenSession
+    from amplifier_support.sandbox.sandbox import Sandbox
 
 SCHEMA_VERSION = 2
 
@@ -25,6 +27,7 @@ class RunReport:
         plan_digest: None until a plan is loaded.
         turn: The last turn, complete or not; None if there was none.
         checks: The last result of each check.
+        sandbox: That of the session; None until one is open.
         data: With a schema, the answer as JSON data.
         announced: Whether the event stream has written its `session` line.
         started: `time.monotonic()` at the start.
@@ -37,9 +40,15 @@ class RunReport:
         self.model: str | None = None
         self.turn: TurnResult | None = None
         self.checks: Sequence[CheckResult] = ()
+        self.sandbox: Sandbox | None = None
         self.data: Any = None
         self.announced = False
         self.started = time.monotonic()
+
+    def note_session(self, session: OpenSession) -> None:
+        """Note which session is open, and what it runs with."""
+        self.session_id, self.sandbox = session.id, session.sandbox
+        self.provider, self.model = session.facts.provider, session.facts.model
 
 
 def result_object(outcome: Outcome, report: RunReport | None) -> dict[str, Any]:
@@ -77,6 +86,7 @@ def _reported(report: RunReport) -> dict[str, Any]:
             for call in turn.denied
         ],
         "sub_sessions": [sub_session_object(ended) for ended in turn.sub_sessions],
+        "sandbox": None if report.sandbox is None else _sandbox(report.sandbox),
         "checks": [check._asdict() for check in report.checks],
         "duration_ms": round((time.monotonic() - report.started) * 1000),
     }
@@ -90,6 +100,14 @@ def cost_object(cost: Decimal | None) -> dict[str, float] | None:
 def sub_session_object(ended: SubSession) -> dict[str, Any]:
     """Return what a sub-agent did."""
     return {**ended._asdict(), "cost": cost_object(ended.cost)}
+
+
+def _sandbox(sandbox: Sandbox) -> dict[str, Any]:
+    return {
+        "policy": None if sandbox.policy is None else sandbox.policy.as_value(),
+        "enforced": sandbox.used,
+        "missing": sandbox.goes_without,
+    }
 
 
 def _tool(tool: ToolUse) -> dict[str, Any]:

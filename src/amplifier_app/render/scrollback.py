@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from amplifier_app.render.ansi import wrapped
 from amplifier_app.render.screen import Screen
-from amplifier_app.render.table import wrapped
 
 Kind = Literal["text", "thinking", "tool", "note", "message", "footer", "status"]
 

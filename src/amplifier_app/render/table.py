@@ -7,7 +7,6 @@ whole, on one line.
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Sequence
 from enum import Enum
 from typing import Annotated, Literal, NamedTuple
@@ -15,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.render.ansi import cells, clip, clip_middle
+from amplifier_app.render.ansi import cells, clip, clip_middle, wrapped
 
 _GAP = "  "
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
@@ -143,35 +142,6 @@ def _cell_lines(column: Column, value: str, width: int) -> list[str]:
     if column.fit == "wrap":
         return wrapped(value, width)
     return [clip_middle(value, width) if column.fit == "middle" else clip(value, width)]
-
-
-def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Return text as lines of at most `width` cells, further lines indented.
-
-    A word is broken only if it is wider than a line.
-    """
-    if cells(text) <= width:
-        return [text]
-    width = max(width, len(indent) + 4)
-    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
-    if text.isascii():
-        return lines or [""]
-    # `textwrap` counts characters: wrap again what is too wide.
-    fitted: list[str] = []
-    for line in lines:
-        fitted += [line] if cells(line) <= width else _folded(line, width, indent)
-    return fitted or [""]
-
-
-def _folded(line: str, width: int, indent: str) -> list[str]:
-    lines: list[str] = []
-    while cells(line) > width:
-        end = len(clip(line, width + 1)) - 1  # without the `…`
-        space = line.rfind(" ", len(indent) + 1, end + 1)
-        cut = space if space > 0 else max(end, len(indent) + 1)
-        lines.append(line[:cut].rstrip())
-        line = indent + line[cut:].lstrip()
-    return [*lines, line]
 
 
 def _aligned(text: str, width: int, right: bool) -> str:

@@ -107,6 +107,7 @@ class TerminalRenderer(Renderer):
             "content_block:delta": self._on_delta,
             "content_block:end": self._on_block_end,
             "tool:pre": self._on_tool_start,
+            "approval:granted": self._on_approval,
             "tool:output": self._on_tool_output,
             "tool:post": self._on_tool_end,
             "tool:error": self._on_tool_end,
@@ -164,7 +165,9 @@ class TerminalRenderer(Renderer):
         if level == "info" and self._quiet:
             return
         mark, style, text_style = _LEVELS[level]
-        first, *rest = self._scrollback.wrapped(for_terminal(message), 2)
+        # Hints are indented already; all rows of a notice are.
+        lines = [line.removeprefix("  ") for line in for_terminal(message).split("\n")]
+        first, *rest = self._scrollback.wrapped("\n".join(lines), 2)
         self._scrollback.print([f"{paint(mark, style)} {paint(first, text_style)}"])
         self._scrollback.print(f"  {paint(line, text_style)}" for line in rest)
         self._refresh()
@@ -241,6 +244,9 @@ class TerminalRenderer(Renderer):
             self._activity.call_started(data, self._number_of(data))
             self._schedule()
         self._refresh()
+
+    def _on_approval(self, event: str, data: dict[str, Any]) -> None:
+        self._activity.call_allowed(data)
 
     def _on_tool_output(self, event: str, data: dict[str, Any]) -> None:
         self._activity.call_wrote(data)

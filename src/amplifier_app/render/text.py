@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Generator
 from typing import Any, cast
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_pipe, for_terminal
@@ -21,8 +23,21 @@ class StderrNotices(Renderer):
     def __init__(self, *, quiet: bool) -> None:
         super().__init__()
         self._quiet = quiet
+        self._held_notices: list[str] | None = None  # while a question is on the terminal
         if stderr_is_tty():
             self.longest_note = NOTE_ON_TERMINAL
+
+    @contextlib.contextmanager
+    def paused(self) -> Generator[None]:
+        if stderr_is_tty():
+            self._held_notices = []
+        try:
+            with super().paused():
+                yield
+        finally:
+            held, self._held_notices = self._held_notices or [], None
+            for line in held:
+                to_stderr(line)
 
     def handlers(self) -> dict[str, EventHandler]:
         return notice_handlers(self)
@@ -31,7 +46,11 @@ class StderrNotices(Renderer):
         if level == "info" and self._quiet:
             return
         prefix = "" if level == "info" else f"{level}: "
-        to_stderr(f"amplifier: {prefix}{for_terminal(message)}")
+        line = f"amplifier: {prefix}{for_terminal(message)}"
+        if self._held_notices is None:
+            to_stderr(line)
+        else:
+            self._held_notices.append(line)
 
 
 class TextRenderer(StderrNotices):
@@ -59,6 +78,7 @@ class TextRenderer(StderrNotices):
         hold: bool = False,
     ) -> None:
         super().__init__(quiet=quiet)
+        self.is_for_people = stderr_is_tty()
         self._output = output
         self._stream = stream
         self._hold = hold

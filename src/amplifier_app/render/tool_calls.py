@@ -12,7 +12,8 @@ from amplifier_app.render.ansi import cells, clip, fold, paint
 from amplifier_app.render.diff import FileDiff, diff_lines, parse, summary
 from amplifier_app.render.finished_call import FinishedCall, about_call
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.turn import peek
+from amplifier_app.runtime.turn import result_in
+from amplifier_app.runtime.usage import field_of
 
 _MOST_LINES = 2000
 RESULT_LINES = 4
@@ -151,24 +152,17 @@ def _untabbed(line: str) -> str:
 
 def image_lines(data: dict[str, Any]) -> list[str]:
     """Return a placeholder for each image in the result of a tool event."""
-    result = peek(data, "tool_result")
-    result = peek(data, "result") if result is None else result
-    content = getattr(result, "content", None)
-    if isinstance(result, Mapping):
-        content = cast("Mapping[str, Any]", result).get("content")
+    content = field_of(result_in(data), "content")
     blocks = cast("list[Any]", content) if isinstance(content, list) else []
     return [line for block in blocks if (line := _image_line(block))]
 
 
 def _image_line(block: Any) -> str:
-    def field(value: Any, name: str) -> Any:
-        return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-
-    if field(block, "type") != "image":
+    if field_of(block, "type") != "image":
         return ""
-    source = field(block, "source") or block
-    kind = one_line(str(field(source, "media_type") or "image"), 40)
-    encoded = field(source, "data")
+    source = field_of(block, "source") or block
+    kind = one_line(str(field_of(source, "media_type") or "image"), 40)
+    encoded = field_of(source, "data")
     size = describe.size(len(encoded) * 3 // 4) if isinstance(encoded, str) else ""
     return f"[image: {f'{kind} {size}'.strip()}]"
 

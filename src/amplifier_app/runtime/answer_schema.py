@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import UsageError
+from amplifier_support.readable_files import read_file_or_stream
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 _START = re.compile(r"[{\[]")
+_MOST_BYTES = 1024 * 1024
 _MOST_ERRORS = 10
 _LONGEST_ERROR = 300
 
@@ -74,14 +76,17 @@ class AnswerSchema:
             UsageError: The file cannot be read, or is not a JSON Schema.
         """
         try:
-            text = file.read_text(encoding="utf-8-sig")
+            data = read_file_or_stream(file, _MOST_BYTES + 1)
+            text = data.decode("utf-8-sig")
         except OSError as error:
             raise UsageError(f"--schema: cannot read {file}: {error.strerror}") from None
         except UnicodeDecodeError:
             raise UsageError(f"--schema: {file} is not UTF-8 text") from None
+        if len(data) > _MOST_BYTES:
+            raise UsageError(f"--schema: {file} is larger than {_MOST_BYTES // 1024} KiB")
         try:
             schema = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"--schema: {file} is not valid JSON: {error}") from None
         return cls(schema, f"--schema: {file}")
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import ConfigError, ModuleError
+from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import visible
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.interfaces import ApprovalResponse
@@ -69,6 +70,16 @@ class Approvals:
         """Whether requests are answered by the user."""
         return self.policy == "ask" and self._ask is not None
 
+    @property
+    def denial(self) -> Outcome | None:
+        """The outcome of a run in which a request was denied; None if none was."""
+        if not self.denied:
+            return None
+        # A user who says no needs no advice.
+        hint = "Allow it with --approve allow, or run on a terminal to be asked."
+        message = f"approval was denied: {self.denied[0]}"
+        return Outcome(Ending.DENIED, message, None if self.is_interactive else hint)
+
     def forget(self) -> None:
         """Ask again about what was always allowed in this session."""
         self._always.clear()
@@ -103,8 +114,7 @@ class Approvals:
         ask = self._ask_about_tool
         if ask is None or self.policy != "ask":
             option = await self._request(request.question, request.options, timeout, "deny", agent)
-            asked = self.policy == "ask" and self._ask is not None
-            return ToolApprovalAnswer(option, by_user=asked)
+            return ToolApprovalAnswer(option, by_user=self.is_interactive)
         answer = None
         try:
             async with self._one_at_a_time:
@@ -144,8 +154,6 @@ class Approvals:
                 shown = f"{agent}: {prompt}" if agent else prompt
                 answer = await self._ask(shown, options, timeout)
             except TimeoutError:
-                from amplifier_core.approval import ApprovalTimeoutError
-
                 if default != "allow":
                     self.denied.append(prompt)
                 raise ApprovalTimeoutError(f"no answer within {timeout:g} s") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.keys import Filled, fill_environment
+from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_core.session_capabilities import (
     CACHE_DIR,
     CONFIG_DIR,
@@ -37,6 +38,7 @@ def set_stored_keys(coordinator: Any) -> Filled:
         ConfigError: See `amplifier_app.base.keys.KeyStore.names`.
     """
     filled = fill_environment()
+    treat_keys_as_secret(coordinator)
     SECRET_VARIABLES.register(coordinator, filled.secret)
     return filled
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.runtime.sandbox import sandbox_for_checks
 from amplifier_app.runtime.shell import run_shell
 from amplifier_support.process.commands import CommandError
 
@@ -16,6 +18,9 @@ SECONDS = 600.0
 
 ANSWER_FILE = "AMPLIFIER_ANSWER_FILE"
 """The variable with the path of a file that contains the answer."""
+
+ROW_FILE = "AMPLIFIER_ROW_FILE"
+"""In a batch, the variable with the path of a JSON file that contains the row."""
 
 _OUTPUT_BYTES = 4000
 
@@ -80,14 +85,22 @@ class CheckRunner:
     Args:
         checks: The checks.
         coordinator: The session's, which knows the variables that hold secrets.
+        row: The row of a batch; None outside one.
 
     Attributes:
         results: The last result of each check that has run.
+
+    Raises:
+        ConfigError: The machine cannot enforce the sandbox.
     """
 
-    def __init__(self, checks: Sequence[Check], coordinator: Any) -> None:
+    def __init__(
+        self, checks: Sequence[Check], coordinator: Any, row: Mapping[str, Any] | None = None
+    ) -> None:
         self._checks = checks
+        self._row = row
         self._coordinator = coordinator
+        self._sandbox = sandbox_for_checks(coordinator)
         self._runs: dict[Check, int] = {}
         self.results: dict[Check, CheckResult] = {}
 
@@ -99,22 +112,29 @@ class CheckRunner:
             asyncio.CancelledError: After everything the check had started was killed.
         """
         try:
-            with tempfile.TemporaryDirectory(prefix="amplifier-") as place:
+            shared = None if self._sandbox is None else self._sandbox.temporary_folder
+            with tempfile.TemporaryDirectory(prefix="amplifier-", dir=shared) as place:
                 file = Path(place) / "answer.txt"
                 file.write_text(answer, encoding="utf-8", errors="replace")
+                variables = {ANSWER_FILE: str(file)}
+                if self._row is not None:
+                    row = Path(place) / "row.json"
+                    row.write_text(json.dumps(self._row), encoding="ascii")
+                    variables[ROW_FILE] = str(row)
                 for check in self._checks:
-                    self.results[check] = await self._run(check, file)
+                    self.results[check] = await self._run(check, variables)
         except CommandError as error:
             raise ConfigError(f"cannot run the checks: {error}") from error
         return list(self.results.values())
 
-    async def _run(self, check: Check, answer: Path) -> CheckResult:
+    async def _run(self, check: Check, variables: Mapping[str, str]) -> CheckResult:
         ran = await run_shell(
             check.command,
             self._coordinator,
             most_bytes=_OUTPUT_BYTES,
             timeout=check.seconds,
-            variables={ANSWER_FILE: str(answer)},
+            variables=variables,
+            sandbox=self._sandbox,
         )
         self._runs[check] = self._runs.get(check, 0) + 1
         return CheckResult(

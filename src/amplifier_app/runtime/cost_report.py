@@ -160,10 +160,9 @@ def _charges(
             used = _tokens(item.usage)
             # What a fork took over was billed to the session it comes from.
             if used is not None and item.number > billed_from:
-                prompt = used.input + used.cache_read + used.cache_write
-                held = sum((one.tokens for one in context), Fraction(0))
                 if overhead is None:
-                    overhead = max(Fraction(0), prompt - held)
+                    held = sum((one.tokens for one in context), Fraction(0))
+                    overhead = max(Fraction(0), used.prompt - held)
                 cost = _cost(item, used, what_if)
                 prices = what_if or listed.get(item.model or "", ModelPrices(_USUAL))
                 yield from _of_step(item, used, context, overhead, prices.of(used), cost)
@@ -189,12 +188,11 @@ def _of_step(
     cost: Decimal | None,
 ) -> Iterable[_Charge]:
     name = f"step {step.number}"
-    prompt = used.input + used.cache_read + used.cache_write
     definitions = Source(name, _DEFINITIONS, _DEFINITIONS)
     held = sum((one.tokens for one in context), Fraction(0))
-    overhead = min(overhead, max(Fraction(0), prompt - held))
-    scale = (prompt - overhead) / held if held else Fraction(0)
-    parts = [_Held(definitions, overhead if held else Fraction(prompt))]
+    overhead = min(overhead, max(Fraction(0), used.prompt - held))
+    scale = (used.prompt - overhead) / held if held else Fraction(0)
+    parts = [_Held(definitions, overhead if held else Fraction(used.prompt))]
     parts += [_Held(one.source._replace(step=name), one.tokens * scale) for one in context]
     answer = Source(name, "answers", f"answer {step.number}: {_begin(_said(step))}")
     charged = _at_prices(parts, used, prices)
@@ -260,8 +258,7 @@ def _held(source: Source, text: str) -> _Held:
 
 
 def _of_note(note: Note) -> _Held:
-    is_system = note.kind in ("system", "developer")
-    name = "system prompt" if is_system else "added by hooks"
+    name = "system prompt" if note.is_instruction else "added by hooks"
     return _held(Source(name, name, name), as_text(note.message.get("content")))
 
 

@@ -12,6 +12,7 @@ from amplifier_core.session_capabilities import (
     MODE,
     REDACT_EVENT,
     REMEMBERED_APPROVALS,
+    SANDBOX,
     SECRET_VARIABLES,
     SPENT,
     Capability,
@@ -22,6 +23,7 @@ MAX_DEPTH = 5
 
 _SHARED: tuple[Capability[Any], ...] = (
     BUDGET,
+    SANDBOX,
     SECRET_VARIABLES,
     REDACT_EVENT,
     REMEMBERED_APPROVALS,

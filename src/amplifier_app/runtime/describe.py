@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any, cast
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.runtime.turn import peek
+from amplifier_app.runtime.turn import input_in, peek, result_in
+from amplifier_app.runtime.usage import field_of
 
 _MAIN_FIELDS = ("command", "file_path", "path", "pattern", "query", "url", "name", "prompt", "task")
 """Input fields that identify a call, most specific first."""
@@ -25,9 +26,7 @@ def tool_name(data: dict[str, Any]) -> str:
 
 def tool_input(data: dict[str, Any], limit: int = 100) -> str:
     """Summarize the input of a tool call: its main field, or else compact JSON."""
-    value = peek(data, "tool_input")
-    if value is None:
-        value = peek(data, "input")
+    value = input_in(data)
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, Any]", value)
         if isinstance(fields.get("instruction"), str):
@@ -63,8 +62,7 @@ def changed_files(data: dict[str, Any]) -> list[str]:
 
 def file_of(data: dict[str, Any]) -> str | None:
     """Return the file or folder that the input of a tool call names."""
-    value = peek(data, "tool_input")
-    value = peek(data, "input") if value is None else value
+    value = input_in(data)
     if not isinstance(value, Mapping):
         return None
     fields = cast("Mapping[str, Any]", value)
@@ -85,9 +83,7 @@ def task(agent: Any, instruction: str) -> str:
 
 def result_text(data: dict[str, Any]) -> str:
     """Return a tool's result as unsanitized text."""
-    result = peek(data, "tool_result")
-    if result is None:
-        result = peek(data, "result")
+    result = result_in(data)
     answer = _agent_answer(getattr(result, "output", None))
     if answer is not None:
         return answer
@@ -112,7 +108,7 @@ def block_text(data: dict[str, Any]) -> str:
     """Return the text of a finished text or thinking block."""
     block = peek(data, "block")
     for name in ("text", "thinking"):
-        found = block.get(name) if isinstance(block, Mapping) else getattr(block, name, None)
+        found = field_of(block, name)
         if isinstance(found, str):
             return found
     return ""

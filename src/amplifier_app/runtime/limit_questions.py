@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,6 +57,8 @@ def ask_at_limits(coordinator: Any, renderer: Renderer, *, is_sub_session: bool)
     budget = BUDGET.of(coordinator)
     if budget is not None and hasattr(budget, "allowed") and not is_sub_session:
         _warn_before(budget, renderer)
+    if not is_sub_session:
+        _warn_before_last_steps(coordinator, renderer)
 
 
 def increment(allowed: float, spent: float) -> int | float:
@@ -74,11 +77,31 @@ def _warn_before(budget: SessionBudget, renderer: Renderer) -> None:
             earlier, before[limit] = before.get(limit, 0.0), amount
             if not earlier < WARN_AT * allowed <= amount < allowed:
                 continue
-            share = f"{100 * amount / allowed:.0f} % of the {name_of(limit)} is used"
-            amounts = f"{describe_amount(limit, amount)} of {describe_amount(limit, allowed)}"
-            renderer.notice(f"{share}: {amounts}", "warning", "session")
+            _warn(renderer, limit, amount, allowed)
 
     budget.listen(on_change)
+
+
+def _warn_before_last_steps(coordinator: Any, renderer: Renderer) -> None:
+    """Warn of the limit of model calls for one prompt, if the plan sets it."""
+    allowed: Any = coordinator.config
+    for key in ("session", "orchestrator", "config", "max_iterations"):
+        allowed = allowed.get(key) if isinstance(allowed, Mapping) else None
+    if not isinstance(allowed, int):
+        return
+    warned_at = math.ceil(WARN_AT * allowed)
+
+    def on_request(event: str, data: dict[str, Any]) -> None:
+        if data.get("iteration") == warned_at < allowed and not data.get("purpose"):
+            _warn(renderer, "max_iterations", warned_at, allowed)
+
+    coordinator.hooks.register("provider:request", on_request, name="app-budget")
+
+
+def _warn(renderer: Renderer, limit: str, amount: float, allowed: float) -> None:
+    share = f"{100 * amount / allowed:.0f} % of the {name_of(limit)} is used"
+    amounts = f"{describe_amount(limit, amount)} of {describe_amount(limit, allowed)}"
+    renderer.notice(f"{share}: {amounts}", "warning", "session")
 
 
 def _number(used: Mapping[str, Any], key: str) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 BUDGET_LIMITS = {
     "max_steps": ("step budget", "{}"),
     "max_tool_calls": ("tool call budget", "{}"),
@@ -30,6 +32,13 @@ def describe_reached(limit: str, allowed: float, spent: float) -> str:
     """That a limit is reached: "cost budget reached: used $2.03, limit $2"."""
     amounts = f"used {describe_amount(limit, spent)}, limit {describe_amount(limit, allowed)}"
     return f"{name_of(limit)} reached: {amounts}"
+
+
+def assignment(limit: str, amount: float | None) -> str:
+    """The change of a plan that sets a limit, or removes it with None."""
+    # Without an exponent, which YAML reads as text: 1e-06.
+    value = "null" if amount is None else f"{Decimal(str(amount)):f}"
+    return f"session.budget.{limit}={value}"
 
 
 def _number(amount: float) -> str:

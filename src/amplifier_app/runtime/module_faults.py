@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from asyncio import CancelledError
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from amplifier_app.base.errors import AppError, ModuleError
 from amplifier_app.sessions.recording_context import RecordingContext
 from amplifier_core._foreign import blame, line_in, module_of, root_of, where_defined
+from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError
 
 _BUNDLED = "amplifier_modules"
@@ -46,13 +48,26 @@ def blaming(session: Any) -> Generator[None]:
     Args:
         session: An `amplifier_core.session.AmplifierSession`.
     """
+    cancels = task_cancel_count()
     try:
         yield
-    except Exception as error:
-        part = None if isinstance(error, (AppError, LLMError)) else _raised_by(session, error)
-        if part is not None:
-            blame(error, kind=part.kind, obj=part.obj, name=part.name)
-        raise
+    # Modules are foreign code and may raise anything.
+    except BaseException as error:
+        # A turn that is stopped runs in a task of its own, which is cancelled, not the caller's.
+        is_stopped = (
+            isinstance(error, CancelledError) and session.coordinator.cancellation.is_cancelled
+        )
+        # Nothing closes this block, so a GeneratorExit was raised by a module.
+        is_failed = isinstance(error, GeneratorExit) or is_failure(error, cancels)
+        if is_stopped or isinstance(error, (AppError, LLMError)) or not is_failed:
+            raise
+        part = _raised_by(session, error)
+        if isinstance(error, Exception):
+            if part is not None:
+                blame(error, kind=part.kind, obj=part.obj, name=part.name)
+            raise
+        whose = "a module" if part is None else f"{part.kind} '{part.name}'"
+        raise ModuleError(f"{whose} raised {type(error).__name__}: {error}") from error
 
 
 def checked_answer(session: Any, answer: Any) -> str:

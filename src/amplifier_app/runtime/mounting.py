@@ -11,6 +11,7 @@ from amplifier_app.runtime.capabilities import register_capabilities, set_stored
 from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.runtime.observer import FIRST, Renderer
 from amplifier_app.runtime.opening import Opening, OpeningTimedOut
+from amplifier_app.runtime.sandbox import check_sandbox, register_sandbox, unused_sandbox
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.load_errors import RequiredModuleError, missing_import
@@ -94,8 +95,22 @@ class Mounting:
         await coordinator.mount("module-source-resolver", self._sources)
         if SECRET_VARIABLES.of(coordinator) is None:
             self._use_stored_keys()
-        await self._initialize()
-        self._check()
+        sandbox = register_sandbox(coordinator, self._session.config)
+        try:
+            await self._initialize()
+            self._check()
+        except AppError:
+            # If it is missing, that is why other things fail.
+            check_sandbox(sandbox)
+            raise
+        check_sandbox(sandbox)
+        if sandbox.goes_without is not None:
+            self._renderer.notice(
+                f"commands run without a sandbox: {sandbox.goes_without}", "warning", "session"
+            )
+        unused = unused_sandbox(sandbox, self._session.config)
+        for text in sandbox.missing_folders if sandbox.needed else filter(None, [unused]):
+            self._renderer.notice(text, "warning", "session")
 
     async def _initialize(self) -> None:
         try:

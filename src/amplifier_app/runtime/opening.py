@@ -1,4 +1,4 @@
-"""How far the opening of a session is, and its deadline."""
+"""The progress of opening a session, and its deadline."""
 
 from __future__ import annotations
 

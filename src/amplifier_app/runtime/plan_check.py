@@ -25,7 +25,7 @@ from amplifier_app.plan.modules import (
     planned_modules,
     unset_variables,
 )
-from amplifier_app.plan.nodes import plain_data
+from amplifier_app.plan.nodes import MapNode, plain_data
 from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
 from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.plan.sections import PARTS
@@ -33,6 +33,12 @@ from amplifier_app.runtime.approvals import check_policy
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.runtime.mount_problems import mount_problem, package_of
+from amplifier_app.runtime.sandbox import (
+    check_sandbox,
+    own_policies,
+    register_sandbox,
+    unused_sandbox,
+)
 from amplifier_app.sources.module_problems import source_is_wrong, source_problem, with_lines
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -41,6 +47,7 @@ from amplifier_core.load_errors import ModuleImportError, missing_import
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_core.session import AmplifierSession
+from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
 CLEANUP_SECONDS = 10.0
 
@@ -92,12 +99,15 @@ class CheckReport(NamedTuple):
         modules: Its modules in mount order, then those skipped by conditions.
         findings: Every problem, in the order of the files.
         warnings: Unused and possibly misspelt settings.
+        sandbox: What the sandbox of its commands enforces here, one line each; empty if nothing in
+            the plan starts commands.
     """
 
     name: str
     modules: tuple[CheckedModule, ...] = ()
     findings: tuple[Finding, ...] = ()
     warnings: tuple[str, ...] = ()
+    sandbox: tuple[str, ...] = ()
 
     @property
     def ending(self) -> Ending:
@@ -131,6 +141,7 @@ async def check_plan(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> Ch
         (*checker.modules, *left_out),
         tuple(checker.findings()),
         (*plan.warnings, *checker.warnings),
+        checker.sandbox(),
     )
 
 
@@ -141,8 +152,21 @@ class _Checker:
         self._session = AmplifierSession(_mount_plan(plan))
         self._plan_problems = _plan_problems(plan)
         self._found = [Finding("plan", one) for one in self._plan_problems]
+        self._sandbox: Sandbox | None = None
         self.modules: list[CheckedModule] = []
         self.warnings: list[str] = []
+
+    def sandbox(self) -> tuple[str, ...]:
+        """See `CheckReport`; entries with a policy of their own are listed as well."""
+        sandbox = self._sandbox
+        if sandbox is None or sandbox.refused is not None:
+            return ()
+        checks = "checks" in self._plan.merged.document.items
+        unused = unused_sandbox(sandbox, self._session.config)
+        if not sandbox.needed and not checks:
+            return () if unused is None else (unused,)
+        own = own_policies(self._session.config)
+        return (*sandbox.describe(), *(f"{name}: {policy}" for name, policy in own))
 
     def findings(self) -> Sequence[Finding]:
         kinds: Mapping[tuple[str, Location], Any] = {
@@ -158,6 +182,7 @@ class _Checker:
         coordinator.loader = LimitedLoader(coordinator, seconds_of(self._session.config))
         register_capabilities(coordinator, self._sources)
         await coordinator.mount("module-source-resolver", self._sources)
+        self._register_sandbox()
         set_stored_keys(coordinator)
         try:
             for module, found in zip(planned, resolved, strict=True):
@@ -173,6 +198,7 @@ class _Checker:
                     await self._session.cleanup()
         self._check_providers()
         self._check_approvals()
+        self._check_sandbox()
 
     async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
         if source_is_wrong(module, self._plan, self._plan_problems):
@@ -204,6 +230,9 @@ class _Checker:
             except (Exception, SystemExit) as error:
                 failure = error
         wrong = self._config_findings(module, found)
+        if not wrong and isinstance(getattr(failure, "__cause__", None), SandboxUnavailable):
+            # Reported once, for all modules.
+            return self._checked(module, "broken", "its sandbox is unavailable", found)
         if not wrong and failure is not None:
             wrong = [_failed(module, found, failure)]
         missing = [] if wrong else self._missing(module, found)
@@ -298,8 +327,34 @@ class _Checker:
         at = section.at if section is not None else self._plan.merged.document.at
         reasons = [f"{one.key}: {one.reason}" for one in providers]
         reasons += [f"{one.key}: {one.reason}" for one in self._plan.dropped if not one.is_fallback]
-        hint = "; ".join([*reasons, f"{SET_UP[0].lower()}{SET_UP[1:]}"])
+        hint = "; ".join([*reasons, _as_clause(SET_UP)])
         self._found.append(Finding("plan", Problem(NO_PROVIDER, at, hint)))
+
+    def _register_sandbox(self) -> None:
+        try:
+            self._sandbox = register_sandbox(self._session.coordinator, self._session.config)
+        except ConfigError as error:
+            # Other problems of the policy were found when the plan was loaded.
+            if not self._plan.merged.problems:
+                self._report_sandbox(error)
+
+    def _check_sandbox(self) -> None:
+        """Report a sandbox that this machine lacks, as a run would."""
+        if self._sandbox is None:
+            return
+        try:
+            check_sandbox(self._sandbox)
+        except ConfigError as error:
+            self._report_sandbox(error)
+
+    def _report_sandbox(self, error: ConfigError) -> None:
+        document = self._plan.merged.document
+        session = document.items.get("session")
+        node = session.items.get("sandbox") if isinstance(session, MapNode) else None
+        at = node.at if node is not None else document.at
+        self._found.append(
+            Finding("plan", Problem(error.message, at, _as_clause(error.hint or "")))
+        )
 
     def _check_approvals(self) -> None:
         """Report rules for tool calls that nothing applies, as a run would."""
@@ -375,6 +430,7 @@ def as_json(report: CheckReport) -> dict[str, Any]:
             for finding in report.findings
         ],
         "warnings": list(report.warnings),
+        "sandbox": list(report.sandbox),
     }
 
 
@@ -393,3 +449,8 @@ def _module_json(module: CheckedModule) -> dict[str, Any]:
         "status": module.status,
         "reason": module.reason or None,
     }
+
+
+def _as_clause(hint: str) -> str:
+    """A hint as the end of a problem's line, which begins in lower case."""
+    return hint[:1].lower() + hint[1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from amplifier_app.base.errors import ConfigError
@@ -55,7 +55,7 @@ async def policy_of(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
         SourceError: The module is not available.
     """
     mount_plan = plan.mount_plan()
-    entries = [entry for entry in mount_plan["hooks"] if "approval" in entry["module"]]
+    entries = _entries(mount_plan)
     sources = resolver_for(plan)
     coordinator = ModuleCoordinator()
     coordinator.config.update(mount_plan)
@@ -73,13 +73,24 @@ async def policy_of(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
         decide = APPROVAL_POLICY.of(coordinator)
         if decide is None:
             raise ConfigError(f"the plan '{plan.name}' has no approval rules", hint=ADD_MODULE)
-        keys = [str(entry.get("instance_id") or entry["module"]) for entry in entries]
-        yield _as_decisions(decide, keys[-1])
+        yield _as_decisions(decide, entries)
     finally:
         await coordinator.cleanup()
 
 
-def _as_decisions(decide: Any, module: str) -> Decide:
+def policy_of_session(plan: ResolvedPlan, coordinator: Any) -> Decide | None:
+    """The policy that an open session of the plan applies now; None if it has none."""
+    decide = APPROVAL_POLICY.of(coordinator)
+    return None if decide is None else _as_decisions(decide, _entries(plan.mount_plan()))
+
+
+def _entries(mount_plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [entry for entry in mount_plan["hooks"] if "approval" in entry["module"]]
+
+
+def _as_decisions(decide: Any, entries: Sequence[Mapping[str, Any]]) -> Decide:
+    keys = [str(entry.get("instance_id") or entry["module"]) for entry in entries]
+
     def decision(
         tool: str,
         input: Mapping[str, Any],
@@ -93,7 +104,7 @@ def _as_decisions(decide: Any, module: str) -> Decide:
             key, number = made["rule"]
             rule = (key, str(number))
             if key != "approvals":
-                rule = ("hooks", module, "config", *rule)
+                rule = ("hooks", keys[-1], "config", *rule) if keys else None
         return Decision(made["decision"], made["by"], made["reason"], rule)
 
     return decision

@@ -23,6 +23,11 @@ class Tokens(NamedTuple):
     cache_write: int
     output: int
 
+    @property
+    def prompt(self) -> int:
+        """The whole input."""
+        return self.input + self.cache_read + self.cache_write
+
 
 class Prices(NamedTuple):
     """US dollars per token."""
@@ -52,7 +57,7 @@ class ModelPrices(NamedTuple):
 
     def of(self, tokens: Tokens) -> Prices:
         """The prices that apply to a call."""
-        is_long = tokens.input + tokens.cache_read + tokens.cache_write > self.above
+        is_long = tokens.prompt > self.above
         return self.long if self.long is not None and is_long else self.usual
 
 

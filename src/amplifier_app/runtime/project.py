@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.sanitize import visible
+from amplifier_app.plan.yaml_reader import read_bytes
 from amplifier_app.trust import (
     METADATA_KEY,
     Ask,
@@ -53,10 +54,13 @@ def choose_project(
     """
     ignore = ignore or ignored_by_environment()
     if session is not None:
-        if "created" not in session.metadata and _names_folders(session.plan):
-            raise _cannot_resume(
-                "its metadata is missing, which records the sources of its modules"
-            )
+        is_complete = session.fault is None and not session.metadata.get("repaired")
+        if (
+            not is_complete
+            and METADATA_KEY not in session.metadata
+            and _names_folders(session.plan)
+        ):
+            raise _cannot_resume("its metadata was lost, which records the sources of its modules")
         return _of_session(session.metadata, trust=trust, ignore=ignore, ask=ask)
     folder = None if ignore else paths.project_dir()
     if folder is None:
@@ -74,9 +78,9 @@ def _of_session(
     metadata: Mapping[str, Any], *, trust: bool, ignore: bool, ask: Ask | None
 ) -> TrustedProject | None:
     noted = metadata.get(METADATA_KEY)
-    if not isinstance(noted, dict):
+    if noted is None:
         return None
-    folder = Path(str(noted.get("folder")))
+    folder = Path(noted["folder"])
     project = None
     if not ignore:
         if not os.path.isdir(folder):
@@ -84,7 +88,7 @@ def _of_session(
                 f"it began with the project {visible(str(folder.parent))}, which is missing"
             )
         project = trusted_project(folder, trust=trust, ask=ask)
-    for source in map(Path, noted.get("sources") or ()):
+    for source in map(Path, noted.get("sources", ())):
         if project is None:
             raise _cannot_resume(f"its plan uses a module of the project: {visible(str(source))}")
         if project.content is not None and not project.content.covers(source):
@@ -93,7 +97,7 @@ def _of_session(
 
 
 def _names_folders(plan: Path) -> bool:
-    return plan.is_file() and bool(selected_by(plan, plan.read_bytes()))
+    return plan.is_file() and bool(selected_by(plan, read_bytes(plan, str(plan), "the plan")))
 
 
 def _cannot_resume(why: str) -> ConfigError:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from decimal import Decimal
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -22,8 +22,9 @@ from amplifier_app.plan.problems import suggest
 from amplifier_app.plan.traffic import MODULE as recorder
 from amplifier_app.runtime.capabilities import model_of, register_capabilities, set_stored_keys
 from amplifier_app.runtime.observer import Display, Renderer
+from amplifier_core._foreign import blame
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.llm_errors import LLMTimeoutError
+from amplifier_core.llm_errors import LLMError, LLMTimeoutError
 from amplifier_core.load_errors import ModuleMountError
 from amplifier_core.loader import ModuleLoader, kind_of
 from amplifier_core.message_models import ChatRequest, Message
@@ -322,19 +323,20 @@ async def ask(
         ):
             begun = time.monotonic()
             options = {"model": model} if model else {}
-            response = await instance.complete(request, **options)
-            seconds = time.monotonic() - begun
+            with _blaming(provider, instance, "complete"):
+                response = await instance.complete(request, **options)
+                seconds = time.monotonic() - begun
+                usage = response.usage
+                return Answered(
+                    model=(response.metadata or {}).get("model") or model or model_of(instance),
+                    seconds=seconds,
+                    input_tokens=usage.input_tokens if usage else None,
+                    output_tokens=usage.output_tokens if usage else None,
+                    cost=usage.cost_usd if usage else None,
+                )
     except TimeoutError:
         message = f"{provider.name} did not answer within {timeout:g} s"
         raise LLMTimeoutError(message, provider=provider.name) from None
-    usage = response.usage
-    return Answered(
-        model=(response.metadata or {}).get("model") or model or model_of(instance),
-        seconds=seconds,
-        input_tokens=usage.input_tokens if usage else None,
-        output_tokens=usage.output_tokens if usage else None,
-        cost=usage.cost_usd if usage else None,
-    )
 
 
 async def models(
@@ -347,7 +349,25 @@ async def models(
         ConfigError, ModuleError: See `mounted`.
     """
     async with mounted(provider, sources, renderer=renderer, with_keys=True) as instance:
-        return list(await instance.list_models())
+        with _blaming(provider, instance, "list_models"):
+            found = list(await instance.list_models())
+            for one in found:
+                if not isinstance(getattr(one, "id", None), str):
+                    raise TypeError(f"expected a list of ModelInfo, got {type(one).__name__}")
+        return found
+
+
+@contextlib.contextmanager
+def _blaming(provider: Provider, instance: Any, call: str) -> Generator[None]:
+    """Record on an exception that the provider raised it, unless it describes itself."""
+    try:
+        yield
+    except (LLMError, TimeoutError):
+        raise
+    # A provider is foreign code and may raise anything.
+    except Exception as error:
+        blame(error, kind="provider", obj=instance, name=provider.name, call=call)
+        raise
 
 
 async def _without_retries(provider: Provider, sources: AppModuleSourceResolver) -> dict[str, Any]:

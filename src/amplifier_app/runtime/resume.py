@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from amplifier_app.base.sanitize import one_line
@@ -12,7 +11,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.nodes import MapNode, plain_data
 from amplifier_app.plan.paths import NoSuchPath, Path, find
-from amplifier_app.runtime.limits import BUDGET_LIMITS
+from amplifier_app.runtime.limits import BUDGET_LIMITS, assignment
 from amplifier_core.session_capabilities import ModeControl
 
 if TYPE_CHECKING:
@@ -46,16 +45,11 @@ def restored_from(metadata: Mapping[str, Any]) -> Restored:
         provider if isinstance(provider, str) else None,
         model if isinstance(model, str) else None,
         tuple(
-            f"session.budget.{name}={_amount(limits[name])}"
+            assignment(name, limits[name])
             for name in BUDGET_LIMITS
             if isinstance(limits.get(name, ""), int | float | None)
         ),
     )
-
-
-def _amount(limit: float | None) -> str:
-    # Without an exponent, which YAML reads as text: 1e-06.
-    return "null" if limit is None else f"{Decimal(str(limit)):f}"
 
 
 class State(NamedTuple):

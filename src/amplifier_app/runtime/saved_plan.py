@@ -12,7 +12,7 @@ from amplifier_app.plan.masking import MASK
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.yaml_reader import read_yaml
+from amplifier_app.plan.yaml_reader import read_bytes, read_yaml
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
 
 
@@ -56,7 +56,7 @@ def with_secrets(
     Raises:
         ConfigError: Secrets are missing.
     """
-    data = plan.read_bytes()
+    data = read_bytes(plan, str(plan), "the saved plan")
     # Checked before the plan is parsed: a URL without its password may be invalid.
     if MASK.encode() not in data:
         return sets

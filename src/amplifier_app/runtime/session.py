@@ -7,10 +7,9 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.answers import partial_answer, shown_answer
 from amplifier_app.runtime.approval_mode import current_mode, mode_control, set_mode
@@ -40,7 +39,10 @@ from amplifier_app.sessions.recording_context import answers_to_interrupted, is_
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.session import AmplifierSession
-from amplifier_core.session_capabilities import RESUME, SESSION_DIR, SPAWN
+from amplifier_core.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
+
+if TYPE_CHECKING:
+    from amplifier_support.sandbox.sandbox import Sandbox
 
 CLEANUP_SECONDS = 10.0
 """How long modules may take to clean up before they are abandoned."""
@@ -194,6 +196,11 @@ class OpenSession:
     def spent(self) -> dict[str, Any] | None:
         """How much of its budget it has used; None if its orchestrator does not count."""
         return self._budget.as_dict()
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox of its commands."""
+        return SANDBOX.of(self.session.coordinator)
 
     @property
     def limits(self) -> dict[str, float]:
@@ -357,7 +364,7 @@ class OpenSession:
         self.renderer.turn_ended(self.turn)
         if self._record is not None:
             self._record.save_turn(
-                one_line(redacted_text(self.session.coordinator, prompt), 80),
+                redacted_text(self.session.coordinator, prompt),
                 self.turn.usage,
                 spent=self._budget.as_dict(),
                 **self._state().as_metadata(),

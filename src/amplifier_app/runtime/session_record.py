@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Generator, Mapping
 from typing import Any, Literal, TypeAlias
 
+from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.module_faults import messages_of
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
@@ -18,6 +20,9 @@ from amplifier_app.sessions.recording_context import (
 )
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.usage import add_counts
+
+_MOST_OF_PROMPT = 10_000
+"""Characters of a prompt that its title is made from."""
 
 Remark: TypeAlias = tuple[Literal["info", "warning"], str]
 """Level and text of a notice."""
@@ -118,8 +123,8 @@ class SessionRecord:
             budget = {**(self.saved.metadata.get("budget") or {}), **raised}
             self.saved.update(spent=dict(spent), **({"budget": budget} if budget else {}))
 
-    def save_turn(self, title: str, usage: Mapping[str, int], **facts: Any) -> None:
-        """Add a turn to the session's metadata; the first one sets its title.
+    def save_turn(self, prompt: str, usage: Mapping[str, int], **facts: Any) -> None:
+        """Add a turn to the session's metadata; the first one sets its title, the start of the prompt.
 
         Raises:
             SessionError: The session cannot be written.
@@ -130,7 +135,7 @@ class SessionRecord:
         tokens: dict[str, int] = dict(before.get("usage") or {})
         add_counts(tokens, usage)
         self.saved.update(
-            title=before.get("title") or title,
+            title=before.get("title") or one_line(redact(prompt[:_MOST_OF_PROMPT]), 80),
             prompts=(before.get("prompts") or 0) + 1,
             usage=tokens,
             **facts,

@@ -10,6 +10,7 @@ from amplifier_app.base.sanitize import for_pipe
 from amplifier_core.session_capabilities import SECRET_VARIABLES
 from amplifier_support.environment import without_secrets
 from amplifier_support.process.commands import Command, ProcessRunner
+from amplifier_support.sandbox.sandbox import Sandbox
 
 _SHELL = "/bin/sh"
 
@@ -35,6 +36,7 @@ async def run_shell(
     most_bytes: int,
     timeout: float | None = None,
     variables: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
 ) -> ShellResult:
     """Run a shell command in the working directory, without the keys of the session.
 
@@ -44,6 +46,7 @@ async def run_shell(
         most_bytes: Size of the end of the output that is kept.
         timeout: Its time limit in seconds.
         variables: Environment variables to add.
+        sandbox: Restricts it; None for a command of the user.
 
     Raises:
         CommandError: It cannot be started.
@@ -58,7 +61,7 @@ async def run_shell(
     # The command may run code that the model wrote.
     names = SECRET_VARIABLES.of(coordinator) or ()
     environment = without_secrets(os.environ, secret_names=names) | dict(variables or {})
-    runner = ProcessRunner()
+    runner = ProcessRunner(sandbox)
     folder = os.open(".", os.O_RDONLY)
     try:
         argv = (_SHELL, "-c", command)

@@ -11,7 +11,6 @@ the user.
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from amplifier_app.runtime.sub_session_notices import SubSessionRenderer
 from amplifier_app.runtime.subscriptions import redacted_text
 from amplifier_app.runtime.turn import SubSession
 from amplifier_app.sessions.store import SessionFolder, SessionStore
+from amplifier_app.sessions.summary import ID
 from amplifier_app.trust import METADATA_KEY as PROJECT
 from amplifier_core._foreign import origin_of
 from amplifier_core.session_capabilities import SELF_DELEGATION_DEPTH
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from amplifier_core.session import AmplifierSession
 
 _NARROWED = "spawned_with"
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class UnknownSubSession(SessionError, FileNotFoundError):
@@ -247,18 +246,18 @@ def _plan(parent: Session, agent: str, narrowed: Mapping[str, Any]) -> ResolvedP
 
 
 def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
-    if wanted is not None and _ID.fullmatch(wanted) and not SessionStore().exists(wanted):
+    if wanted is not None and ID.fullmatch(wanted) and not SessionStore().exists(wanted):
         return wanted
     generated = f"{parent.id}-{secrets.token_hex(8)}"
     named = f"{generated}_{agent}"
     # Ids grow with depth; fall back to shorter ones that are still unique.
-    return next(name for name in (named, generated, secrets.token_hex(16)) if _ID.fullmatch(name))
+    return next(name for name in (named, generated, secrets.token_hex(16)) if ID.fullmatch(name))
 
 
 def _saved_by(parent: Session, session_id: str) -> SessionFolder:
     """Return a saved sub-session of `parent`, and of no other session."""
     store = SessionStore()
-    known = _ID.fullmatch(session_id) is not None and store.exists(session_id)
+    known = ID.fullmatch(session_id) is not None and store.exists(session_id)
     saved = store.find(session_id) if known else None
     metadata = {} if saved is None else saved.metadata
     if (

@@ -25,6 +25,18 @@ def peek(data: object, key: str) -> Any:
     return dict.get(data, key) if isinstance(data, dict) else None
 
 
+def input_in(data: object) -> Any:
+    """The input of the tool call in event data; None if it is missing."""
+    value = peek(data, "tool_input")
+    return peek(data, "input") if value is None else value
+
+
+def result_in(data: object) -> Any:
+    """The result of the tool call in event data; None if it is missing."""
+    result = peek(data, "tool_result")
+    return peek(data, "result") if result is None else result
+
+
 ToolOutcome = Literal["running", "ok", "error", "denied", "interrupted"]
 
 _OUTCOMES: dict[str, ToolOutcome] = {
@@ -38,16 +50,32 @@ _OUTCOMES: dict[str, ToolOutcome] = {
 class ToolUse:
     """One tool call. `outcome` is ``running`` until it ends; `duration_ms` is in milliseconds.
 
-    `decision` says what allowed or denied it, if a module asked for approval.
+    `decision` names what allowed or denied it, if a module asked for approval; `by_default` is true
+    if it was denied because nothing allowed it. `sandbox` says what the sandbox kept it from, or may
+    have; `span` is the id of its operation.
     """
 
-    __slots__ = ("decision", "duration_ms", "id", "input", "name", "outcome", "reason")
+    __slots__ = (
+        "by_default",
+        "decision",
+        "duration_ms",
+        "id",
+        "input",
+        "name",
+        "outcome",
+        "reason",
+        "sandbox",
+        "span",
+    )
 
     def __init__(self, id: str, name: str, input: Any = None) -> None:
         self.id = id
         self.name = name
         self.input = input
         self.decision: str | None = None
+        self.by_default = False
+        self.sandbox: str | None = None
+        self.span: Any = None
         self.outcome: ToolOutcome = "running"
         self.duration_ms: int | None = None
         self.reason: str | None = None
@@ -62,6 +90,8 @@ class DeniedCall(NamedTuple):
         reason: Why, if known.
         session_id: The session of the sub-agent that made it; None for a call of the turn itself.
         agent: That sub-agent.
+        by_default: Whether it was denied because nothing allowed it.
+        by_sandbox: Whether it ran, and the sandbox kept it from something or may have.
     """
 
     id: str
@@ -69,6 +99,8 @@ class DeniedCall(NamedTuple):
     reason: str | None
     session_id: str | None = None
     agent: str | None = None
+    by_default: bool = False
+    by_sandbox: bool = False
 
 
 class RunningTool(NamedTuple):
@@ -138,6 +170,7 @@ class TurnResult(NamedTuple):
         sub_sessions: Its sub-agents, including nested ones, in the order they ended.
         denied: The refused tool calls: its own, then those of sub-agents.
         is_hidden: Whether there is an answer but all of it is hidden.
+        seconds: How long a recorded turn took; None for one that was just seen.
     """
 
     response: str
@@ -151,6 +184,7 @@ class TurnResult(NamedTuple):
     limit: LimitReached | None = None
     is_hidden: bool = False
     denied: tuple[DeniedCall, ...] = ()
+    seconds: float | None = None
 
     @property
     def has_answer(self) -> bool:
@@ -216,12 +250,14 @@ class TurnRecorder:
         return {
             "provider:request": self._on_request,
             "provider:response": self._on_response,
+            "provider:error": self._on_error,
             "llm:response": self._on_llm_response,
             "tool:pre": self._on_tool_pre,
             "tool:post": self._on_tool_post,
             "tool:error": self._on_tool_error,
             "approval:granted": self._on_decision,
             "approval:denied": self._on_decision,
+            "sandbox:denied": self._on_sandbox,
             "orchestrator:complete": self._on_complete,
         }
 
@@ -291,8 +327,14 @@ class TurnRecorder:
 
     @property
     def _own_denied(self) -> list[DeniedCall]:
-        denied = (tool for tool in self._tools if tool.outcome == "denied")
-        return [DeniedCall(tool.id, tool.name, tool.reason) for tool in denied]
+        found: list[DeniedCall] = []
+        for tool in self._tools:
+            if tool.outcome == "denied":
+                by = tool.by_default
+                found.append(DeniedCall(tool.id, tool.name, tool.reason, by_default=by))
+            elif tool.sandbox:
+                found.append(DeniedCall(tool.id, tool.name, tool.sandbox, by_sandbox=True))
+        return found
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._requests += 1
@@ -306,6 +348,10 @@ class TurnRecorder:
             self.context_tokens = total
         self._unreported += not usage
 
+    def _on_error(self, event: str, data: dict[str, Any]) -> None:
+        # Billed, though there is no answer.
+        self._reported_by_loop.add(peek(data, "usage"))
+
     def _on_llm_response(self, event: str, data: dict[str, Any]) -> None:
         self._reported_by_provider.add(peek(data, "usage"))
 
@@ -316,6 +362,7 @@ class TurnRecorder:
             name,
             peek(data, "tool_input"),
         )
+        tool.span = peek(data, "span_id")
         self._tools.append(tool)
         self._running[tool.id] = (tool, time.monotonic())
 
@@ -324,11 +371,16 @@ class TurnRecorder:
         if found is not None:
             by, reason = peek(data, "decided_by"), peek(data, "reason")
             found[0].decision = one_line(f"{by}: {reason}" if reason else str(by), 200)
+            found[0].by_default = peek(data, "by_default") is True
+
+    def _on_sandbox(self, event: str, data: dict[str, Any]) -> None:
+        span, reason = peek(data, "span_id"), str(peek(data, "reason") or "")
+        for tool in self._tools:
+            if span and tool.span == span:
+                tool.sandbox = f"{tool.sandbox}; {reason}" if tool.sandbox else reason
 
     def _on_tool_post(self, event: str, data: dict[str, Any]) -> None:
-        result = peek(data, "tool_result")
-        if result is None:
-            result = peek(data, "result")
+        result = result_in(data)
         error = None if succeeded(result) else field_of(result, "error")
         if field_of(error, "denied") is True:
             self._end(data, "denied", str(field_of(error, "message") or "") or None)

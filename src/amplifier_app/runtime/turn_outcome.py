@@ -15,12 +15,12 @@ _UNKNOWN_SPENT = {
 }
 
 
-def outcome_of_turn(turn: TurnResult, denied: str | None, session_id: str | None) -> Outcome:
+def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | None) -> Outcome:
     """Return the outcome of a turn.
 
     Args:
         turn: The result of the turn.
-        denied: The first approval question that was denied, if any.
+        denied: The outcome if an approval request was denied in it; None if none was.
         session_id: The session to resume; None if it is not saved.
     """
     resume = f"Resume with: amplifier run --resume {session_id}" if session_id else None
@@ -31,8 +31,12 @@ def outcome_of_turn(turn: TurnResult, denied: str | None, session_id: str | None
     if turn.status == "incomplete":
         return _incomplete(turn, session_id, resume)
     if denied is not None:
-        hint = "Allow it with --approve allow, or run on a terminal to be asked."
-        return Outcome(Ending.DENIED, f"approval was denied: {denied}", hint)
+        return denied
+    unapproved = next((call for call in turn.denied if call.by_default), None)
+    if unapproved is not None:
+        rules = f": amplifier policy suggest {session_id}" if session_id else ""
+        hint = f"Add rules to 'approvals' for what should be allowed{rules}."
+        return Outcome(Ending.DENIED, f"no rule allowed a call of '{unapproved.name}'", hint)
     if not turn.response.strip():
         return _nothing_shown(turn, resume)
     return OK

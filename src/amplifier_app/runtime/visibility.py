@@ -157,6 +157,12 @@ def visible_only(
     }
 
 
+def _with_type(data: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """The data of an event with the type of its block, which some loops give at its start only."""
+    typed = kind is None or peek(data, "block_type") is not None
+    return data if typed else {**data, "block_type": kind}
+
+
 class _Blocks:
     """The blocks of the current answer."""
 
@@ -189,6 +195,7 @@ class _Blocks:
         known = self._about.get(peek(data, "block_index"))
         if known is None or peek(data, "block_type") != known[0] or "visibility" in data:
             known = self._mark_block(data)
+            data = _with_type(data, known[0])
         kind, mark = known
         if mark is None and kind in self._late:
             self._held.setdefault(peek(data, "block_index"), []).append(data)
@@ -206,7 +213,7 @@ class _Blocks:
             return
         for delta in held:
             self._pass("content_block:delta", delta)
-        self._pass(event, data)
+        self._pass(event, _with_type(data, kind))
 
     def _mark_block(self, data: dict[str, Any]) -> tuple[Any, str | None]:
         """Return the type and mark of a block, as known from its events so far."""

@@ -14,9 +14,9 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import re
 import tarfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,10 +25,13 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.creation import unfinished_session, write_new
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
+from amplifier_app.sessions.metadata import SCHEMA_VERSION
 from amplifier_app.sessions.store import SessionStore, new_session_id
-from amplifier_app.sessions.summary import ID, SCHEMA_VERSION
+from amplifier_app.sessions.summary import ID
 from amplifier_support import journal
-from amplifier_support.private_files import FOLDER_MODE
+from amplifier_support.atomic_write import create_atomically
+from amplifier_support.private_files import make_private_folder
+from amplifier_support.readable_files import open_to_read
 
 FORMAT = "amplifier-sessions"
 
@@ -74,35 +77,16 @@ def write_bundle(
         }
         contents |= {f"sessions/{session.id}/{name}": data for name, data in files.items()}
     text = json.dumps(manifest, indent=1).encode()
-    unfinished = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
+    raw = io.BytesIO()
     try:
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
-            # Without a time and a name, the same sessions have the same bundle.
-            with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
-                _write_tar(packed, {_MANIFEST: text, **contents})
-            raw.flush()
-            os.fsync(raw.fileno())
-        _publish(unfinished, file)
+        # Without a time and a name, the same sessions have the same bundle.
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
+            _write_tar(packed, {_MANIFEST: text, **contents})
+        create_atomically(file, raw.getvalue())
     except FileExistsError:
         raise SessionError(f"{file} already exists", hint="Choose another name.") from None
     except OSError as error:
         raise SessionError(f"cannot write {file}: {error.strerror}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _publish(unfinished: Path, file: Path) -> None:
-    """Give a whole file its name, unless there is one by now. Raises OSError."""
-    try:
-        # Unlike a rename, a link never replaces a file.
-        os.link(unfinished, file)
-    except FileExistsError:
-        raise
-    except OSError:
-        # Not every file system has links.
-        if os.path.lexists(file):
-            raise FileExistsError from None
-        os.rename(unfinished, file)
 
 
 def _write_tar(packed: Any, contents: Mapping[str, bytes]) -> None:
@@ -189,14 +173,16 @@ def read_bundle(file: Path) -> Bundle:
         SessionError: It cannot be read, is not a bundle, or has something that no bundle has.
     """
     try:
-        with open(file, "rb") as raw:
+        with open(open_to_read(file), "rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             stream = gzip.GzipFile(fileobj=raw) if packed else raw
             contents = _members(_Limited(stream))
+    except gzip.BadGzipFile as error:
+        raise SessionError(f"{file} is damaged: {error}") from error
     except OSError as error:
         raise SessionError(f"cannot read {file}: {error.strerror or error}") from error
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, zlib.error, EOFError, ValueError, OverflowError) as error:
         raise SessionError(f"{file} is not a bundle: {error}") from error
     return _checked(file, contents)
 
@@ -215,6 +201,9 @@ def _members(stream: Any) -> dict[str, bytes]:
                 raise SessionError(f"the bundle has an unexpected file: {member.name!r}")
             source = archive.extractfile(member)
             contents[member.name] = b"" if source is None else source.read()
+    # The checksum is behind the end of the archive.
+    while stream.read(1 << 20):
+        pass
     return contents
 
 
@@ -306,7 +295,7 @@ def _fill(path: Path, session_id: str, files: Mapping[str, bytes], ids: Mapping[
             data = json.dumps(metadata, indent=2).encode() + b"\n"
         target = path / (IMPORTED_PLAN if name == "plan.yaml" else name)
         if target.parent != path:
-            target.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            make_private_folder(target.parent)
         write_new(target, data)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.tool_calls import CallNumbers, answered_in, calls_in
+from amplifier_app.sessions.transcript import is_by_hook
 
 Message = dict[str, Any]
 
@@ -88,6 +89,11 @@ class Note(NamedTuple):
     message: Message
     replacement: tuple[Message, ...] = ()
 
+    @property
+    def is_instruction(self) -> bool:
+        """Whether it is part of the system prompt."""
+        return self.kind in ("system", "developer")
+
 
 Item = Prompt | Step | Note
 
@@ -144,12 +150,6 @@ def _change(record: Message) -> Note:
     given = record.get("messages")
     messages = cast("list[Any]", given) if isinstance(given, list) else []
     return Note("replaced", {}, tuple(one for one in messages if isinstance(one, dict)))
-
-
-def is_by_hook(message: Mapping[str, Any]) -> bool:
-    """Whether a hook added the message."""
-    metadata = message.get("metadata")
-    return isinstance(metadata, dict) and cast("Message", metadata).get("source") == "hook"
 
 
 def _add_results(items: list[Item], results: list[tuple[str | None, Any]], end: int) -> None:

@@ -24,8 +24,8 @@ from amplifier_app.sessions.removal import UNFINISHED
 def unfinished_session(root: Path, session_id: str) -> Generator[Path]:
     """A new folder to fill, which becomes the folder of the session when the block ends.
 
-    If the block raises, the folder is removed; if the process dies, it is left under a name that is no
-    session's (see `remove_leftovers`).
+    If the block raises, the folder is removed; if the process dies, it is left under a name that no
+    session has (see `remove_leftovers`).
 
     Raises:
         SessionError: The id is taken, or the folder cannot be created.

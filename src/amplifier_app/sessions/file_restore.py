@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +19,8 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.conversation import Conversation
 from amplifier_support import journal
 from amplifier_support.atomic_write import write_atomically
+from amplifier_support.below import folder_at
+from amplifier_support.private_files import open_regular
 
 _LARGEST = 64 * 1024 * 1024
 
@@ -104,7 +106,7 @@ def restore(session: Path, plan: list[Restore]) -> list[Restore]:
     for one in plan:
         try:
             if not one.reason:
-                one = one._replace(reason=_objection(session, one) or _apply(session, one))
+                one = one._replace(reason=_restore(session, one))
         except OSError as error:
             one = one._replace(reason=error.strerror or str(error))
         done.append(one)
@@ -211,23 +213,51 @@ def _is_inside(path: str, folder: str) -> bool:
     )
 
 
+class _Place(NamedTuple):
+    """A file in its folder, which stays open: no link put there meanwhile is followed."""
+
+    folder: int | None
+    name: str
+
+    def content(self) -> bytes:
+        with open(open_regular(self.name, os.O_RDONLY, dir_fd=self.folder), "rb") as file:
+            return file.read()
+
+
+@contextlib.contextmanager
+def _place(path: str, *, create: bool = False) -> Generator[_Place]:
+    parent, name = os.path.split(path)
+    with folder_at(parent, create=create) as folder:
+        yield _Place(folder, path if folder is None else name)
+
+
 def _objection(session: Path, one: Restore) -> str:
     """Why a file cannot be restored as things are now; empty if it can."""
     try:
-        found = os.lstat(one.path)
+        with _place(one.path) as place:
+            return _objection_to(session, one, place)
     except (FileNotFoundError, NotADirectoryError):
-        return "" if one.now.digest is None else "it was deleted since"
+        return _objection_to_missing(one)
     except OSError as error:
         return error.strerror or str(error)
-    if not stat.S_ISREG(found.st_mode):
-        return "it is not a regular file"
-    if found.st_size > _LARGEST:
-        return "it is too large"
+
+
+def _objection_to_missing(one: Restore) -> str:
+    return "" if one.now.digest is None else "it was deleted since"
+
+
+def _objection_to(session: Path, one: Restore, place: _Place) -> str:
     try:
-        content = Path(one.path).read_bytes()
+        found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            return "it is not a regular file"
+        if found.st_size > _LARGEST:
+            return "it is too large"
+        digest = hashlib.sha256(place.content()).hexdigest()
+    except FileNotFoundError:
+        return _objection_to_missing(one)
     except OSError as error:
         return error.strerror or str(error)
-    digest = hashlib.sha256(content).hexdigest()
     # What the session has a copy of is not lost.
     known = digest in (one.now.digest, one.target.digest) or _content(session, digest) is not None
     return "" if known else "it was changed since, but not by this session"
@@ -242,21 +272,26 @@ def _content(session: Path, digest: str) -> bytes | None:
     return data if hashlib.sha256(data).hexdigest() == digest else None
 
 
-def _apply(session: Path, one: Restore) -> str:
-    """Restore one file; returns why that failed.
+def _restore(session: Path, one: Restore) -> str:
+    """Restore one file; returns why it was left alone.
 
     Raises:
         OSError: The system refused.
     """
-    path = Path(one.path)
-    if one.target.digest is None:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        return ""
-    content = _content(session, one.target.digest)
-    if content is None:
+    objection = _objection(session, one)
+    if objection:
+        return objection
+    content = None if one.target.digest is None else _content(session, one.target.digest)
+    if content is None and one.target.digest is not None:
         return "its copy is gone or damaged"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content, mode=one.target.mode)
-    path.chmod(one.target.mode)
+    with _place(one.path, create=content is not None) as place:
+        objection = _objection_to(session, one, place)
+        if objection:
+            return objection
+        if content is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(place.name, dir_fd=place.folder)
+        else:
+            mode = one.target.mode
+            write_atomically(place.name, content, permissions=mode, folder=place.folder)
     return ""

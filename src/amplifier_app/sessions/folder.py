@@ -10,8 +10,9 @@ from typing import Any
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import remove_unfinished, write_private
+from amplifier_app.base.redact import redact
 from amplifier_app.sessions.lock import SessionLock
-from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata, read_summary
+from amplifier_app.sessions.metadata import SCHEMA_VERSION, Metadata, read_metadata
 from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
 
@@ -51,7 +52,7 @@ class SavedSession:
         self._lock = SessionLock(path / "lock", self.id)
         try:
             remove_unfinished(path)
-            self.metadata: dict[str, Any] = read_metadata(path)
+            self.metadata: dict[str, Any] = read_metadata(path).values
             _require_known_version(self.metadata, self.id)
             reading = Reading([]) if create else _read_saved(path, self.metadata)
             self._messages = reading.messages
@@ -128,9 +129,18 @@ class SessionFolder:
         self.path = path
 
     @functools.cached_property
-    def metadata(self) -> dict[str, Any]:
-        """Its metadata, as of the first use."""
+    def _read_metadata(self) -> Metadata:
         return read_metadata(self.path)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata, as of the first use; invalid values are left out."""
+        return self._read_metadata.values
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with its metadata; None if nothing."""
+        return self._read_metadata.fault
 
     @property
     def plan(self) -> Path:
@@ -146,13 +156,13 @@ class SessionFolder:
         """
         lock = SessionLock(self.path / "lock", self.id)
         try:
-            fault = read_summary(self.path).fault
-            if fault is not None:
+            metadata = read_metadata(self.path)
+            if metadata.fault is not None:
                 raise SessionError(
-                    f"cannot rename session {self.id}: {fault}",
+                    f"cannot rename session {self.id}: {metadata.fault}",
                     hint=f"Repair it: amplifier session verify --repair {self.id}",
                 )
-            write_metadata(self.path, {**read_metadata(self.path), "title": title})
+            write_metadata(self.path, {**metadata.values, "title": redact(title)})
         finally:
             lock.release()
 
@@ -183,7 +193,7 @@ class SessionFolder:
 
 def _require_known_version(metadata: dict[str, Any], session_id: str) -> None:
     version = metadata.get("schema_version", 1)
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    if version > SCHEMA_VERSION:
         raise SessionError(
             f"session {session_id} was written by a newer version of Amplifier "
             f"(schema version {version}, supported are 1 to {SCHEMA_VERSION})",

@@ -9,8 +9,8 @@ from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.sessions.conversation import Conversation, Step, read_conversation
 from amplifier_app.sessions.creation import unfinished_session, write_new
 from amplifier_app.sessions.folder import SessionFolder, now
+from amplifier_app.sessions.metadata import SCHEMA_VERSION
 from amplifier_app.sessions.store import SessionStore, new_session_id
-from amplifier_app.sessions.summary import SCHEMA_VERSION
 from amplifier_support.private_files import read_regular
 
 _OF_THE_SOURCE = ("usage", "spent", "parent", "agent", "depth", "spawned_with")

@@ -14,21 +14,34 @@ _ASK, _ASK_SECONDS = 20, 0.01
 """How often, and at what interval in seconds, to read the holder's pid from the lock file."""
 
 
+class InUse(SessionError):
+    """Another process holds the lock.
+
+    Attributes:
+        holder: Its pid, in words.
+    """
+
+    def __init__(self, session_id: str, holder: str) -> None:
+        super().__init__(
+            f"session {session_id} is in use ({holder})",
+            hint=f"Stop it, or start from a copy: amplifier run --fork {session_id}",
+        )
+        self.holder = holder
+
+
 class SessionLock:
     """Exclusive use of a session's folder, held until `release` or the end of the process.
 
     Raises:
-        SessionError: Another process holds it (the message has its pid), or an I/O error.
+        InUse: Another process holds it.
+        SessionError: It cannot be opened or written.
     """
 
     def __init__(self, path: Path, session_id: str) -> None:
         self._descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
             if not try_lock(self._descriptor):
-                raise SessionError(
-                    f"session {session_id} is in use (process {self._holder()})",
-                    hint=f"Stop it, or start from a copy: amplifier run --fork {session_id}",
-                )
+                raise InUse(session_id, f"process {self._holder()}")
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
         except OSError as error:
@@ -51,3 +64,12 @@ class SessionLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock in the file `path`, or it is unusable."""
+    try:
+        SessionLock(path, path.parent.name).release()
+    except SessionError:
+        return True
+    return False

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_app.sessions.tool_calls import answered_in, calls_in
-from amplifier_app.sessions.transcript import CLEAR, replacement
+from amplifier_app.sessions.transcript import CLEAR, is_by_hook, replacement
 
 INTERRUPTED = "interrupted (it may have taken effect)"
 """The result given for a tool call whose real result is lost; the call is not run again."""
@@ -115,13 +115,6 @@ def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any
             ]
         if message.get("role") in ("tool", "function"):
             answered |= {call_id for call_id, _ in answered_in(message)}
-        elif not _is_injected(message):
+        elif not (is_by_hook(message) or _is_note(message)):
             return []
     return []
-
-
-def _is_injected(message: dict[str, Any]) -> bool:
-    """Whether a hook inserted the message between a call and its results."""
-    metadata = message.get("metadata")
-    by_hook = isinstance(metadata, dict) and metadata.get("source") == "hook"
-    return by_hook or _is_note(message)

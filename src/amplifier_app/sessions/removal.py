@@ -16,12 +16,14 @@ from pathlib import Path
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import sync_folder
-from amplifier_app.sessions.lock import SessionLock
+from amplifier_app.sessions.lock import SessionLock, is_locked
 from amplifier_app.sessions.summary import SessionSummary
 
 REMOVED = ".removed-"
 UNFINISHED = ".unfinished-"
 """Beginnings of the names of folders that are being removed or filled; no session has such a name."""
+
+_CREATED_FIRST = {"lock", "plan.yaml", "transcript.jsonl"}
 
 
 def with_sub_sessions(session_id: str, summaries: Iterable[SessionSummary]) -> list[str]:
@@ -55,6 +57,39 @@ def remove_sessions(root: Path, session_ids: Iterable[str]) -> None:
             _remove(path)
 
 
+def is_remnant(path: Path) -> bool:
+    """Whether a folder is all that is left of a session whose creation was killed.
+
+    Its metadata is written last, and its first message after that.
+    """
+    try:
+        names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
+        return names <= _CREATED_FIRST and not (
+            "transcript.jsonl" in names and os.lstat(path / "transcript.jsonl").st_size
+        )
+    except OSError:
+        return False
+
+
+def remove_remnant(path: Path) -> bool:
+    """Remove what is left of a session whose creation was killed; False if it is anything else.
+
+    Raises:
+        SessionError: It is being created now, or cannot be removed.
+    """
+    if not is_remnant(path):
+        return False
+    lock = SessionLock(path / "lock", path.name)
+    try:
+        # Another process may have finished it before the lock was taken.
+        if not is_remnant(path):
+            return False
+        _remove(path)
+    finally:
+        lock.release()
+    return True
+
+
 def _remove(path: Path) -> None:
     aside = path.with_name(f"{REMOVED}{path.name[:100]}-{secrets.token_hex(4)}")
     try:
@@ -80,20 +115,12 @@ def remove_leftovers(root: Path) -> list[str]:
     gone: list[str] = []
     with contextlib.suppress(OSError):
         for path in [*root.glob(f"{REMOVED}*"), *root.glob(f"{UNFINISHED}*")]:
-            if path.is_symlink() or not path.is_dir() or _is_in_use(path):
+            if path.is_symlink() or not path.is_dir() or is_locked(path / "lock"):
                 continue
             shutil.rmtree(path, ignore_errors=True)
             if not path.exists():
                 gone.append(path.name)
     return gone
-
-
-def _is_in_use(path: Path) -> bool:
-    try:
-        SessionLock(path / "lock", path.name).release()
-    except SessionError:
-        return True
-    return False
 
 
 def size_of(path: Path) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+from amplifier_app.base.redact import redact
 from amplifier_app.sessions.summary import read_summary
 from amplifier_app.sessions.tool_calls import answered_in, blocks_in, calls_in
 from amplifier_support import journal
@@ -18,7 +19,7 @@ _MOST_BYTES = 50_000_000
 
 
 def search_text(path: Path) -> str:
-    """The title, prompts, answers, tool inputs and the beginnings of tool results.
+    """The title, prompts, answers, tool inputs and the beginnings of tool results, without secrets.
 
     Damaged records are left out.
     """
@@ -33,7 +34,7 @@ def search_text(path: Path) -> str:
         if record is not None and record.get("role") not in ("system", "developer"):
             parts += _texts(record)
     text = "\n".join(filter(None, parts)).replace("\x01", "").replace("\x02", "")
-    return text.encode("utf-8", "replace").decode()
+    return redact(text.encode("utf-8", "replace").decode())
 
 
 def _texts(message: dict[str, Any]) -> Iterator[str]:
@@ -46,7 +47,9 @@ def _texts(message: dict[str, Any]) -> Iterator[str]:
     for call in calls_in(message):
         yield f"{call.name} {as_text(call.input)}"
     for _, result in results:
-        yield as_text(result)[:_MOST_OF_RESULT]
+        text = as_text(result)
+        # The mark says that the last word may be a part of a token.
+        yield text if len(text) <= _MOST_OF_RESULT else f"{text[:_MOST_OF_RESULT]}…"
 
 
 def as_text(value: Any) -> str:

@@ -29,9 +29,10 @@ from amplifier_app.base.private_files import (
     write_private,
 )
 from amplifier_app.sessions.folder import PLAN_FILE, SavedSession, SessionFolder, now
+from amplifier_app.sessions.metadata import SCHEMA_VERSION
+from amplifier_app.sessions.removal import is_remnant, remove_remnant
 from amplifier_app.sessions.summary import (
     ID,
-    SCHEMA_VERSION,
     SessionSummary,
     read_summary,
     session_ids,
@@ -69,15 +70,18 @@ class SessionStore:
             metadata: Further metadata, e.g. profile, model or parent.
 
         Raises:
-            SessionError: The id is taken or invalid, or the session cannot be written.
+            SessionError: The id is taken, in use or invalid, or the session cannot be written.
         """
         session_id = session_id or new_session_id()
         path = self._path(session_id)
         make_private_folder(self.root)
         try:
-            path.mkdir(mode=FOLDER_MODE)
-            path.chmod(FOLDER_MODE)
-            sync_folder(self.root)
+            try:
+                path.mkdir(mode=FOLDER_MODE)
+            except FileExistsError:
+                if not remove_remnant(path):
+                    raise
+                path.mkdir(mode=FOLDER_MODE)
         except FileExistsError:
             raise SessionError(
                 f"session {session_id} already exists",
@@ -86,10 +90,14 @@ class SessionStore:
         except OSError as error:
             raise SessionError(f"cannot create {path}: {error.strerror}") from error
         try:
+            path.chmod(FOLDER_MODE)
+            sync_folder(self.root)
             return self._begin(path, project, plan_yaml, metadata)
-        except BaseException:
+        except BaseException as error:
             # Its id was never shown, and there is nothing in it to resume.
             shutil.rmtree(path, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise SessionError(f"cannot create {path}: {error.strerror}") from error
             raise
 
     def _begin(
@@ -119,8 +127,9 @@ class SessionStore:
         return self.find(session_id).open()
 
     def exists(self, session_id: str) -> bool:
-        """Whether there is a session with exactly this id."""
-        return self._path(session_id).is_dir()
+        """Whether there is a session with exactly this id, which was created to the end."""
+        path = self._path(session_id)
+        return path.is_dir() and not is_remnant(path)
 
     def find(self, session_id: str) -> SessionFolder:
         """Find a session by id, unique prefix or short id.

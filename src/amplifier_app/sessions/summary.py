@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -13,16 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import SessionError
-from amplifier_support.private_files import read_regular
+from amplifier_app.sessions.metadata import read_metadata, utc_time
 from amplifier_support.usage import dollars
-
-SCHEMA_VERSION = 2
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _GENERATED = re.compile(r"\d{8}-\d{6}-([0-9a-f]{6})")
 _LARGEST = 2**53
-_MOST_BYTES = 16_000_000
 
 
 class SessionSummary(NamedTuple):
@@ -88,26 +83,15 @@ def session_ids(root: Path) -> list[str]:
         raise SessionError(f"cannot read {root}: {error.strerror}") from error
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
-    """The metadata of the session in `path`; if it is unreadable, what the folder shows.
-
-    A session whose metadata is lost can still be resumed.
-    """
-    return _read(path)[0]
-
-
 def read_summary(path: Path) -> SessionSummary:
     """The summary of the session in `path`; damaged metadata is named as its fault."""
-    data, fault = _read(path)
-    version = data.get("schema_version", 1)
-    if not fault and (not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION):
-        fault = f"unsupported schema version {str(version)[:20]}"
+    data, fault = read_metadata(path)
     return SessionSummary(
         path.name,
-        _time(data.get("updated")) or _time(data.get("created")) or _time_of_folder(path),
+        utc_time(data.get("updated")) or utc_time(data.get("created")) or _time_of_folder(path),
         _text(data, "project"),
         _text(data, "model"),
-        _count(data.get("prompts")),
+        data.get("prompts"),
         _text(data, "title"),
         _text(data, "parent"),
         _text(data, "agent"),
@@ -132,30 +116,6 @@ def _spent(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return cast("dict[str, Any]", spent) if isinstance(spent, dict) else {}
 
 
-def _read(path: Path) -> tuple[dict[str, Any], str | None]:
-    """The metadata in `path`, and what is wrong with the file."""
-    empty: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "id": path.name}
-    file = path / "metadata.json"
-    try:
-        if file.stat().st_size > _MOST_BYTES:
-            return empty, "metadata is too large"
-        data = json.loads(read_regular(file))
-    except FileNotFoundError:
-        return empty, "metadata is missing"
-    except OSError as error:
-        return empty, f"metadata is unreadable: {error.strerror}"
-    # A number of too many digits, or too many levels of nesting.
-    except (ValueError, RecursionError):
-        return empty, "metadata is damaged"
-    if not isinstance(data, dict):
-        return empty, "metadata is damaged"
-    metadata = cast("dict[str, Any]", data)
-    # Version 1 counted prompts as turns.
-    if "turns" in metadata:
-        metadata.setdefault("prompts", metadata.pop("turns"))
-    return metadata, None
-
-
 def _text(data: Mapping[str, Any], key: str) -> str | None:
     value = data.get(key)
     if not isinstance(value, str):
@@ -164,25 +124,8 @@ def _text(data: Mapping[str, Any], key: str) -> str | None:
     return value.encode("utf-8", "replace").decode() if not value.isascii() else value
 
 
-def _count(value: object) -> int | None:
-    if isinstance(value, float) and math.isfinite(value):
-        value = int(value)
-    return value if isinstance(value, int) and 0 <= value < _LARGEST else None
-
-
 def _plain(amount: Decimal | None) -> str | None:
     return None if amount is None or amount > _LARGEST else f"{amount:f}"
-
-
-def _time(value: object) -> str | None:
-    """A time of the metadata in UTC, in the form in which times compare as text."""
-    if not isinstance(value, str):
-        return None
-    try:
-        time = datetime.fromisoformat(value)
-        return time.astimezone(UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _time_of_folder(path: Path) -> str:

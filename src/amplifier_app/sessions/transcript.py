@@ -5,8 +5,9 @@ message without a role is still a message.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import Location, SessionError
 from amplifier_app.base.private_files import open_private
@@ -62,6 +63,12 @@ def is_message(record: Any) -> bool:
     """Whether a record of a transcript is a message, and not about those before it."""
     # A module may have put anything into a list of messages.
     return not isinstance(record, dict) or "role" in record or record.get("control") is None
+
+
+def is_by_hook(message: Mapping[str, Any]) -> bool:
+    """Whether a hook added the message."""
+    metadata = message.get("metadata")
+    return isinstance(metadata, dict) and cast("dict[str, Any]", metadata).get("source") == "hook"
 
 
 class TranscriptWriter:

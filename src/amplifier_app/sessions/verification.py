@@ -8,18 +8,20 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.creation import write_new
 from amplifier_app.sessions.folder import IMPORTED_PLAN, write_metadata
 from amplifier_app.sessions.lock import SessionLock
-from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata, read_summary
+from amplifier_app.sessions.metadata import SCHEMA_VERSION, read_metadata
 from amplifier_app.sessions.transcript import is_message
 from amplifier_support import journal
 from amplifier_support.atomic_write import write_private
@@ -72,10 +74,11 @@ def repair(path: Path, findings: list[Finding]) -> list[Finding]:
 
 
 def _metadata(path: Path) -> list[Finding]:
-    fault = read_summary(path).fault
+    values, fault = read_metadata(path)
     if fault is None:
-        parent = read_metadata(path).get("parent")
-        if isinstance(parent, str) and not (path.parent / parent).is_dir():
+        parent = values.get("parent")
+        # Unlike Path.is_dir, it takes names that are too long for a folder.
+        if isinstance(parent, str) and not os.path.isdir(path.parent / parent):
             return [Finding(f"the session that spawned it is missing: {one_line(parent)}", False)]
         return []
     if "schema version" in fault:
@@ -84,20 +87,22 @@ def _metadata(path: Path) -> list[Finding]:
 
 
 def _rebuild_metadata(path: Path) -> None:
-    """Write what the other files of the session show."""
-    _set_aside(path / "metadata.json")
-    facts: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "id": path.name}
+    """Write the valid values, and what the other files of the session show."""
+    facts: dict[str, Any] = {}
     records = _good_records(path / "transcript.jsonl")[0]
     prompts = read_conversation(records).prompts
     if prompts:
-        facts |= {"title": one_line(prompts[0].text, _TITLE), "prompts": len(prompts)}
+        facts |= {"title": one_line(redact(prompts[0].text), _TITLE), "prompts": len(prompts)}
     spawned = _SPAWNED.fullmatch(path.name)
     if spawned and (path.parent / spawned[1]).is_dir():
         facts |= {"parent": spawned[1], "agent": spawned[2]}
     used = path / "transcript.jsonl"
     seconds = (used if used.exists() else path).stat().st_mtime
     time = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    write_metadata(path, {**facts, "created": time, "updated": time, "repaired": True})
+    facts |= {"schema_version": SCHEMA_VERSION, "created": time, "updated": time}
+    values = {key: one for key, one in read_metadata(path).values.items() if one is not None}
+    _set_aside(path / "metadata.json")
+    write_metadata(path, {**facts, **values, "id": path.name, "repaired": True})
 
 
 # Transcript
@@ -105,7 +110,7 @@ def _rebuild_metadata(path: Path) -> None:
 
 def _transcript(path: Path) -> list[Finding]:
     file = path / "transcript.jsonl"
-    prompts = read_metadata(path).get("prompts")
+    prompts = read_metadata(path).values.get("prompts")
     if not file.exists() or (file.is_file() and not file.stat().st_size):
         if not prompts:
             return []
@@ -161,12 +166,20 @@ def _is_good(record: dict[str, Any]) -> bool:
 
 
 def _set_aside(file: Path) -> None:
-    """Copy a file to `NAME.damaged`, or to another name if there is one already."""
-    if not file.exists():
+    """Copy a file to `NAME.damaged`, or to another name if there is one already.
+
+    What is there in place of a file, such as a link, is renamed.
+    """
+    if not os.path.lexists(file):
         return
     names = [f"{file.name}.damaged", *(f"{file.name}.damaged-{n}" for n in range(2, 100))]
     free = next(name for name in names if not os.path.lexists(file.with_name(name)))
-    write_new(file.with_name(free), read_regular(file))
+    if stat.S_ISREG(file.lstat().st_mode):
+        write_new(file.with_name(free), read_regular(file))
+    else:
+        os.rename(file, file.with_name(free))
+        if not file.with_name(free).is_symlink():
+            _make_private(file.with_name(free))
     sync_folder(file.parent)
 
 
@@ -191,6 +204,10 @@ def _permissions(path: Path) -> list[Finding]:
 
     def close() -> None:
         for one in open_ones:
-            one.chmod(FOLDER_MODE if one.is_dir() else FILE_MODE)
+            _make_private(one)
 
     return [Finding("other users can read it", False, close)]
+
+
+def _make_private(path: Path) -> None:
+    path.chmod(FOLDER_MODE if path.is_dir() else FILE_MODE)

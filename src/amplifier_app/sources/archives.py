@@ -13,10 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import tempfile
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,11 +21,13 @@ from typing import Any, NamedTuple
 from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from amplifier_app.base.locks import locked, make_private
+from amplifier_app.base.locks import locked
 from amplifier_app.plan.source_spec import ArchiveSource, without_password
 from amplifier_app.sources import unpack
 from amplifier_app.sources.download import Answer, Validators, download
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.staging import staging
+from amplifier_support.private_files import FILE_MODE, make_private_folder, make_tree_private
 from amplifier_support.programs import Stopped
 
 _CHUNK = 1024 * 1024
@@ -95,7 +94,7 @@ class ArchiveCache:
         if not folder.is_relative_to(root.resolve()) or not folder.is_dir():
             raise SourceError(
                 f"{source.shown} has no folder {source.subdirectory!r}",
-                hint="check the part after '#subdirectory='",
+                hint="Check the part after '#subdirectory='",
             )
         return Unpacked(folder if source.subdirectory else root, f"sha256:{sha256}")
 
@@ -106,8 +105,8 @@ class ArchiveCache:
     ) -> str:
         file = Path(source.location)
         if not file.is_file():
-            raise SourceError(f"{file} does not exist", hint="check the module's 'source'")
-        with self._staging() as stage:
+            raise SourceError(f"{file} does not exist", hint="Check the module's 'source'")
+        with staging(self._root) as stage:
             copy = stage / "archive"
             try:
                 found = _copy(file, copy, source, stop)
@@ -130,11 +129,11 @@ class ArchiveCache:
             if known is None:
                 raise SourceError(
                     f"{source.shown} is not in the cache and cannot be downloaded offline",
-                    hint="run once without --offline",
+                    hint="Run once without --offline",
                 )
             _check_hash(source, wanted, known["sha256"])
             return known["sha256"]
-        with self._staging() as stage:
+        with staging(self._root) as stage:
             copy = stage / "archive"
             before = Validators(known["etag"], known["modified"]) if known else None
             answer = download(source, copy, before, max_bytes=unpack.MAX_BYTES, stop=stop)
@@ -155,7 +154,8 @@ class ArchiveCache:
             "modified": answer.validators.modified,
         }
         (stage / "note").write_text(json.dumps(facts), encoding="utf-8")
-        note.parent.mkdir(exist_ok=True)
+        (stage / "note").chmod(FILE_MODE)
+        make_private_folder(note.parent)
         (stage / "note").replace(note)
 
     # -- the cache ---------------------------------------------------------------------
@@ -164,19 +164,13 @@ class ArchiveCache:
         # Unpacking a wheel moves some of its files.
         return self._root / (f"{sha256}-wheel" if source.is_wheel else sha256)
 
-    @contextmanager
-    def _staging(self) -> Generator[Path]:
-        make_private(self._root)
-        with tempfile.TemporaryDirectory(prefix=".stage-", dir=self._root) as stage:
-            yield Path(stage)
-
     def _keep(
         self, source: ArchiveSource, archive: Path, sha256: str, stop: threading.Event | None
     ) -> None:
         home = self._home(source, sha256)
         if home.is_dir():
             return
-        with locked(home.with_suffix(".lock"), stop), self._staging() as stage:
+        with locked(home.with_suffix(".lock"), stop), staging(self._root) as stage:
             if home.is_dir():
                 return
             content = stage / "home" / "content"
@@ -190,6 +184,7 @@ class ArchiveCache:
                 "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             (stage / "home" / "source.json").write_text(json.dumps(record), encoding="utf-8")
+            make_tree_private(stage / "home")
             (stage / "home").rename(home)
 
 
@@ -202,7 +197,9 @@ def _copy(file: Path, copy: Path, source: ArchiveSource, stop: threading.Event |
                 raise Stopped(source.file_name)
             size += len(chunk)
             if size > unpack.MAX_BYTES:
-                raise SourceError(f"{source.shown} is larger than {unpack.MAX_BYTES // 1024**2} MB")
+                raise SourceError(
+                    f"{source.shown} is larger than {unpack.MAX_BYTES // 1024**2} MiB"
+                )
             digest.update(chunk)
             taken.write(chunk)
     return digest.hexdigest()
@@ -212,7 +209,7 @@ def _check_hash(source: ArchiveSource, wanted: str | None, found: str) -> None:
     if wanted is not None and wanted != found:
         raise SourceError(
             f"{source.shown} does not match its hash: SHA-256 is {found}, expected {wanted}",
-            hint="the archive was changed, or the expected hash is of another archive",
+            hint="The archive was changed, or the expected hash is of another archive",
         )
 
 

@@ -18,18 +18,16 @@ import json
 import platform
 import shutil
 import sys
-import tempfile
 import threading
 import tomllib
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from amplifier_app.base.installed import normalised
-from amplifier_app.base.locks import locked, make_private
+from amplifier_app.base.locks import locked
 from amplifier_app.sources import vendored
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.held import held_by, other_versions, refuse_held
@@ -40,7 +38,9 @@ from amplifier_app.sources.requirement_names import (
     named,
     required_by,
 )
+from amplifier_app.sources.staging import staging
 from amplifier_app.sources.uv import Uv
+from amplifier_support.private_files import make_tree_private
 
 if TYPE_CHECKING:
     from amplifier_app.sources.requires import Addition
@@ -202,7 +202,7 @@ class DependencyCache:
             if "No solution found" not in error.message or held.keys() >= present.keys():
                 raise
             agreed = self._compile(layouts, {**fixed, **held}, stop)
-        with self._staging() as stage:
+        with staging(self.root) as stage:
             (stage / "agreed").write_text(json.dumps(agreed), encoding="utf-8")
             (stage / "agreed").replace(note)
         return agreed
@@ -213,7 +213,7 @@ class DependencyCache:
         constraints: Mapping[str, str],
         stop: threading.Event | None,
     ) -> dict[str, str]:
-        with self._staging() as stage:
+        with staging(self.root) as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
             return uv.compile(_listed(stage, layouts), "the combined dependencies of the modules")
 
@@ -240,7 +240,7 @@ class DependencyCache:
         present: Mapping[str, str],
         stop: threading.Event | None,
     ) -> None:
-        with self._staging() as stage:
+        with staging(self.root) as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
             what = f"the dependencies of {named(layouts[0])}"
             uv.install(stage / "target", _listed(stage, layouts), what)
@@ -248,13 +248,8 @@ class DependencyCache:
             if home.exists():
                 # The old one was installed for another state of the environment.
                 shutil.move(home, stage / "old")
+            make_tree_private(stage / "target")
             (stage / "target").rename(home)
-
-    @contextmanager
-    def _staging(self) -> Generator[Path]:
-        make_private(self.root)
-        with tempfile.TemporaryDirectory(prefix=".stage-", dir=self.root) as stage:
-            yield Path(stage)
 
 
 def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
@@ -299,7 +294,7 @@ def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
         if not valid:
             raise SourceError(
                 f"cannot install the dependencies of {named(layout)}: {text!r} is not a package",
-                hint="write 'package', 'package>=1.2,<2' or 'package @ URL'",
+                hint="Write 'package', 'package>=1.2,<2' or 'package @ URL'",
             )
 
 

@@ -123,7 +123,7 @@ def _write(
     max_bytes: int,
     stop: threading.Event | None,
 ) -> str:
-    too_big = SourceError(f"{source.shown} is larger than {max_bytes // 1024**2} MB")
+    too_big = SourceError(f"{source.shown} is larger than {max_bytes // 1024**2} MiB")
     claimed = response.headers.get("Content-Length", "")
     if claimed.isdigit() and int(claimed) > max_bytes:
         raise too_big

@@ -284,7 +284,7 @@ def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource |
         raise SourceError(
             f"package {source.name!r} is installed as {version}, "
             f"which does not satisfy {source.versions}",
-            hint="a process can use only one version of a package: change the installed one, "
+            hint="A process can use only one version of a package: change the installed one, "
             "or the versions in 'source'",
         )
     by_id = {point.module_id: point for point in points}

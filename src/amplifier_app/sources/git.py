@@ -16,19 +16,18 @@ import hashlib
 import json
 import re
 import shutil
-import tempfile
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from amplifier_app.base.locks import locked, make_private
+from amplifier_app.base.locks import locked
 from amplifier_app.plan.source_spec import GitSource, without_password
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.git_command import Git, GitFailed
 from amplifier_app.sources.links import links_out
+from amplifier_app.sources.staging import staging
+from amplifier_support.private_files import make_private_folder, make_tree_private
 
 _LOOKUP_SECONDS = 60.0
 _FETCH_SECONDS = 600.0
@@ -116,7 +115,7 @@ class GitCache:
                 return remembered
         self._refuse_offline(source, source.ref or "the default branch")
         wanted = _ref_names(source.ref)
-        with self._staging(source) as stage:
+        with staging(self._home(source)) as stage:
             git = Git(self._git, stage, source, stop)
             listed = git("ls-remote", "--quiet", "--", "origin", *wanted, seconds=_LOOKUP_SECONDS)
         found: dict[str, str] = {}
@@ -138,7 +137,7 @@ class GitCache:
             raise SourceError(
                 f"{what} of {without_password(source.url)} is not in the cache "
                 "and cannot be downloaded offline",
-                hint="run once without --offline",
+                hint="Run once without --offline",
             )
 
     # -- the cache -------------------------------------------------------------------
@@ -160,22 +159,16 @@ class GitCache:
 
     def _remember(self, source: GitSource, commit: str) -> None:
         file = self._remembered(source)
-        with self._staging(source) as stage:
+        with staging(self._home(source)) as stage:
             (stage / "ref").write_text(commit, encoding="utf-8")
-            file.parent.mkdir(exist_ok=True)
+            make_tree_private(stage)
+            make_private_folder(file.parent)
             (stage / "ref").replace(file)
-
-    @contextmanager
-    def _staging(self, source: GitSource) -> Generator[Path]:
-        home = self._home(source)
-        make_private(home)
-        with tempfile.TemporaryDirectory(prefix=".stage-", dir=home) as stage:
-            yield Path(stage)
 
     def _fill(
         self, home: Path, source: GitSource, commit: str, stop: threading.Event | None
     ) -> None:
-        with self._staging(source) as stage:
+        with staging(self._home(source)) as stage:
             tree = stage / "commit" / source.name
             self._check_out(tree, source, commit, stop)
             shutil.rmtree(tree / ".git")
@@ -187,6 +180,7 @@ class GitCache:
                 "links_out": sorted(links_out(tree)),
             }
             (stage / "commit" / "source.json").write_text(json.dumps(record), encoding="utf-8")
+            make_tree_private(stage / "commit")
             (stage / "commit").rename(home)
 
     def _check_out(
@@ -271,7 +265,7 @@ def _inside(root: Path, source: GitSource) -> Path:
     if not folder.is_dir():
         raise SourceError(
             f"{source.shown} has no folder {source.subdirectory!r}",
-            hint="check the part after '#subdirectory='",
+            hint="Check the part after '#subdirectory='",
         )
     return folder
 

@@ -87,7 +87,7 @@ class Git:
         except FileNotFoundError as error:
             raise SourceError(
                 f"cannot fetch {self._shown}: git is not installed",
-                hint="install git, or use the module's folder as its source",
+                hint="Install git, or use the module's folder as its source",
             ) from error
         except TimedOut as error:
             raise SourceError(f"cannot fetch {self._shown}: {error}") from error

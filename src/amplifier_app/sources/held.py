@@ -143,6 +143,6 @@ def refuse_held(
         )
         raise SourceError(
             f"{named(layout)} requires {'; '.join(wrong)}",
-            hint=f"a process can use only one version of a package: {advice}",
+            hint=f"A process can use only one version of a package: {advice}",
             location=at,
         )

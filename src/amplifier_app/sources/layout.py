@@ -69,7 +69,7 @@ def find_layout(root: Path, module_id: str | None = None, *, extras: Iterable[st
             raise SourceError(f"{root} is neither a folder nor a Python file")
         return Layout(root.parent, f"{root.stem}:mount", root)
     if not root.is_dir():
-        raise SourceError(f"folder {root} does not exist", hint="check the module's 'source'")
+        raise SourceError(f"folder {root} does not exist", hint="Check the module's 'source'")
     if any(root.glob("*.dist-info")):
         found = _of_distribution(root, module_id, extras)
         if found is not None:
@@ -97,7 +97,7 @@ def _project(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             table = tomllib.load(stream).get("project", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError(f"{file} is not valid TOML: {error}") from error
     if not isinstance(table, dict):
         raise SourceError(f"'project' in {file} is not a table")
@@ -151,7 +151,7 @@ def _meant(targets: Mapping[str, Any], module_id: str | None, file: Path) -> tup
         reason = f"none named {module_id!r}" if module_id else "and none was selected"
         raise SourceError(
             f"{file} declares several modules, {reason}: {', '.join(sorted(targets))}",
-            hint="select one with 'module:'",
+            hint="Select one with 'module:'",
         )
     target = targets[name]
     if not isinstance(target, str) or not re.fullmatch(_TARGET, target):
@@ -234,11 +234,11 @@ def _from_files(root: Path, module_id: str | None) -> Layout:
     if inside:
         raise SourceError(
             f"no module at the top of the source; folders with modules: {', '.join(inside)}",
-            hint=f"add '#subdirectory={inside[0]}' to a git source, or '/{inside[0]}' to a path",
+            hint=f"Add '#subdirectory={inside[0]}' to a git source, or '/{inside[0]}' to a path",
         )
     raise SourceError(
         f"no module in {root}: none of its packages and files has a mount function",
-        hint="define 'async def mount(coordinator, config)' in a package, and declare it in "
+        hint="Define 'async def mount(coordinator, config)' in a package, and declare it in "
         f'pyproject.toml under [project.entry-points."{ENTRY_POINT_GROUP}"]',
     )
 

@@ -10,6 +10,7 @@ are written as in the plan.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Mapping
@@ -21,10 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from amplifier_app.base import paths
 from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.locks import changing_settings
 from amplifier_app.plan import ResolvedPlan
+from amplifier_support.readable_files import read_file
 
 VERSION = 1
 SUFFIX = ".lock.json"
+_MOST_BYTES = 16 * 1024 * 1024
 
 _Digest: TypeAlias = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 # Versions are used as folder names in the cache, and both are passed to uv.
@@ -99,7 +103,7 @@ class Lock(BaseModel):
             ConfigError: The file is missing, damaged, not a lock, or of a newer program.
         """
         try:
-            return cls._of(json.loads(path.read_bytes()))
+            return cls._of(json.loads(read_lock(path)))
         except FileNotFoundError:
             problem = f"the {cls.WHAT} does not exist", f"write it with: {cls.WRITTEN_BY}"
         except OSError as error:
@@ -151,6 +155,30 @@ class Lock(BaseModel):
             ConfigError: It cannot be written; the old file is unchanged.
         """
         write_whole(path, self.to_json())
+
+    def replace(self, path: Path, old: Self | None) -> bool:
+        """Write the file unless it has changed since `old` was read from it; whether it was written.
+
+        Raises:
+            ConfigError: See `read` and `write`.
+        """
+        with changing_settings():
+            if (self.read(path) if path.exists() else None) != old:
+                return False
+            self.write(path)
+            return True
+
+
+def read_lock(path: Path) -> bytes:
+    """The content of a lock.
+
+    Raises:
+        OSError: It cannot be read; `strerror` says why.
+    """
+    data = read_file(path, _MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise OSError(errno.EINVAL, f"it is larger than {_MOST_BYTES // 1024 // 1024} MiB")
+    return data
 
 
 def lock_path_for(plan: ResolvedPlan) -> Path:

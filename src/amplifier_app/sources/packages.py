@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import platform
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,11 +20,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from amplifier_app.base.installed import normalised
-from amplifier_app.base.locks import locked, make_private
+from amplifier_app.base.locks import locked
 from amplifier_app.plan.source_spec import PackageSource
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirement_names import distributions
+from amplifier_app.sources.staging import staging
 from amplifier_app.sources.uv import Uv
+from amplifier_support.private_files import make_tree_private
 
 
 class InstalledPackage(NamedTuple):
@@ -98,20 +99,20 @@ class PackageCache:
             Stopped: `stop` was set.
         """
         home = self._root / normalised(source.name)
-        make_private(home)
-        with tempfile.TemporaryDirectory(prefix=".stage-", dir=home) as name:
-            wanted = Path(name) / "requirements.txt"
+        with staging(home) as stage:
+            wanted = stage / "requirements.txt"
             wanted.write_text(source.text, encoding="utf-8")
-            uv = Uv(Path(name), environment, offline=self._offline, stop=stop)
+            uv = Uv(stage, environment, offline=self._offline, stop=stop)
             return uv.compile([wanted], source.text)[normalised(source.name)]
 
     def _fill(
         self, folder: Path, source: PackageSource, version: str, stop: threading.Event | None
     ) -> None:
-        with tempfile.TemporaryDirectory(prefix=".stage-", dir=folder.parent) as name:
-            uv = Uv(Path(name), {}, offline=self._offline, stop=stop)
-            target = Path(name) / "target"
+        with staging(folder.parent) as stage:
+            uv = Uv(stage, {}, offline=self._offline, stop=stop)
+            target = stage / "target"
             uv.install_one(target, source.name, version, f"{source.name} {version}")
+            make_tree_private(target)
             target.rename(folder)
 
 
@@ -142,6 +143,6 @@ def refuse_without_versions(source: PackageSource) -> None:
     if not source.versions:
         raise SourceError(
             f"package {source.name!r} is not installed",
-            hint=f"to fetch it from the package index, specify versions, as in "
+            hint=f"To fetch it from the package index, specify versions, as in "
             f"'{source.text}>=1.0'; for a folder, write './{source.name}'",
         )

@@ -151,7 +151,7 @@ class Places:
             # Trust covers what is in the project, not the target of a link out of it.
             raise SourceError(
                 f"{folder} is a link out of the project",
-                hint="set its target as the module's source instead",
+                hint="Set its target as the module's source instead",
             )
         return folder
 

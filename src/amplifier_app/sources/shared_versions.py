@@ -166,7 +166,7 @@ def _conflict_error(name: str, uses: list[_Use]) -> SourceError:
     return SourceError(
         f"{name} is required in different versions, but a process can use only one:\n"
         + "\n".join(lines),
-        hint="use compatible versions of the modules, or remove one of them",
+        hint="Use compatible versions of the modules, or remove one of them",
     )
 
 

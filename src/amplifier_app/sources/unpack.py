@@ -1,7 +1,7 @@
 """Unpacks untrusted archives.
 
 Only regular files, folders and links that stay inside are extracted. Paths that escape, other
-kinds of entries, more than 10,000 entries, more than 200 MB, and archives larger than they
+kinds of entries, more than 10,000 entries, more than 200 MiB, and archives larger than they
 declare are errors. After an error the caller discards what was extracted.
 """
 
@@ -76,7 +76,7 @@ def unpack(archive: Path, name: str, into: Path, *, stop: threading.Event | None
     try:
         _Unpacker(into, stop).take(read(archive, name))
     except TooBig as error:
-        limit = f"{MAX_BYTES // 1024**2} MB"
+        limit = f"{MAX_BYTES // 1024**2} MiB"
         raise SourceError(f"the content of {name} is larger than {limit}") from error
     except _DAMAGED as error:
         local = isinstance(error, OSError) and error.errno
@@ -191,6 +191,8 @@ def _zip_entries(archive: Path, name: str) -> Iterator[Entry]:
     _check_directory(archive)
     with zipfile.ZipFile(archive) as opened:
         for info in opened.infolist():
+            if not info.filename:
+                raise SourceError("an entry of the archive has no name")
             if info.flag_bits & 1:
                 raise SourceError(f"{info.filename!r} in the archive is encrypted")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -252,6 +254,9 @@ def _tar_entries(archive: Path, name: str) -> Iterator[Entry]:
                     yield Entry(info.name, "file", executable=executable, content=content)
                 else:
                     raise SourceError(f"{info.name!r} in the archive is a device or a pipe")
+        # The checksum is behind the end of the archive.
+        while stream.read(1 << 20):
+            pass
 
 
 def only_folder(root: Path) -> Path:

@@ -118,7 +118,7 @@ class Uv:
             if self._offline and "network was disabled" in done.stderr:
                 raise SourceError(
                     f"cannot install {what} offline: not in the cache",
-                    hint="run once without --offline",
+                    hint="Run once without --offline",
                 )
             if "No solution found" in done.stderr and "was not found" not in done.stderr:
                 hint = "requirements must be compatible with the environment Amplifier runs in"
@@ -141,7 +141,7 @@ def _program() -> str:
     except FileNotFoundError as error:
         raise SourceError(
             f"uv, which installs the dependencies of modules, is missing: {error}",
-            hint="reinstall Amplifier with its dependencies",
+            hint="Reinstall Amplifier with its dependencies",
         ) from error
 
 

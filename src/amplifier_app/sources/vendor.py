@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-import tempfile
+import stat
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.installed import DISTRIBUTION, normalised
+from amplifier_app.base.locks import changing_settings
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.sources import vendored
 from amplifier_app.sources.dependencies import DependencyCache
@@ -31,6 +32,7 @@ from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.plan_lock import Wanted, lock_entry, resolve_all
 from amplifier_app.sources.requirement_names import required_by, requirement_name
 from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_app.sources.staging import staging
 
 MANIFEST = "vendor.json"
 
@@ -92,14 +94,14 @@ async def vendor(
     dependencies = DependencyCache(cache / "dependencies")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".stage-", dir=folder) as name:
-            stage = Path(name)
+        with staging(folder) as stage:
             copies = {
                 module: await asyncio.to_thread(_copy, source, stage / module, dependencies)
                 for module, (_, source) in chosen.items()
                 if source.root is not None and not source.installed
             }
-            return _put(plan, chosen, copies, folder, stage, force=force)
+            with changing_settings():
+                return _put(plan, chosen, copies, folder, stage, force=force)
     except OSError as error:
         where = error.filename or folder
         raise ConfigError(
@@ -134,7 +136,7 @@ def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -
     home = target
     if root.is_file():
         home.mkdir(parents=True)
-        shutil.copy(root, home / root.name)
+        _copy_file(root, home / root.name)
         return home
     if layout.entry_point is None:
         # The folder is the package itself, so its name must stay the same.
@@ -163,7 +165,15 @@ def _copy_files(root: Path, target: Path) -> None:
     for name, path in content_files(root):
         copy = target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy, follow_symlinks=False)
+        _copy_file(path, copy)
+
+
+def _copy_file(path: Path, copy: Path) -> None:
+    """Copy a file or a link. What is private in the cache is for others in the project."""
+    shutil.copyfile(path, copy, follow_symlinks=False)
+    if not path.is_symlink() and path.stat().st_mode & stat.S_IXUSR:
+        mode = copy.stat().st_mode
+        copy.chmod(mode | (mode & 0o444) >> 2)
 
 
 def _remove_distributions(folder: Path, installed: Path, names: set[str]) -> None:

@@ -65,7 +65,7 @@ def fits(folder: Path, required: Iterable[str], wanted: Mapping[str, str]) -> bo
 def _read(folder: Path) -> dict[str, Any]:
     try:
         note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         # Not written by us, or damaged: install again.
         return {}
     return note if isinstance(note, dict) else {}

@@ -153,10 +153,10 @@ def trusted_project(
     return TrustedProject(folder, content)
 
 
-def project_if_trusted() -> TrustedProject | None:
+def project_if_trusted(*, quiet: bool = False) -> TrustedProject | None:
     """The project of the working directory, for read-only commands; None if it is not trusted.
 
-    Skipping an untrusted project is reported on stderr.
+    Skipping an untrusted project is reported on stderr, unless `quiet`.
     """
     folder = None if ignored_by_environment() else paths.project_dir()
     if folder is None:
@@ -164,8 +164,15 @@ def project_if_trusted() -> TrustedProject | None:
     try:
         return trusted_project(folder)
     except ConfigError as error:
-        report_skipped(error)
+        if not quiet:
+            report_skipped(error)
         return None
+
+
+def folder_if_trusted(*, quiet: bool = False) -> Path | None:
+    """The folder of this project; see `project_if_trusted`."""
+    project = project_if_trusted(quiet=quiet)
+    return None if project is None else project.folder
 
 
 def report_skipped(error: ConfigError) -> None:

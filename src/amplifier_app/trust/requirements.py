@@ -6,6 +6,7 @@ are built and when they are imported.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -51,13 +52,13 @@ def _named_by(folder: Path) -> Iterator[Path]:
     for table in ("project", "build-system", "dependency-groups"):
         for _, text in _texts(project.get(table)):
             yield from (Path(unquote(path)) for path in _FILE_URL.findall(text))
-            yield from (folder / Path(path).expanduser() for path in _NAMED.findall(text))
+            yield from (folder / os.path.expanduser(path) for path in _NAMED.findall(text))
     settings = _table(_table(project.get("tool")).get("uv"))
     for key, text in _texts(settings):
         if match := _FILE_URL.match(text):
             yield Path(unquote(match[1]))
         elif key in ("path", "find-links") or _PATH.match(text):
-            yield folder / Path(text).expanduser()
+            yield folder / os.path.expanduser(text)
     members = _table(settings.get("sources")).values()
     if any(_table(member).get("workspace") for member in members):
         yield from _workspace_around(folder)

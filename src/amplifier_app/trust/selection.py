@@ -40,7 +40,7 @@ class Fact(NamedTuple):
     Attributes:
         at: Where it is written, with the file name as given.
         what: `"module"`, `"source"`, `"extends"`, `"includes"`, `"excludes"`, `"approval"`,
-            `"command"`, `"address"` or `"variable"`.
+            `"sandbox"`, `"command"`, `"address"` or `"variable"`.
         text: The value as written.
     """
 
@@ -85,6 +85,11 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
     """
     found: list[Fact] = []
     for keys, node in _values(_tree(file, data)):
+        if "sandbox" in keys:
+            # It may be turned off, also by a plain `off`, which is not a string.
+            key = " ".join(keys[keys.index("sandbox") + 1 :])
+            value = "off" if node.value is False else str(node.value)
+            found.append(Fact(node.at, "sandbox", f"{key} {value}".strip()))
         text = text_of(node)
         if text is None:
             continue

@@ -24,7 +24,7 @@ _JOINER = re.compile(
     |(?P<joiner>\|\||&&|;|\|(?!&))""",
     re.VERBOSE,
 )
-"""What joins commands, next to what may contain the same characters."""
+"""Operators that join commands, and quotes and redirections that may contain the same characters."""
 
 _ASSIGNMENT = re.compile(r"\w+(\[.*\])?\+?=")
 _RUN_OTHERS = """
@@ -62,7 +62,7 @@ def words_of(command: str) -> list[str]:
 def segments_of(command: str, *, wildcards: bool = False) -> list[list[str]]:
     """The words of each plain command in one that joins them by `|`, `&&`, `||` or `;`.
 
-    Redirections to `/dev/null` and of stderr to stdout are left out.
+    Redirections to `/dev/null` and from stderr to stdout are ignored.
 
     Args:
         command: The command.
@@ -170,7 +170,9 @@ class _Scanner:
         if character == "\\":
             return self._escaped()
         if character in _OPERATORS:
-            raise Unclear(f"{_OPERATORS[character]} ({character})")
+            following = next(self._rest, "")
+            operator = character * (1 + (following == character and character in "&|<>"))
+            raise Unclear(f"{_OPERATORS[character]} ({operator})")
         if character in "$`":
             raise Unclear(f"it contains an expansion ({character})")
         if self._wildcards:

@@ -14,6 +14,7 @@ from amplifier_modules.hooks_approval.modes import Mode
 MODULE_ID = "hooks-approval"
 
 Action = Literal["allow", "ask", "deny"]
+RuleAction = Literal["allow", "sandboxed", "ask", "deny"]
 
 READ_ONLY = ("read_file", "list_directory", "grep", "glob", "todo", "bash_output")
 """Tools of the bundled modules that change nothing outside the session."""
@@ -41,7 +42,7 @@ class Rule(ModuleConfig):
     """What to do with the calls that match all of its patterns.
 
     Attributes:
-        action: allow, ask or deny.
+        action: allow, ask or deny; `sandboxed` allows commands that the sandbox restricts.
         tool: Shell pattern for the tool's name, or several.
         path: Pattern for the paths the call names, or several. A relative one starts at the working
             directory; `**` matches any number of folders.
@@ -50,7 +51,7 @@ class Rule(ModuleConfig):
         reason: Shown to the model if the call is denied, and to the user when asking.
     """
 
-    action: Action
+    action: RuleAction
     tool: str | list[str] = "*"
     path: str | list[str] | None = None
     command: str | list[str] | None = None

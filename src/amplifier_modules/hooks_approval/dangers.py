@@ -1,6 +1,6 @@
 """Recognise calls that the mode `auto` still asks about.
 
-A list of what is hard to undo or leaves the machine, found anywhere in a command. It protects
+Finds operations that are hard to undo or leave the machine, anywhere in a command. The list protects
 against accidents, not against a command that hides what it does.
 """
 
@@ -37,7 +37,7 @@ _WITH: dict[str, str] = {
     "truncate": r"",
     "base64": r"-[a-zA-Z]*[dD]|--d",
 }
-"""Programs that are dangerous with an argument that begins like this."""
+"""Programs that are dangerous if an argument starts with a match of the pattern."""
 
 _GIT: dict[str, str] = {
     "push": "",
@@ -83,7 +83,7 @@ def danger_in(command: str) -> str | None:
 
 
 def _git_danger(words: Sequence[str]) -> str | None:
-    """The dangerous command of git among its arguments, after its own options."""
+    """The subcommand in git's arguments, after its own options, if it is dangerous."""
     for at, word in enumerate(words):
         if word in _GIT:
             wanted = _GIT[word]

@@ -1,16 +1,17 @@
-"""Whether git runs only itself in a repository.
+"""Check whether git runs other programs in a repository.
 
-The configuration of a repository can name programs that even `git status` runs, and so can that of a
-repository inside it; a hook is one by itself. A clone has nothing like that, but a repository that came
-as an archive can.
+The configuration of a repository can name programs that even `git status` runs. So can that of a
+repository inside it, and a hook is itself a program. A fresh clone has none of these, but a repository
+unpacked from an archive can.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 from pathlib import Path
+
+from amplifier_support.readable_files import read_file
 
 _LARGEST = 256 * 1024
 _LARGEST_INDEX = 64 * 1024 * 1024
@@ -23,20 +24,20 @@ _RUNS = re.compile(
 
 
 def runs_only_git(folder: str) -> bool:
-    """Whether no program is named in the configuration of the repository of a folder; in doubt, no."""
+    """Whether a git command that reads runs no other program in a folder; False if in doubt."""
     for place in (Path(folder), *Path(folder).parents):
         entry = place / ".git"
         if os.path.lexists(entry):
             folders = _repository_folders(entry)
             return folders is not None and all(map(_is_harmless, folders))
-        # git takes a folder like this for a repository without a work tree.
+        # For git, such a folder is a repository without a work tree.
         if os.path.lexists(place / "HEAD") and os.path.lexists(place / "objects"):
             return _is_harmless(place)
     return True
 
 
 def _repository_folders(entry: Path) -> list[Path] | None:
-    """Where a repository keeps its files; None if that is not known."""
+    """The folders with the files of a repository; None if they cannot be determined."""
     folder = entry
     if not entry.is_dir():  # a work tree or a submodule
         name = _path_in(_read(entry), "gitdir:")
@@ -53,11 +54,11 @@ def _path_in(data: bytes | None, label: str = "") -> str:
 
 
 def _is_harmless(folder: Path) -> bool:
-    """Whether nothing in a folder of a repository makes git run a program when it reads."""
+    """Whether nothing in this folder makes a git command that reads run a program."""
     configs = [_read(folder / name) for name in ("config", "config.worktree")]
     if any(data is None or _RUNS.search(data) for data in configs):
         return False
-    # Commands that read write the index to note when files changed.
+    # Even commands that only read update the index, with the times of changed files.
     if os.path.lexists(folder / "hooks" / "post-index-change"):
         return False
     indexes = [folder / "index", *folder.glob("sharedindex.*")]
@@ -65,28 +66,18 @@ def _is_harmless(folder: Path) -> bool:
 
 
 def _may_have_repositories(index: Path) -> bool:
-    """Whether an index has an entry for another repository, whose configuration git follows, too."""
+    """Whether an index may have an entry for another repository, whose configuration git also reads."""
     data = _read(index, _LARGEST_INDEX)
-    # Such an entry has this mode. A number can look like it; the cost is a question.
+    # The mode of such an entry. Other bytes can look the same; the cost is a question.
     return data is None or b"\0\0\xe0\0" in data
 
 
 def _read(file: Path, largest: int = _LARGEST) -> bytes | None:
-    """The content of a file, empty if it does not exist; None if it cannot be read whole."""
+    """The content of a file, empty if it does not exist; None if it is unreadable or too large."""
     try:
-        # A pipe would block.
-        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        data = read_file(file, largest + 1)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError:
         return None
-    try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            return None
-        data = os.read(descriptor, min(facts.st_size, largest) + 1)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
     return data if len(data) <= largest else None

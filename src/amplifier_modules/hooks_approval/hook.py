@@ -16,29 +16,35 @@ from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_RE
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import (
     CONFIG_DIR,
+    OUTSIDE_SANDBOX,
     REMEMBERED_APPROVALS,
     SECRET_VARIABLES,
     SESSION_DIR,
     WORKING_DIR,
+    tool_sandbox,
+    tool_working_dir,
 )
 from amplifier_modules._shared.files import records
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig, PlanRules, Rule
 from amplifier_modules.hooks_approval.memory import Memory
 from amplifier_modules.hooks_approval.modes import Mode, mode_of
+from amplifier_modules.hooks_approval.programs import Programs
 from amplifier_modules.hooks_approval.question import (
     calls_of_last_message,
     question_about,
     refusal,
     subject,
+    with_folder,
 )
-from amplifier_modules.hooks_approval.rules import Call, Policy, Verdict, judge
+from amplifier_modules.hooks_approval.rules import DEFAULT, Call, Policy, Verdict, judge
 
 logger = logging.getLogger(__name__)
 
 AUDIT_NAME = "approvals.jsonl"
 
 ONCE, SESSION, ALWAYS, DENY = "Allow once", "Allow for this session", "Allow always", "Deny"
+OUTSIDE = "Allow once, outside the sandbox"
 
 _ALLOWING = frozenset({"allow", ONCE.lower(), SESSION.lower(), ALWAYS.lower()})
 _MOST_AUDITED = 1000
@@ -52,7 +58,7 @@ class ApprovalHook:
     def __init__(self, coordinator: Any, config: ApprovalConfig) -> None:
         self._coordinator = coordinator
         self._config = config
-        self._policy = Policy(config, _plan_rules(coordinator))
+        self._policy = Policy(config, _plan_rules(coordinator), Programs(self._base))
         self._mode = mode_of(coordinator, config.mode)
         self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator))
         self._warned = False
@@ -83,7 +89,8 @@ class ApprovalHook:
     ) -> dict[str, Any]:
         """The capability `approval.policy`: the decision on a call, without asking."""
         base = self._base if working_dir is None else os.path.realpath(working_dir)
-        verdict = self._decision_on(Call(tool, input, base), mode or self._mode.mode)
+        call = Call(tool, input, base, is_sandboxed=self._is_sandboxed(tool))
+        verdict = self._decision_on(call, mode or self._mode.mode)
         return {
             "decision": verdict.action,
             "by": verdict.by,
@@ -102,6 +109,19 @@ class ApprovalHook:
     def _base(self) -> str:
         return os.path.realpath(WORKING_DIR.of(self._coordinator) or ".")
 
+    def _call(self, tool: str, values: Mapping[str, Any], base: str) -> Call:
+        # A command starts in the folder in which the tool's last one ended.
+        where = tool_working_dir(tool).of(self._coordinator)
+        folder = where() if where is not None else None
+        start = os.path.realpath(folder) if isinstance(folder, str) else None
+        return Call(tool, values, base, start, is_sandboxed=self._is_sandboxed(tool))
+
+    def _is_sandboxed(self, tool: str) -> bool:
+        """Whether the sandbox restricts the commands of a tool."""
+        sandbox_of = tool_sandbox(tool).of(self._coordinator)
+        sandbox = sandbox_of() if sandbox_of is not None else None
+        return sandbox is not None and sandbox.enforced
+
     async def _decide(self, data: Any) -> HookResult:
         if not isinstance(data, Mapping):
             return _denial("this is not a tool call")
@@ -116,7 +136,7 @@ class ApprovalHook:
         for values in distinct:
             if not isinstance(values, Mapping):
                 return _denial("the input is not an object")
-            call = Call(tool, cast("Mapping[str, Any]", values), base)
+            call = self._call(tool, cast("Mapping[str, Any]", values), base)
             result = await self._decide_on(call, given)
             if result.action == "deny":
                 return result
@@ -126,6 +146,7 @@ class ApprovalHook:
         verdict = self._decision_on(call, self._mode.mode)
         asked = verdict.action == "ask"
         if asked:
+            verdict = verdict._replace(why=with_folder(call, verdict.why))
             verdict = await self._ask(call, verdict, data)
         self._audit(call, verdict, data)
         if verdict.action == "deny":
@@ -145,19 +166,34 @@ class ApprovalHook:
         except ApprovalTimeoutError:
             return Verdict("deny", "timeout", f"no answer within {self._config.timeout:g} s")
         choice = answer.strip().lower() if isinstance(answer, str) else ""
+        if choice == OUTSIDE.lower() and self._allow_outside(call, data, by):
+            return Verdict("allow", f"{by} ({choice})")
         if choice not in _ALLOWING:
             why = "it needs approval, which was denied"
             if comment:
                 why += f"; the user says: {comment}"
             return Verdict("deny", by, why)
         if choice in (SESSION.lower(), ALWAYS.lower()) and self._config.remember:
-            self._memory.keep(call, always=choice == ALWAYS.lower())
+            was_shown = isinstance(system, ToolApprovalSystem)
+            self._memory.keep(call, always=choice == ALWAYS.lower(), was_shown=was_shown)
         return Verdict("allow", f"{by} ({choice})")
+
+    def _allow_outside(self, call: Call, data: Mapping[str, Any], by: str) -> bool:
+        """Let the tool run this call outside the sandbox, if the answer came from the user."""
+        span = data.get("span_id")
+        if by != "answer" or not isinstance(span, str) or call.command is None:
+            return False
+        allowed = OUTSIDE_SANDBOX.of(self._coordinator)
+        if allowed is None:
+            allowed = dict[str, str]()
+            OUTSIDE_SANDBOX.register(self._coordinator, allowed)
+        allowed[span] = call.command
+        return True
 
     async def _answer(
         self, system: Any, call: Call, verdict: Verdict, data: Mapping[str, Any]
     ) -> tuple[Any, str | None, str]:
-        """The answer, what the user says along with it, and what gave it.
+        """The answer, the user's comment, and the source: ``answer`` or ``policy``.
 
         Raises:
             ApprovalTimeoutError: There was no answer in time.
@@ -166,6 +202,9 @@ class ApprovalHook:
         if isinstance(system, ToolApprovalSystem):
             # The app can show all of the input.
             options = self._options(whole=True)
+            scopes = {one: self._memory.scope(call, always=one == ALWAYS) for one in options[1:-1]}
+            if call.is_sandboxed and isinstance(data.get("span_id"), str):
+                options.insert(-1, OUTSIDE)
             position, total = await self._position(call, data)
             request = ToolApproval(
                 question=question,
@@ -174,9 +213,7 @@ class ApprovalHook:
                 working_dir=call.base,
                 options=options,
                 reason=verdict.why,
-                scopes={
-                    one: self._memory.scope(call, always=one == ALWAYS) for one in options[1:-1]
-                },
+                scopes=scopes,
                 position=position,
                 total=total,
             )
@@ -189,15 +226,15 @@ class ApprovalHook:
         return (await answer if inspect.isawaitable(answer) else answer), None, "answer"
 
     async def _position(self, call: Call, data: Mapping[str, Any]) -> tuple[int, int]:
-        """The number of a call among those of the model's last message that ask, and their count."""
+        """The position of a call among those of the model's last message that ask, and their number."""
+        this = data.get("tool_call_id")
         calls = await calls_of_last_message(self._coordinator.get("context"))
         asking = [
             id
             for id, name, values in calls
-            if id == data.get("tool_call_id") or self._asks(Call(name, values, call.base))
+            if id == this or self._asks(self._call(name, values, call.base))
         ]
-        id = data.get("tool_call_id")
-        return (asking.index(id) + 1, len(asking)) if id in asking else (1, 1)
+        return (asking.index(this) + 1, len(asking)) if this in asking else (1, 1)
 
     def _asks(self, call: Call) -> bool:
         return self._decision_on(call, self._mode.mode).action == "ask"
@@ -212,7 +249,13 @@ class ApprovalHook:
         self, event: str, call: Call, verdict: Verdict, data: Mapping[str, Any]
     ) -> None:
         carried = {key: data[key] for key in _CARRIED if key in data}
-        facts = {"tool_name": call.tool, "decided_by": verdict.by, "reason": verdict.why}
+        facts: dict[str, Any] = {
+            "tool_name": call.tool,
+            "decided_by": verdict.by,
+            "reason": verdict.why,
+        }
+        if verdict.by == DEFAULT:
+            facts["by_default"] = True
         await self._coordinator.hooks.emit(event, {**carried, **facts})
 
     def _audit(self, call: Call, verdict: Verdict, data: Mapping[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """Answers that apply to more than one call.
 
 An answer is remembered for one call: the same tool in the same working directory with the same
-input or, for tools that change a file, the same file. Only digests are stored, so that no secret in
-a command ends up in the file.
+input or, for tools that change a file, the same file. For the session, approving an edit in the
+working directory approves all edits in the folder of the file and below. Only digests are stored, so that no
+secret in a command ends up in the file.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 
 from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_approval.config import MODULE_ID
-from amplifier_modules.hooks_approval.places import is_below
 from amplifier_modules.hooks_approval.rules import Call
+from amplifier_support.below import is_below
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Memory:
     def recall(self, call: Call) -> str | None:
         """``session`` or ``always`` if the call was allowed for that long, otherwise None."""
         digest = _digest(call)
-        if digest in self._session:
+        if digest in self._session or not self._session.isdisjoint(map(_edits_in, _folders(call))):
             return "session"
         if self._file is None:
             return None
@@ -59,19 +60,30 @@ class Memory:
     def scope(self, call: Call, *, always: bool) -> str:
         """What `keep` applies to, in words: the calls, and how long or where it is stored."""
         what = f"exactly this call of {call.tool}"
-        if call.changes_one_file:
+        folders = [] if always else _folders(call)
+        if folders:
+            folder = os.path.relpath(folders[0], call.base)
+            what = "edits in this directory" if folder == os.curdir else f"edits in {folder}/"
+        elif call.changes_one_file:
             path = call.places[0].real
             inside = is_below(path, call.base)
             what = f"{call.tool} {os.path.relpath(path, call.base) if inside else path}"
         elif call.command is not None:
             what = "exactly this command"
-        return f"{what} in {call.base}, stored in {self._file}" if always else what
+        return f"{what} in {call.start}, stored in {self._file}" if always else what
 
-    def keep(self, call: Call, *, always: bool) -> None:
-        """Remember that the call is allowed; if it cannot be stored, for the session only."""
+    def keep(self, call: Call, *, always: bool, was_shown: bool) -> None:
+        """Remember that the call is allowed; if it cannot be stored, for the session only.
+
+        Args:
+            call: The call.
+            always: Whether to store it for all sessions.
+            was_shown: Whether the user saw the `scope`; without it, only this call is meant.
+        """
         digest = _digest(call)
         if not always or self._file is None:
-            self._session.add(digest)
+            folders = _folders(call) if was_shown else []
+            self._session.add(_edits_in(folders[0]) if folders else digest)
             return
         record = {
             "digest": digest,
@@ -91,9 +103,33 @@ class Memory:
             logger.warning("%s: %s", MODULE_ID, message)
 
 
+def _folders(call: Call) -> list[str]:
+    """The folders that an edit is in, from that of the file up to the working directory."""
+    if not (call.changes_one_file and call.edits_inside):
+        return []
+    folders = [os.path.dirname(call.places[0].real)]
+    while folders[-1] != call.base and is_below(folders[-1], call.base):
+        folders.append(os.path.dirname(folders[-1]))
+    return folders
+
+
+def _edits_in(folder: str) -> str:
+    return _hashed(["edits", folder])
+
+
 def _digest(call: Call) -> str:
     what: Any = dict(call.values)
     if call.changes_one_file:
         what = sorted(place.real for place in call.places)
-    text = json.dumps([call.base, call.tool, what], sort_keys=True, default=repr)
+    about = [call.base, call.tool, what]
+    if call.command is not None and call.start != call.base:
+        # The same command may mean something else there.
+        about.append(call.start)
+    if call.command is not None and call.is_sandboxed:
+        about.append("sandboxed")
+    return _hashed(about)
+
+
+def _hashed(what: Any) -> str:
+    text = json.dumps(what, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,4 +1,4 @@
-"""The mode of a session: which calls are free without a rule, changed while it runs."""
+"""The mode of a session: which calls need no approval if no rule matches. It can change at any time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ApprovalMode:
             await self._hooks.emit(MODE_CHANGED, {"mode": mode, "previous": previous})
 
     async def cycle(self) -> str:
-        """Change to the next mode and return it; never to `auto`, which a slip must not set."""
+        """Change to the next mode and return it; never to `auto`, which must not be set by accident."""
         usual = [mode for mode in MODES if mode != "auto"]
         at = usual.index(self._mode) if self._mode in usual else -1
         await self.set(usual[(at + 1) % len(usual)])

@@ -59,11 +59,6 @@ def place(path: str, base: str) -> Place:
     return Place(os.path.realpath(written), os.path.normpath(written))
 
 
-def is_below(path: str, folder: str) -> bool:
-    """Whether an absolute path is a folder or inside it; links are not followed."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
 def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> bool:
     """Whether an absolute path matches a pattern.
 

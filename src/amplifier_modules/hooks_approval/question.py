@@ -1,4 +1,4 @@
-"""What is asked about a call, and what the model is told if it is denied."""
+"""The question about a call for the user, and the message about a denial for the model."""
 
 from __future__ import annotations
 
@@ -44,8 +44,16 @@ def question_about(call: Call, verdict: Verdict) -> tuple[str, bool]:
     return question, whole
 
 
+def with_folder(call: Call, why: str | None) -> str | None:
+    """The reason to ask, including the folder a command runs in if the call does not show it."""
+    if call.command is None or call.start == call.base:
+        return why
+    where = f"it runs in {call.start}, where the last command ended"
+    return f"{where}, and {why}" if why else where
+
+
 def refusal(policy: Policy, call: Call, verdict: Verdict, *, asked: bool) -> str:
-    """What the model is told about a denied call."""
+    """The message to the model about a denied call."""
     if asked:
         why = f"{call.tool}: {verdict.why}"
         if call.unclear is not None:

@@ -1,8 +1,8 @@
 """Recognise shell commands that only read.
 
 A command only reads if each program in it is on the list below, with arguments that cannot make it
-write or run something. Programs may be joined by `|`, `&&`, `||` and `;`. In doubt a command is not
-one; the cost is a question.
+write or run something. Programs may be joined by `|`, `&&`, `||` and `;`. In doubt, a command does not
+count as one; the cost is a question.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ def only_reads(command: str) -> bool:
         return _only_reads_anything(command)
     moved = any(words[0] == "cd" for words in segments)
     return all(_reads(words, moved=moved) for words in segments)
+
+
+def programs_in(command: str) -> list[str]:
+    """The programs of a command that `only_reads`."""
+    return [words[0] for words in segments_of(command, wildcards=True)]
 
 
 def _only_reads_anything(command: str) -> bool:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from amplifier_modules.hooks_approval import commands, places
-from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, listed
+from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, RuleAction, listed
 from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.git_config import runs_only_git
 from amplifier_modules.hooks_approval.modes import Mode
-from amplifier_modules.hooks_approval.reading import only_reads
+from amplifier_modules.hooks_approval.programs import Programs
+from amplifier_modules.hooks_approval.reading import only_reads, programs_in
+from amplifier_support.below import is_below
 
 EDITS = frozenset({"write_file", "edit_file", "multi_edit", "apply_patch"})
 """Tools that change the files their input names."""
 
 _ELSEWHERE = frozenset({"task", "web_search", "web_fetch"})
-"""Tools that change no file themselves; the calls of a sub-agent are decided on by its own hook."""
+"""Tools that do not change files themselves; a sub-agent has its own hook for its calls."""
 
 _CONTROLS = frozenset({".git", ".amplifier", ".envrc", ".vscode", ".idea", ".husky"})
-"""Names whose contents run without being called."""
+"""Files and folders whose contents can run without being called."""
 
 _CHANGE_ONE_FILE = frozenset({"write_file", "edit_file"})
 """Tools whose input has, in addition to the file, only its new content."""
@@ -29,6 +32,9 @@ _CHANGE_ONE_FILE = frozenset({"write_file", "edit_file"})
 _COMMAND_KEYS = ("command", "cmd")
 _FOLDER_KEYS = frozenset({"working_directory", "working_dir", "cwd"})
 _SHOWN_PATTERNS = 10
+
+DEFAULT = "default"
+"""`by` of a decision that neither a rule nor the mode made."""
 
 
 class Call:
@@ -38,25 +44,40 @@ class Call:
         tool: The tool's name.
         values: Its input.
         base: The session's working directory, links followed.
+        start: Where the paths in it start, and where a command runs that names no folder.
+        is_sandboxed: Whether the sandbox restricts its command.
         places: The paths it names; empty if they cannot be read (see `unclear`).
         command: The shell command in it, if any.
         words: The command's words, if it is plain.
         unclear: Why the call cannot be judged, as `it …`; no rule allows such a call.
     """
 
-    def __init__(self, tool: str, values: Mapping[str, Any], base: str) -> None:
+    def __init__(
+        self,
+        tool: str,
+        values: Mapping[str, Any],
+        base: str,
+        start: str | None = None,
+        *,
+        is_sandboxed: bool = False,
+    ) -> None:
         self.tool = tool
         self.values = values
         self.base = base
+        self.start = start or base
+        self.is_sandboxed = is_sandboxed
         self.places: list[places.Place] = []
         self.command: str | None = None
         self.words: list[str] | None = None
         self.unclear: str | None = None
         try:
-            self.places = places.places_in(values, base)
+            self.places = places.places_in(values, self.start)
         except (ValueError, OSError) as error:
             self.unclear = f"its paths cannot be read: {error}"
         self._read_command()
+        if self.command is not None and not self.places and self.start != base:
+            # It names no folder, but runs in another one.
+            self.places = [places.Place(self.start, self.start)]
 
     @property
     def changes_one_file(self) -> bool:
@@ -71,7 +92,7 @@ class Call:
             and self.unclear is None
             and bool(self.places)
             and all(
-                places.is_below(place.real, self.base)
+                is_below(place.real, self.base)
                 and _CONTROLS.isdisjoint(
                     os.path.relpath(place.real, self.base).casefold().split("/")
                 )
@@ -82,23 +103,26 @@ class Call:
     @property
     def runs_elsewhere(self) -> bool:
         """Whether a command would run outside the working directory."""
-        try:
-            return not all(places.is_below(folder, self.base) for folder in self.folders)
-        except (TypeError, ValueError):
-            return True
+        folders = self.folders
+        return folders is None or not all(is_below(one, self.base) for one in folders)
 
     @property
-    def folders(self) -> list[str]:
-        """Where a command runs: the folders the call names, or else the working directory.
+    def runs_in_base(self) -> bool:
+        """Whether a command runs in the working directory itself."""
+        folders = self.folders
+        return folders is not None and all(folder == self.base for folder in folders)
 
-        Raises:
-            TypeError: One of them is not text.
-            ValueError: One contains a NUL character.
+    @cached_property
+    def folders(self) -> list[str] | None:
+        """Where a command runs: the folders the call names, or else where the last one ended.
+
+        None if one of them is not a path.
         """
         given = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
-        if not all(isinstance(folder, str) for folder in given):
-            raise TypeError("a folder is not text")
-        return [places.place(folder, self.base).real for folder in given] or [self.base]
+        try:
+            return [places.place(folder, self.start).real for folder in given] or [self.start]
+        except (TypeError, ValueError):
+            return None
 
     def _read_command(self) -> None:
         given = [self.values[key] for key in _COMMAND_KEYS if key in self.values]
@@ -131,19 +155,36 @@ class Verdict(NamedTuple):
     rule: tuple[str, int] | None = None
 
 
+_ACTIONS: Mapping[RuleAction, Action] = {
+    "allow": "allow",
+    "sandboxed": "allow",
+    "ask": "ask",
+    "deny": "deny",
+}
 _RULE_NAMES = {"approvals": "approvals rule", "rules": "rule"}
 
 
 class Policy(NamedTuple):
-    """What decides on calls.
+    """The settings, rules and facts that decide on calls.
 
     Attributes:
         config: The module's settings.
         approvals: The rules of the plan, checked before those of the settings.
+        programs: The known programs; None to accept every program.
     """
 
     config: ApprovalConfig
     approvals: Sequence[Rule] = ()
+    programs: Programs | None = None
+
+    def knows(self, names: Iterable[str], call: Call) -> bool:
+        """Whether all of these names mean known programs where a call runs; in doubt, no."""
+        if self.programs is None:
+            return True
+        known, folders = self.programs.is_known, call.folders
+        return folders is not None and all(
+            known(name, folder) for name in names for folder in folders
+        )
 
     def rules(self) -> Iterator[tuple[tuple[str, int], Rule]]:
         """All rules in order, each with its address."""
@@ -157,15 +198,15 @@ def judge(policy: Policy, call: Call, mode: Mode) -> Verdict:
     config = policy.config
     verdict = next(
         (
-            Verdict(rule.action, f"{_RULE_NAMES[at[0]]} {at[1] + 1}", rule.reason, at)
+            Verdict(_ACTIONS[rule.action], f"{_RULE_NAMES[at[0]]} {at[1] + 1}", rule.reason, at)
             for at, rule in policy.rules()
-            if _selects(rule, call)
+            if _selects(policy, rule, call)
         ),
         None,
     )
-    if verdict is not None and verdict.action == "deny":
+    if verdict is not None and (verdict.action == "deny" or mode != "read-only"):
         return verdict
-    reads = _reads(config, call)
+    reads = _reads(policy, call)
     if mode == "read-only" and not reads and call.tool not in _ELSEWHERE:
         return Verdict("deny", "mode read-only", "the session is read-only")
     if verdict is not None:
@@ -183,24 +224,27 @@ def _judged_by_mode(config: ApprovalConfig, call: Call, mode: Mode) -> Verdict:
         return Verdict("ask", "mode auto", danger) if danger else Verdict("allow", "mode auto")
     if config.default == "allow" and call.unclear is not None:
         return Verdict("ask", "unclear", call.unclear)
-    return Verdict(config.default, "default", call.unclear)
+    return Verdict(config.default, DEFAULT, call.unclear)
 
 
-def _reads(config: ApprovalConfig, call: Call) -> bool:
+def _reads(policy: Policy, call: Call) -> bool:
     """Whether a call changes nothing; in doubt, no."""
-    if call.tool in config.read_only:
+    if call.tool in policy.config.read_only:
         return call.unclear is None
+    if call.tool != "bash" or call.command is None:
+        return False
+    folders = call.folders
     return (
-        call.tool == "bash"
-        and call.command is not None
+        folders is not None
         and not call.runs_elsewhere
         and only_reads(call.command)
-        and ("git" not in call.command or all(map(runs_only_git, call.folders)))
+        and policy.knows(programs_in(call.command), call)
+        and ("git" not in call.command or all(map(runs_only_git, folders)))
     )
 
 
 def _danger(call: Call) -> str | None:
-    """Why a call is asked about in the mode `auto`; None if it is not."""
+    """Why the mode `auto` asks about a call; None if it allows the call."""
     if call.command is not None:
         if call.runs_elsewhere:
             return "it runs outside the working directory"
@@ -214,13 +258,15 @@ def allowances(policy: Policy, tool: str) -> str:
     """What rules allow for a tool, as text for the model; empty if nothing."""
     found: list[str] = []
     for _, rule in policy.rules():
-        if rule.action != "allow" or not _names(rule, tool):
+        if rule.action not in ("allow", "sandboxed") or not _names(rule, tool):
             continue
         parts = [f"`{pattern}`" for pattern in listed(rule.command)]
         inside = ", ".join(f"`{pattern}`" for pattern in listed(rule.path))
         text = " or ".join(parts)
         if inside:
             text = f"{text} in {inside}" if text else f"paths {inside}"
+        if rule.action == "sandboxed":
+            text = f"{text or 'any command'} while the sandbox is enforced"
         found.append(text or "any single plain call")
     return "; ".join(found[:_SHOWN_PATTERNS])
 
@@ -229,13 +275,29 @@ def _names(rule: Rule, tool: str) -> bool:
     return any(fnmatchcase(tool, pattern) for pattern in listed(rule.tool))
 
 
-def _selects(rule: Rule, call: Call) -> bool:
+def _selects(policy: Policy, rule: Rule, call: Call) -> bool:
     if not _names(rule, call.tool):
         return False
-    return _is_allowed_by(rule, call) if rule.action == "allow" else _is_caught_by(rule, call)
+    if rule.action == "sandboxed":
+        return _is_allowed_sandboxed(policy, rule, call)
+    if rule.action == "allow":
+        return _is_allowed_by(policy, rule, call)
+    return _is_caught_by(rule, call)
 
 
-def _is_allowed_by(rule: Rule, call: Call) -> bool:
+def _is_allowed_sandboxed(policy: Policy, rule: Rule, call: Call) -> bool:
+    """Whether the call is a command in the sandbox and all of it matches.
+
+    What a command means makes no difference then: the sandbox decides what it can do.
+    """
+    if call.command is None or not call.is_sandboxed:
+        return False
+    if rule.command is None and rule.path is None:
+        return True
+    return _is_allowed_by(policy, rule, call)
+
+
+def _is_allowed_by(policy: Policy, rule: Rule, call: Call) -> bool:
     """Whether all of the call matches; in doubt, no."""
     if call.unclear is not None:
         return False
@@ -245,9 +307,11 @@ def _is_allowed_by(rule: Rule, call: Call) -> bool:
             return False
         if not any(commands.matches(words, pattern) for pattern in listed(rule.command)):
             return False
+    if call.command is not None and not policy.knows((call.words or [])[:1], call):
+        return False
     if rule.path is None:
-        # A command rule applies inside the project, not where the command may mean something else.
-        return call.command is None or not call.runs_elsewhere
+        # In another folder a command may mean something else: `./build`, `make`, `git status`.
+        return call.command is None or call.runs_in_base
     patterns = listed(rule.path)
     return bool(call.places) and all(
         any(places.matches(place.real, pattern, call.base) for pattern in patterns)

@@ -20,7 +20,7 @@ from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_backup.config import INDEX
 from amplifier_modules.hooks_backup.states import digest_of
 from amplifier_support.atomic_write import write_atomically
-from amplifier_support.private_files import FOLDER_MODE, open_private
+from amplifier_support.private_files import FOLDER_MODE, make_private_folder, open_private
 
 OBJECTS = "objects"
 
@@ -90,7 +90,7 @@ class Store:
             self._drop_old(keep=turn, room=len(data))
             if self._used + len(data) > self._max_bytes:
                 raise Full(f"the copies for this prompt alone take {self._max_bytes} bytes")
-        path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        make_private_folder(path.parent)
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # The half of one, which a run that was killed left behind.
         with open(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
@@ -125,7 +125,7 @@ class Store:
             folder = self._find(True)
             assert folder is not None
             for private in (folder, folder / OBJECTS):
-                private.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+                make_private_folder(private)
                 if private.is_symlink():
                     raise OSError(f"{private} is a link")
                 private.chmod(FOLDER_MODE)

@@ -7,15 +7,15 @@ through descriptors and never outside the folder they may come from, wherever a 
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from amplifier_modules._shared.files.roots import PathError, PathGuard, is_regular
+from amplifier_modules._shared.files.roots import PathError, PathGuard
 from amplifier_modules.hooks_context_files.config import ContextFilesConfig
 from amplifier_support.include_lines import include_lines
+from amplifier_support.private_files import open_regular
 
 MOST_FILES = 100
 _MARKUP = 300
@@ -118,18 +118,14 @@ class Reader:
         with guard.locate(path) as place:
             if place.path in self._seen:
                 return None
-            file = place.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-            try:
-                status = os.fstat(file)
-                if not is_regular(status):
-                    raise OSError(errno.EINVAL, "it is not a regular file")
+            descriptor = open_regular(place.name, os.O_RDONLY, dir_fd=place.dir_fd)
+            with open(descriptor, "rb") as file:
                 if self._left <= 0 or len(self._seen) >= MOST_FILES:
                     return self._problem(f"{path} skipped: the size limit is reached")
-                data = _read(file, self._left + 1)
-            finally:
-                os.close(file)
+                size = os.fstat(descriptor).st_size
+                data = file.read(self._left + 1)
             self._seen.add(place.path)
-            text = self._decoded(path, data, status.st_size)
+            text = self._decoded(path, data, size)
             self._left -= len(data)
             return _Cut(place.path, text)
 
@@ -144,10 +140,3 @@ class Reader:
 
     def _problem(self, message: str) -> None:
         self.problems.append(message)
-
-
-def _read(file: int, most: int) -> bytes:
-    data = b""
-    while len(data) < most and (more := os.read(file, most - len(data))):
-        data += more
-    return data

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_support.journal import ends_inside_line
-from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, open_private
+from amplifier_support.private_files import FILE_MODE, make_private_folder, open_private
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class LogFile:
         from filelock import FileLock, Timeout
 
         if self._lock is None:
-            self.path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            make_private_folder(self.path.parent)
             self._lock = FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, mode=FILE_MODE)
         try:
             held = self._lock.acquire()
@@ -131,5 +131,5 @@ def _open(path: Path) -> int:
     Raises:
         OSError: It cannot be opened, or is not a regular file.
     """
-    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     return open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)

@@ -14,7 +14,7 @@ from amplifier_modules._shared.privacy.event_json import raw_data, to_json
 from amplifier_modules.hooks_logging.config import MODULE_ID, LoggingConfig
 from amplifier_modules.hooks_logging.file import LogFile
 from amplifier_modules.hooks_logging.levels import level_of, reaches
-from amplifier_support.redaction import Redactor, secrets_in
+from amplifier_support.redaction import Redactor
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class EventLog:
         path: The file.
         config: What to write and how.
         session_id: For events without one.
-        secret_names: Environment variables whose values are always replaced.
+        secrets: Values that are always replaced.
         redaction: Returns the session's own redaction of events, ``(event, data) -> data``, if it
             has one: some events reach this log unchanged because a tool or the model needs their
             data.
@@ -64,13 +64,13 @@ class EventLog:
         path: Path,
         config: LoggingConfig,
         session_id: str = "",
-        secret_names: Iterable[str] = (),
+        secrets: Iterable[str] = (),
         redaction: Callable[[], Callable[[str, Any], Any] | None] = lambda: None,
     ) -> None:
         self._file = LogFile(path, config.max_bytes, config.backups)
         self._config = config
         self._session_id = session_id
-        self._redactor = Redactor(secrets_in(names=secret_names))
+        self._redactor = Redactor(secrets)
         self._redaction = redaction
         self._closed = False
         self._warned = False

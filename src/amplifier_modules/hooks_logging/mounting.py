@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_core.events import ALL_EVENTS
-from amplifier_core.session_capabilities import ANNOUNCED_EVENTS, REDACT_EVENT, SECRET_VARIABLES
+from amplifier_core.session_capabilities import ANNOUNCED_EVENTS, REDACT_EVENT
+from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.hooks_logging.config import MODULE_ID, LoggingConfig
 from amplifier_modules.hooks_logging.log import LOG, EventLog, log_path
 
@@ -29,7 +30,7 @@ async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None]
         path,
         settings,
         session_id=coordinator.session_id,
-        secret_names=SECRET_VARIABLES.of(coordinator) or (),
+        secrets=session_secrets(coordinator),
         redaction=lambda: REDACT_EVENT.of(coordinator),
     )
     log.listen(coordinator.hooks, ALL_EVENTS)

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig
-from amplifier_support.private_files import FOLDER_MODE, open_regular
+from amplifier_support.private_files import make_private_folder, open_regular
 
 logger = logging.getLogger(__name__)
 
@@ -243,7 +243,7 @@ def _write_on_stderr(data: bytes) -> None:
 
 def _append(path: Path, data: bytes) -> None:
     """Add to a file that is the owner's alone, never through a link."""
-    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     with open(descriptor, "wb", buffering=0) as file:
         rest = memoryview(data)

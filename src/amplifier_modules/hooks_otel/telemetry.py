@@ -8,16 +8,17 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind
 
-from amplifier_core.session_capabilities import REDACT_EVENT, SECRET_VARIABLES, WORKING_DIR
+from amplifier_core.session_capabilities import REDACT_EVENT, WORKING_DIR
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.privacy.event_json import Cutter, raw_data, to_plain
+from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.hooks_otel import attributes as words
 from amplifier_modules.hooks_otel.attributes import Attributes
 from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig
 from amplifier_modules.hooks_otel.export import Pipeline
 from amplifier_modules.hooks_otel.metrics import Metrics, NoMetrics, OtlpMetrics
 from amplifier_modules.hooks_otel.spans import Operation, SessionTrace, span_id
-from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
+from amplifier_support.redaction import Redactor
 
 _NOTED = (
     *("provider:retry", "provider:throttle", "approval:required", "approval:granted"),
@@ -44,11 +45,7 @@ class Telemetry:
         self._metrics: Metrics = NoMetrics()
         if config.metrics and config.exporter == "otlp":
             self._metrics = OtlpMetrics(config, self._pipeline.resource)
-        known = [
-            *secrets_in(names=SECRET_VARIABLES.of(coordinator) or ()),
-            *configured_secrets((coordinator.config or {}).get("providers")),
-        ]
-        self._cutter = Cutter(Redactor(known), config.max_content_chars)
+        self._cutter = Cutter(Redactor(session_secrets(coordinator)), config.max_content_chars)
         parent = coordinator.parent_id
         around = event_ids()
         self._trace = SessionTrace(

@@ -7,7 +7,8 @@ import re
 from pydantic import Field, field_validator
 
 from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_support.redaction import GROUPS
+from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.secret_shapes import shape_groups
 
 MODULE_ID = "hooks-redaction"
 
@@ -28,7 +29,7 @@ IDENTIFYING = (
 
 def kinds() -> list[str]:
     """Every kind of secret, each once."""
-    return list(dict.fromkeys(shape.kind for group in GROUPS.values() for shape in group))
+    return list(dict.fromkeys(shape.kind for group in shape_groups().values() for shape in group))
 
 
 class RedactionConfig(ModuleConfig):
@@ -59,7 +60,7 @@ class RedactionConfig(ModuleConfig):
     @field_validator("rules")
     @classmethod
     def _are_rules(cls, rules: list[str]) -> list[str]:
-        return _known_names(rules, [*GROUPS, *kinds()])
+        return _known_names(rules, [*shape_groups(), *kinds()])
 
     @field_validator("skip_rules")
     @classmethod
@@ -87,5 +88,6 @@ class RedactionConfig(ModuleConfig):
 def _known_names(given: list[str], allowed: list[str]) -> list[str]:
     for name in given:
         if name not in allowed:
-            raise ValueError(f"unknown rule '{name}' (known: {', '.join(allowed)})")
+            hint = did_you_mean(name, allowed) or "see 'amplifier docs hooks-redaction'"
+            raise ValueError(f"unknown rule '{name}' ({hint.removesuffix('?')})")
     return given

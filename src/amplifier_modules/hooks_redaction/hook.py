@@ -13,16 +13,12 @@ from amplifier_core.events import (
     PROVIDER_ERROR,
 )
 from amplifier_core.models import HookResult
-from amplifier_core.session_capabilities import SECRET_VARIABLES, Capability
+from amplifier_core.session_capabilities import Capability
+from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.hooks_redaction.config import IDENTIFYING, MODULE_ID, RedactionConfig
 from amplifier_modules.hooks_redaction.stream import StreamRedactor
-from amplifier_support.redaction import (
-    GROUPS,
-    Redactor,
-    Shape,
-    configured_secrets,
-    secrets_in,
-)
+from amplifier_support.redaction import Redactor
+from amplifier_support.secret_shapes import Shape, shape_groups
 
 ENDS = (CONTENT_BLOCK_END, PROVIDER_ERROR, EXECUTION_END)
 """Events after which the text streamed before is complete."""
@@ -45,10 +41,7 @@ class RedactionHook:
     def __init__(self, coordinator: Any, config: RedactionConfig) -> None:
         self._hooks = coordinator.hooks
         self._config = config
-        known = [
-            *secrets_in(names=SECRET_VARIABLES.of(coordinator) or ()),
-            *configured_secrets((coordinator.config or {}).get("providers")),
-        ]
+        known = session_secrets(coordinator)
         self._redactor = Redactor(known, _shapes(config), [*IDENTIFYING, *config.allowlist])
         self._listening: dict[str, Callable[[], None]] = {}
         self._streams: dict[tuple[Any, ...], tuple[dict[str, Any], StreamRedactor]] = {}
@@ -132,9 +125,12 @@ def _answer(data: Any, redacted: Any) -> HookResult:
 def _shapes(config: RedactionConfig) -> list[Shape]:
     wanted = [
         shape
-        for group, shapes in GROUPS.items()
+        for group, shapes in shape_groups().items()
         for shape in shapes
         if (group in config.rules or shape.kind in config.rules)
         and shape.kind not in config.skip_rules
     ]
-    return [*(Shape("custom", (), pattern) for pattern in config.patterns), *wanted]
+    return [
+        *(Shape("custom", (), pattern, everywhere=True) for pattern in config.patterns),
+        *wanted,
+    ]

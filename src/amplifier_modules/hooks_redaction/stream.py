@@ -9,14 +9,11 @@ from amplifier_support.redaction import Redactor
 LONGEST_HELD = 20_000
 """Most characters held back; secrets are not longer."""
 
-_BEGUN = re.compile(
-    r"-----BEGIN[^-]{0,60}-{0,5}(?:[^-]|-(?!----))*+\Z"
-    r"|authorization[\s\"'\\:=]{0,12}(?:basic|token|apikey)?\s{0,12}\Z"
-    r"|(?:bearer|passw(?:or)?d|passphrase|pwd|secret|key|token)"
-    r"[\s\"'\\:=]{0,12}\Z",
-    re.IGNORECASE,
-)
-"""At the end of a text: what the next words may turn into a secret."""
+CONTEXT = 400
+"""Characters shown before that may say what the next words are: ``Authorization: Basic``."""
+
+_BEGUN = re.compile(r"-----BEGIN[^-]{0,60}-{0,5}(?:[^-]|-(?!----))*+\Z")
+"""A private key that has not ended yet."""
 
 
 class StreamRedactor:
@@ -28,34 +25,45 @@ class StreamRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
+        self._shown = ""
         self._held = ""
 
     def feed(self, piece: str) -> str:
         """Add the next piece; returns the text that is now safe to show."""
         held = self._held + piece
-        if len(held) > LONGEST_HELD:
-            self._held = ""
-            return self._redactor.text(held)
-        cut = _safe_end(held)
+        cut = len(held) if len(held) > LONGEST_HELD else _safe_end(held)
         self._held = held[cut:]
-        return self._redactor.text(held[:cut])
+        return self._redacted(held[:cut])
 
     def flush(self) -> str:
         """The rest, at the end of the stream."""
         held, self._held = self._held, ""
-        return self._redactor.text(held)
+        return self._redacted(held)
+
+    def _redacted(self, text: str) -> str:
+        if not text:
+            return ""
+        before = self._shown
+        tail = (before + text)[-CONTEXT:]
+        self._shown = tail if len(tail) < CONTEXT else _whole_words(tail)
+        start = self._redactor.text(before)
+        both = self._redactor.text(before + text)
+        # What was shown stays shown; a secret never starts in it, as its last word is complete.
+        return both[len(start) :] if both.startswith(start) else self._redactor.text(text)
+
+
+def _whole_words(text: str) -> str:
+    """`text` without the end of a word at its start."""
+    start = 0
+    while start < len(text) and not text[start].isspace():
+        start += 1
+    return text[start:]
 
 
 def _safe_end(text: str) -> int:
-    """The start of the last word, if it is complete and does not affect the next one."""
+    """The start of the last word, if it is complete and no private key has begun."""
     end = len(text)
     while end and not text[end - 1].isspace():
         end -= 1
     begun = _BEGUN.search(text, 0, end)
-    if begun is None:
-        return end
-    # Including its context: a name such as `db_password`, or the start of a header.
-    start = begun.start()
-    while start and not text[start - 1].isspace():
-        start -= 1
-    return start
+    return end if begun is None else begun.start()

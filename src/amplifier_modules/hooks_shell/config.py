@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.process.sandbox import SandboxValue
 
 MODULE_ID = "hooks-shell"
 
@@ -103,11 +104,13 @@ class ShellConfig(ModuleConfig):
 
     Attributes:
         hooks: The commands; those of one event run in sequence, in this order.
+        sandbox: What they may do, as `session.sandbox` of a plan, which is the default.
         priority: Order among the hooks of an event. Before approvals, so that the call approved is
             the one the command has changed.
     """
 
     hooks: list[ShellHook] = Field(default_factory=list[ShellHook])
+    sandbox: SandboxValue = None
     priority: int = 50
 
 

@@ -14,6 +14,7 @@ from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import WORKING_DIR, Capability
 from amplifier_modules._shared.privacy.event_json import raw_data, to_plain
 from amplifier_modules._shared.process.environment import command_environment
+from amplifier_modules._shared.process.sandbox import command_sandbox
 from amplifier_modules.hooks_shell.answer import Answer, InvalidAnswer, read_answer
 from amplifier_modules.hooks_shell.config import (
     COMPLETED,
@@ -45,12 +46,16 @@ class ShellHooks:
     Args:
         coordinator: See `amplifier_core.coordinator.ModuleCoordinator`.
         config: The commands.
+
+    Raises:
+        SandboxUnavailable: The machine cannot enforce the sandbox.
     """
 
     def __init__(self, coordinator: Any, config: ShellConfig) -> None:
         self._coordinator = coordinator
         self._config = config
-        self._runner = ProcessRunner()
+        sandbox = command_sandbox(coordinator, config.sandbox) if config.hooks else None
+        self._runner = ProcessRunner(sandbox)
         self._listening: dict[tuple[int, str], Callable[[], None]] = {}
         named = {name for hook in config.hooks for name in listed(hook.event)}
         self.listen(name for name in named if not set("*?[") & set(name))

@@ -70,7 +70,10 @@ def steps_in(text: str) -> list[Step]:
         ValueError: The answer contains no valid steps.
     """
     begin, end = text.find("["), text.rfind("]")
-    found: Any = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
+    try:
+        found: Any = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
+    except RecursionError:
+        raise ValueError("the answer is nested too deeply") from None
     if not isinstance(found, list):
         raise ValueError("the answer contains no JSON array")
     steps = [

@@ -43,6 +43,7 @@ class CloudTransport:
     def __init__(self, config: AnthropicConfig, provider: str) -> None:
         self._provider = provider
         self._cloud = config.transport
+        self._patience = config.idle_timeout
         try:
             self._client = _cloud_client(config)
         except ImportError as error:
@@ -78,16 +79,24 @@ class CloudTransport:
             async with answer:
                 assembly.request_id = answer.response.headers.get("request-id")
                 events = aiter(answer)
+                stalled_at = self._stalled_at()
                 while assembly.error is None and not assembly.is_complete:
-                    async with asyncio.timeout_at(deadline):
+                    until = stalled_at if deadline is None else min(stalled_at, deadline)
+                    async with asyncio.timeout_at(until):
                         event = await anext(events, None)
                     if event is None:
                         return
                     if chunks := assembly.take_event(event.to_dict()):
                         yield chunks
+                        # Pings are not progress.
+                        stalled_at = self._stalled_at()
         except Exception as error:
             # A boundary: everything the SDK and the libraries under it may raise.
             raise self._named(error, model, begun=begun) from error
+
+    def _stalled_at(self) -> float:
+        """When an answer counts as stalled that makes no progress from now on."""
+        return asyncio.get_running_loop().time() + self._patience
 
     async def post(self, path: str, prepared: Prepared) -> dict[str, Any]:
         body = dict(prepared.body)

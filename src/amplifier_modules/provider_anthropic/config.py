@@ -121,8 +121,6 @@ class AnthropicConfig(HTTPProviderConfig):
         default=DEFAULT_MODEL, min_length=1, validation_alias=AliasChoices("model", "default_model")
     )
     auth_token: SecretStr | None = None
-    # The API sends pings while the model is busy, so a long silence means a dead connection.
-    idle_timeout: float = Field(default=120.0, gt=0, description="Longest silence, in seconds.")
     temperature: float | None = Field(default=None, ge=0, le=1)
     thinking: Annotated[
         ThinkingConfig | None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from amplifier_core.message_models import Message
-from amplifier_modules._shared.history import portable_call_id
+from amplifier_modules._shared.history import portable_id
 
 Block = dict[str, Any]
 
@@ -95,8 +95,8 @@ def _block(block: Any) -> Block | None:
         case "tool_call":
             return {
                 "type": "tool_use",
-                "id": portable_call_id(block.id),
-                "name": block.name,
+                "id": portable_id(block.id),
+                "name": portable_id(block.name),
                 "input": block.input,
             }
         case "image":
@@ -123,7 +123,7 @@ def _tool_result(message: Message) -> Block:
     content = message.content
     result: Block = {
         "type": "tool_result",
-        "tool_use_id": portable_call_id(message.tool_call_id or ""),
+        "tool_use_id": portable_id(message.tool_call_id or ""),
     }
     if isinstance(content, str):
         result["content"] = content

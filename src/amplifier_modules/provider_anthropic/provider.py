@@ -7,7 +7,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from amplifier_core.llm_errors import NetworkError, NotFoundError, StreamError
+from amplifier_core.llm_errors import (
+    NetworkError,
+    NotFoundError,
+    ProviderUnavailableError,
+    StreamError,
+)
 from amplifier_core.message_models import (
     ChatRequest,
     ChatResponse,
@@ -19,9 +24,14 @@ from amplifier_core.message_models import (
     Usage,
 )
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
-from amplifier_modules._shared.history import normalise
+from amplifier_modules._shared.history import normalise, portable_id
+from amplifier_modules._shared.history.values import clean_value
+from amplifier_modules._shared.http.sse import text_or_none
 from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combined
 from amplifier_modules._shared.providers.catalogue import Tokens
+from amplifier_modules._shared.providers.lost_usage import add_lost
+from amplifier_modules._shared.providers.merging import merge_deltas
+from amplifier_modules._shared.providers.model_list import entries_in, limit_in
 from amplifier_modules._shared.providers.prices import PriceSource
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.models import (
@@ -42,6 +52,7 @@ from amplifier_modules.provider_anthropic.transport import (
     PROVIDER,
     Transport,
 )
+from amplifier_support.usage import token_count, token_counts
 
 _FINISH_REASONS = {
     "end_turn": "stop",
@@ -59,6 +70,12 @@ _BLOCKS = {
     "tool_call": ToolCallBlock,
 }
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
 _PAGE = 1000
 
 logger = logging.getLogger(__name__)
@@ -113,10 +130,15 @@ class AnthropicProvider(HTTPProvider):
         try:
             while True:
                 page = await self._transport.get(MODELS, params)
-                found += [self._model_info(entry) for entry in page["data"]]
-                if not page.get("has_more") or not page.get("last_id"):
+                entries = entries_in(page, self.name)
+                found += [self._model_info(entry) for entry in entries]
+                after = page.get("last_id")
+                # A page without another last entry would come for ever.
+                if not page.get("has_more") or not isinstance(after, str):
                     return found
-                params["after_id"] = page["last_id"]
+                if not entries or after in ("", params.get("after_id")):
+                    return found
+                params["after_id"] = after
         except (NetworkError, NotFoundError) as error:
             logger.warning("cannot list models, using those known to this version: %s", error)
             return [model.info() for model in known_models()]
@@ -132,7 +154,14 @@ class AnthropicProvider(HTTPProvider):
         body = {key: value for key, value in prepared.body.items() if key in _COUNTED}
         counted = prepared._replace(body=body, degradations=[])
         answer = await self._retrying(lambda: self._transport.post(COUNT_TOKENS, counted), asked)
-        return int(answer["input_tokens"])
+        counted_tokens = token_count(answer.get("input_tokens"))
+        if counted_tokens is None:
+            raise ProviderUnavailableError(
+                f"{self.name} answered the request to count tokens without a count; check base_url",
+                provider=self.name,
+                retryable=False,
+            )
+        return counted_tokens
 
     async def aclose(self) -> None:
         """Close the provider's connections."""
@@ -140,33 +169,38 @@ class AnthropicProvider(HTTPProvider):
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
         prepared = prepare(request, self._config)
-        assembly = StreamAssembly(provider=self.name, model=request.model)
+        names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
+        assembly = StreamAssembly(provider=self.name, model=request.model, names=names)
         batches = self._transport.stream(prepared, assembly, request.timeout)
-        async with aclosing(batches):
-            async for chunks in batches:
-                for chunk in chunks:
-                    yield chunk
-        if assembly.error is not None:
-            raise assembly.error
-        if not assembly.is_complete:
-            raise StreamError(
-                f"{self.name} ended the stream before the answer was finished",
-                provider=self.name,
-                model=request.model,
-            )
+        try:
+            async with aclosing(batches):
+                async for chunks in batches:
+                    for chunk in merge_deltas(chunks):
+                        yield chunk
+            if assembly.error is not None:
+                raise assembly.error
+            if not assembly.is_complete:
+                raise StreamError(
+                    f"{self.name} ended the stream before the answer was finished",
+                    provider=self.name,
+                    model=request.model,
+                )
+        except BaseException:
+            add_lost(self._usage(assembly.usage, prepared.model))
+            raise
         yield self._response(assembly, prepared)
 
     def _response(self, assembly: StreamAssembly, prepared: Prepared) -> ChatResponse:
-        stop_reason = assembly.stop.get("stop_reason")
-        model = assembly.message.get("model") or prepared.body["model"]
+        stop_reason = text_or_none(assembly.stop.get("stop_reason"))
+        model = text_or_none(assembly.message.get("model")) or prepared.body["model"]
         metadata: dict[str, Any] = {
             "provider": self.name,
             "model": model,
             "stop_reason": stop_reason,
             "request_id": assembly.request_id,
-            "message_id": assembly.message.get("id"),
-            "stop_sequence": assembly.stop.get("stop_sequence"),
-            "stop_details": assembly.stop.get("stop_details"),
+            "message_id": text_or_none(assembly.message.get("id")),
+            "stop_sequence": text_or_none(assembly.stop.get("stop_sequence")),
+            "stop_details": clean_value(assembly.stop.get("stop_details")),
             "omitted_blocks": assembly.omitted,
         }
         # The assembled data needs no validation, nor the cost of building validators.
@@ -179,15 +213,20 @@ class AnthropicProvider(HTTPProvider):
             metadata={key: value for key, value in metadata.items() if value not in (None, [])},
         )
 
-    def _usage(self, counts: dict[str, Any], model: str) -> Usage:
-        """Convert the vendor's counts, whose input excludes cached tokens, to the kernel's."""
+    def _usage(self, counts: dict[str, Any], model: str) -> Usage | None:
+        """Convert the vendor's counts, whose input excludes cached tokens, to the kernel's.
+
+        None if one of them is not valid: the usage is not known then.
+        """
         tokens = _tokens(counts)
-        details = counts.get("output_tokens_details") or {}
+        if tokens is None:
+            return None
+        thinking = token_counts(counts.get("output_tokens_details"), "thinking_tokens")
         return Usage.model_construct(
             input_tokens=tokens.prompt,
             output_tokens=tokens.output,
             total_tokens=tokens.prompt + tokens.output,
-            reasoning_tokens=details.get("thinking_tokens"),
+            reasoning_tokens=thinking[0] if thinking and any(thinking) else None,
             cache_read_tokens=tokens.cache_read,
             cache_write_tokens=tokens.cache_write + tokens.cache_write_1h,
             cost_usd=self._prices.cost(find_model(model), tokens),
@@ -199,10 +238,10 @@ class AnthropicProvider(HTTPProvider):
         info = known.info() if known else None
         return ModelInfo(
             id=entry["id"],
-            display_name=entry.get("display_name") or entry["id"],
-            context_window=entry.get("max_input_tokens")
+            display_name=text_or_none(entry.get("display_name")) or entry["id"],
+            context_window=limit_in(entry, "max_input_tokens")
             or (info.context_window if info else UNKNOWN_CONTEXT_WINDOW),
-            max_output_tokens=entry.get("max_tokens")
+            max_output_tokens=limit_in(entry, "max_tokens")
             or (info.max_output_tokens if info else UNKNOWN_MAX_OUTPUT),
             capabilities=info.capabilities if info else ["streaming", "tools", "vision"],
             pricing=self._prices.pricing(known),
@@ -221,13 +260,17 @@ def _tool_calls(content: list[dict[str, Any]]) -> list[ToolCall]:
     return calls
 
 
-def _tokens(counts: dict[str, Any]) -> Tokens:
-    written = counts.get("cache_creation_input_tokens") or 0
-    long_lived = (counts.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
+def _tokens(counts: dict[str, Any]) -> Tokens | None:
+    found = token_counts(counts, *_COUNTS)
+    long = token_counts(counts.get("cache_creation") or {}, "ephemeral_1h_input_tokens")
+    if found is None or long is None:
+        return None
+    fresh, output, read, written = found
+    long_lived = long[0]
     return Tokens(
-        input=counts.get("input_tokens") or 0,
-        output=counts.get("output_tokens") or 0,
-        cache_read=counts.get("cache_read_input_tokens") or 0,
+        input=fresh,
+        output=output,
+        cache_read=read,
         cache_write=max(0, written - long_lived),
         cache_write_1h=min(written, long_lived),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 from amplifier_core.message_models import ChatRequest, Degradation, ToolSpec
+from amplifier_modules._shared.history import portable_id
 from amplifier_modules.provider_anthropic.config import AnthropicConfig, ThinkingConfig
 from amplifier_modules.provider_anthropic.messages import (
     Block,
@@ -244,6 +245,8 @@ class _Builder:
             tools = [_placeholder(name) for name in _used_tools(turns)]
             return tools, {"type": "none"} if tools else None
         choice = _choice(self.request.tool_choice)
+        if choice and "name" in choice:
+            choice["name"] = portable_id(choice["name"])
         if choice and choice["type"] in _FORCING and not self.features.forced_tools:
             asked = choice.get("name", "any tool")
             self._degrade(f"a call of {asked}", "the model's choice", "the model cannot be forced")
@@ -271,7 +274,7 @@ def _rank(effort: str) -> int:
 
 def _tool(spec: ToolSpec) -> Block:
     schema = {"type": "object", **spec.parameters}
-    tool: Block = {"name": spec.name, "input_schema": schema}
+    tool: Block = {"name": portable_id(spec.name), "input_schema": schema}
     if spec.description:
         tool["description"] = spec.description
     for key in ("strict", "input_examples", "eager_input_streaming"):

@@ -7,12 +7,15 @@ its block ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from amplifier_core.llm_errors import LLMError, StreamError
+from amplifier_modules._shared.history import arguments_or_text
+from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
-from amplifier_modules._shared.http.sse import read_event
+from amplifier_modules._shared.http.sse import described, read_event, text_in
 
 Event = dict[str, Any]
 
@@ -29,6 +32,10 @@ _DELTA_FIELDS = {
 }
 
 
+_LONGEST_TYPE = 100
+"""Characters of the name of an unknown block type that are kept."""
+
+
 class _Open:
     """A content block that is being written."""
 
@@ -39,12 +46,18 @@ class _Open:
         self.kind = kind
         self.start = start
         self.parts: list[str] = []
-        self.signature: str | None = start.get("signature") or None
+        given = start.get("signature")
+        self.signature: str | None = given if isinstance(given, str) and given else None
         self.citations: list[Any] = []
 
 
 class StreamAssembly:
     """Process events, return chunks, and hold the final message.
+
+    Args:
+        provider: For error messages.
+        model: Model that was asked.
+        names: Names of the offered tools by the names that were sent.
 
     Attributes:
         message: The vendor's message without its content, once it has begun.
@@ -57,7 +70,9 @@ class StreamAssembly:
         error: What went wrong in the stream; chunks before it are still valid.
     """
 
-    def __init__(self, *, provider: str, model: str | None) -> None:
+    def __init__(
+        self, *, provider: str, model: str | None, names: Mapping[str, str] | None = None
+    ) -> None:
         self.message: dict[str, Any] = {}
         self.content: list[dict[str, Any]] = []
         self.omitted: list[str] = []
@@ -68,6 +83,7 @@ class StreamAssembly:
         self.request_id: str | None = None
         self._provider = provider
         self._model = model
+        self._names = names or {}
         self._open: dict[int, _Open] = {}
         self._begun = 0
 
@@ -104,6 +120,8 @@ class StreamAssembly:
                     self._take_rare(delta, block)
                     return
                 text = delta[field]
+                if type(text) is not str:
+                    raise TypeError(field)
                 if text:
                     block.parts.append(text)
                     chunks.append(
@@ -120,10 +138,10 @@ class StreamAssembly:
                 self._finish(self._open.pop(event["index"], None), chunks)
             elif kind == "message_start":
                 self.message = event["message"]
-                self.usage = dict(self.message.get("usage") or {})
+                self._count(self.message.get("usage") or {})
             elif kind == "message_delta":
                 self.stop |= event["delta"]
-                self.usage |= {k: v for k, v in event["usage"].items() if v is not None}
+                self._count(event["usage"])
             elif kind == "message_stop":
                 for block in list(self._open.values()):
                     self._finish(block, chunks)
@@ -131,21 +149,33 @@ class StreamAssembly:
                 self.is_complete = True
             elif kind == "error":
                 self.error = error_for_body(event, provider=self._provider, model=self._model)
-        except (AttributeError, KeyError, TypeError) as error:
-            self.error = self._broken(f"an event of an unknown shape: {error!r}")
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            # The next attempt would get the same from this service.
+            self.error = self._broken(described(error), retryable=False)
+
+    def _count(self, usage: Any) -> None:
+        """Take over counts; later ones replace earlier ones, null does not."""
+        if not isinstance(usage, dict):
+            raise TypeError("usage")
+        counts = cast("dict[str, Any]", usage).items()
+        self.usage |= {name: count for name, count in counts if count is not None}
 
     def _take_rare(self, delta: dict[str, Any], block: _Open) -> None:
         if delta["type"] == "signature_delta":
-            block.signature = delta["signature"]
-        elif delta["type"] == "citations_delta":
+            block.signature = text_in(delta, "signature")
+        elif delta["type"] == "citations_delta" and is_clean(delta["citation"]):
             block.citations.append(delta["citation"])
 
     def _start(self, event: Event, chunks: list[dict[str, Any]]) -> None:
         start = event["content_block"]
         kind = _BLOCK_TYPES.get(start["type"])
         if kind is None:
-            self.omitted.append(start["type"])
+            self.omitted.append(str(start["type"])[:_LONGEST_TYPE])
             return
+        if kind == "tool_call":
+            start = {**start, "id": _id_in(start), "name": _name_in(start, self._names)}
+        elif kind == "redacted_thinking":
+            text_in(start, "data")
         block = _Open(self._begun, kind, start)
         self._begun += 1
         self._open[event["index"]] = block
@@ -153,7 +183,7 @@ class StreamAssembly:
         if kind == "tool_call":
             chunk |= {"id": start["id"], "name": start["name"]}
         chunks.append(chunk)
-        if text := start.get(kind):  # text or thinking that comes with the start
+        if text := start.get(kind) and text_in(start, kind):  # what comes with the start
             block.parts.append(text)
             delta = {**chunk, "type": "content_block_delta", "delta": text}
             chunks.append(delta)
@@ -172,10 +202,25 @@ class StreamAssembly:
             }
         )
 
-    def _broken(self, what: str) -> StreamError:
+    def _broken(self, what: str, *, retryable: bool = True) -> StreamError:
         return StreamError(
-            f"{self._provider} sent {what}", provider=self._provider, model=self._model
+            f"{self._provider} sent {what}",
+            provider=self._provider,
+            model=self._model,
+            retryable=retryable,
         )
+
+
+def _id_in(start: dict[str, Any]) -> str:
+    """A call's id; a new one if the service gave none."""
+    given = start.get("id")
+    return given if isinstance(given, str) and given else f"toolu_{secrets.token_hex(12)}"
+
+
+def _name_in(start: dict[str, Any], names: Mapping[str, str]) -> str:
+    """The name of the tool a call is for; empty, which no tool has, if there is none."""
+    given = start.get("name")
+    return names.get(given, given) if isinstance(given, str) else ""
 
 
 def _finished(block: _Open) -> dict[str, Any]:
@@ -198,15 +243,10 @@ def _finished(block: _Open) -> dict[str, Any]:
 def read_arguments(text: str, given: Any = None) -> dict[str, Any]:
     """A tool's input from its JSON: `{"input": …}`.
 
-    Anything but a JSON object becomes an empty input with the text as `invalid_arguments`, so that
-    the loop can report it to the model.
+    Anything but a valid JSON object becomes an empty input with the text as `invalid_arguments`, so
+    that the loop can report it to the model.
     """
-    if not text:
-        return {"input": given if isinstance(given, dict) else {}}
-    try:
-        arguments = json.loads(text)
-    except ValueError:
-        arguments = None
-    if isinstance(arguments, dict):
-        return {"input": arguments}
-    return {"input": {}, "invalid_arguments": text}
+    if not text and isinstance(given, dict):
+        text = json.dumps(given)
+    arguments, invalid = arguments_or_text(text)
+    return {"input": arguments} if invalid is None else {"input": {}, "invalid_arguments": invalid}

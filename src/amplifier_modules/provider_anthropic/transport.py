@@ -104,8 +104,11 @@ class HTTPTransport:
         )
         async with opened as answer:
             assembly.request_id = answer.headers.get("request-id")
-            while (events := await answer.read()) is not None:
-                if chunks := assembly.take(events):
+            progress = True
+            while (events := await answer.read(progress=progress)) is not None:
+                chunks = assembly.take(events)
+                progress = bool(chunks)
+                if chunks:
                     yield chunks
                 if assembly.error is not None:
                     return

@@ -19,6 +19,7 @@ from pathlib import Path
 from amplifier_core.llm_errors import ConfigurationError, NetworkError
 from amplifier_support.async_programs import run_in_thread
 from amplifier_support.environment import without_model_keys
+from amplifier_support.private_files import make_private_folder
 from amplifier_support.programs import find_program, search_path
 
 _POLL_SECONDS = 0.2
@@ -117,7 +118,7 @@ async def _run(
 ) -> tuple[int, str]:
     """Run the client until it ends; returns its exit code and the end of its output."""
     scratch = target / ".tmp"
-    scratch.mkdir(parents=True, exist_ok=True)
+    make_private_folder(scratch)
     env = {**without_model_keys(os.environ), "PATH": search_path(), "TMPDIR": str(scratch)}
     argv = client.arguments(requirements, target, cache)
     # Outside the user's project, whose own uv settings must not choose an index.

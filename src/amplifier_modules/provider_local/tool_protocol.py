@@ -26,6 +26,7 @@ from amplifier_core.message_models import (
     ToolCall,
     ToolSpec,
 )
+from amplifier_modules._shared.history import arguments_or_text
 
 _RULES = """\
 You answer with one JSON object and nothing else, in one of two forms:
@@ -355,12 +356,13 @@ def _call(
 ) -> tuple[list[dict[str, Any]], ChatResponse]:
     name = str(json.loads(f'"{head[1]}"'))
     call_id = f"call_{secrets.token_hex(12)}"
-    written = raw[head.end() :].strip()
+    call, invalid = arguments_or_text(raw)
+    arguments = call.get("arguments")
     extra: dict[str, Any] = {}
-    try:
-        arguments: Any = json.loads(raw)["arguments"]
+    if invalid is None and isinstance(arguments, dict):
         written = json.dumps(arguments, ensure_ascii=False)
-    except (ValueError, KeyError):
+    else:
+        written = raw[head.end() :].strip()
         arguments, extra = {}, {"invalid_arguments": written}
     block = {"type": "tool_call", "id": call_id, "name": name, "input": arguments, **extra}
     about: dict[str, Any] = {"index": 0, "block_type": "tool_call"}

@@ -20,6 +20,7 @@ from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.base import Chunk, from_environment
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model, Tokens
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
+from amplifier_modules._shared.providers.model_list import entries_in, limit_in
 from amplifier_modules._shared.providers.prices import PriceSource
 from amplifier_modules.provider_openai.config import OpenAIConfig
 
@@ -219,11 +220,7 @@ class OpenAIProvider(ChatCompletionsProvider):
         return find_model(model) if self._prices.uses_list else None
 
     async def _listed(self) -> list[dict[str, Any]]:
-        answer = await self._endpoint.get_json("/models")
-        data = answer.get("data")
-        entries = cast("list[Any]", data) if isinstance(data, list) else []
-        found = [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
-        return [entry for entry in found if entry.get("id")]
+        return entries_in(await self._endpoint.get_json("/models"), self.name)
 
     def _is_chat_model(self, model: str) -> bool:
         if not self._is_openai or self._known(model):
@@ -240,12 +237,14 @@ class OpenAIProvider(ChatCompletionsProvider):
             facts = {"id": model, "pricing": pricing, "capabilities": able}
             return known.info().model_copy(update=facts)
         # vLLM and llama-server report the window, each in a different place.
-        window = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx_train")
+        meta = entry.get("meta")
+        window = limit_in(entry, "max_model_len")
+        if not window and isinstance(meta, dict):
+            window = limit_in(cast("dict[str, Any]", meta), "n_ctx_train")
         return ModelInfo(
             id=model,
             display_name=model,
-            context_window=self._config.context_window
-            or (window if isinstance(window, int) else 0),
+            context_window=self._config.context_window or window,
             max_output_tokens=self._config.max_output_tokens or self._config.max_tokens or 0,
             capabilities=list(_ASSUMED),
             pricing=self._prices.pricing(self._priced(model)),

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from decimal import Decimal
+from itertools import chain, takewhile
 from typing import Any, cast
 
 from amplifier_core.llm_errors import InvalidRequestError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Usage
+from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.http.client import Endpoint, SSEStream
+from amplifier_modules._shared.http.sse import text_or_none
 from amplifier_modules._shared.providers.base import Chunk, combined
-from amplifier_modules._shared.providers.chat_messages import wire_name
 from amplifier_modules._shared.providers.chat_stream import tool_calls_of
+from amplifier_modules._shared.providers.lost_usage import add_lost
+from amplifier_modules._shared.providers.merging import merge_deltas
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.responses_request import (
     ENCRYPTED_REASONING,
@@ -81,39 +85,50 @@ class ResponsesClient:
 
     async def _stream(self, request: ChatRequest, body: Mapping[str, Any]) -> AsyncGenerator[Chunk]:
         model: str = body["model"]
-        names = {wire_name(tool.name): tool.name for tool in request.tools or ()}
+        names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
         answer = ResponsesStream(provider=self._name, model=model, names=names)
         opened = self._endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout)
         async with opened as stream:
-            while not answer.ended and (events := await stream.read()) is not None:
-                for _, data in events:
-                    if data == "[DONE]":
-                        break
-                    for piece in answer.feed(data):
+            progress = True
+            try:
+                while not answer.ended:
+                    events = await stream.read(progress=progress)
+                    if events is None:
+                        raise self._unfinished(model)
+                    read = takewhile(lambda data: data != "[DONE]", (data for _, data in events))
+                    progress = False
+                    for piece in merge_deltas(chain.from_iterable(map(answer.feed, read))):
+                        progress = True
                         yield piece
-            if not answer.ended:
-                raise StreamError(
-                    f"{self._name} ended its answer without finishing it",
-                    provider=self._name,
-                    model=model,
-                )
+            except BaseException:
+                add_lost(self._usage(answer, model))
+                raise
             await stream.finish()
             yield self._response(request, answer, stream)
+
+    def _unfinished(self, model: str) -> StreamError:
+        return StreamError(
+            f"{self._name} ended its answer without finishing it", provider=self._name, model=model
+        )
+
+    def _usage(self, answer: ResponsesStream, model: str) -> Usage | None:
+        usage = read_usage(answer.response.get("usage"))
+        if usage is not None:
+            tier = text_or_none(answer.response.get("service_tier"))
+            usage.cost_usd = self._cost(model, usage, tier)
+        return usage
 
     def _response(
         self, request: ChatRequest, answer: ResponsesStream, stream: SSEStream
     ) -> ChatResponse:
         final = answer.response
-        model = str(final.get("model") or request.model or "")
-        usage = read_usage(final.get("usage"))
-        if usage is not None:
-            usage.cost_usd = self._cost(model, usage, final.get("service_tier"))
+        model = text_or_none(final.get("model")) or request.model or ""
         metadata: dict[str, Any] = {
             "model": model,
             "provider": self._name,
             "stop_reason": answer.stop_reason,
             "request_id": stream.headers.get("x-request-id"),
-            "response_id": final.get("id"),
+            "response_id": text_or_none(final.get("id")),
             "omitted_items": answer.omitted,
         }
         if answer.refused:
@@ -122,7 +137,7 @@ class ResponsesClient:
         return ChatResponse(
             content=cast("Any", answer.content),
             tool_calls=tool_calls_of(answer.content) or None,
-            usage=usage,
+            usage=self._usage(answer, model),
             degradation=combined(departures(request, self._name)),
             finish_reason=answer.finish_reason,
             metadata={key: value for key, value in metadata.items() if value not in (None, [])},

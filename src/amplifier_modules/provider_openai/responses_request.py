@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from amplifier_core.message_models import ChatRequest, Degradation, Message, ReasoningBlock
+from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.providers.chat_messages import (
     wire_call_id,
-    wire_name,
     wire_response_format,
     wire_tool_choice,
     wire_tools,
@@ -102,7 +102,7 @@ def _assistant_items(message: Message) -> list[Item]:
                 {
                     "type": "function_call",
                     "call_id": wire_call_id(block.id),
-                    "name": wire_name(block.name),
+                    "name": portable_id(block.name),
                     "arguments": json.dumps(block.input, ensure_ascii=False, separators=(",", ":")),
                 }
             )

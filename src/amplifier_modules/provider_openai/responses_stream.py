@@ -13,9 +13,11 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import Usage
+from amplifier_modules._shared.history import arguments_or_text
+from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
-from amplifier_modules._shared.http.sse import read_event
-from amplifier_modules._shared.providers.chat_stream import parse_arguments
+from amplifier_modules._shared.http.sse import described, read_event, text_in
+from amplifier_support.usage import token_count, token_counts
 
 Piece = dict[str, Any]
 Item = dict[str, Any]
@@ -30,6 +32,8 @@ _TEXTS = {
 }
 _KINDS = {"reasoning": "thinking", "function_call": "tool_call"}
 _BETWEEN_SUMMARIES = "\n\n"
+_LONGEST_TYPE = 100
+"""Characters of the name of an unknown item type that are kept."""
 
 
 class _Open:
@@ -90,12 +94,12 @@ class ResponsesStream:
         except ValueError as error:
             raise self._broken("sent an event that is not JSON") from error
         if not isinstance(event, dict):
-            raise self._broken("sent an event that is not a JSON object")
+            raise self._broken("sent an event that is not a JSON object", retryable=False)
         pieces: list[Piece] = []
         try:
             self._take(cast("Item", event), pieces)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise self._broken("sent an event of an unknown shape") from error
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise self._broken(f"sent {described(error)}", retryable=False) from error
         return pieces
 
     @property
@@ -106,8 +110,12 @@ class ResponsesStream:
     @property
     def stop_reason(self) -> str:
         """The service's own reason for the end of the response."""
-        details = self.response.get("incomplete_details") or {}
-        return str(details.get("reason") or self.response.get("status") or "completed")
+        details = self.response.get("incomplete_details")
+        reason = cast("Item", details).get("reason") if isinstance(details, dict) else None
+        for given in (reason, self.response.get("status")):
+            if isinstance(given, str) and given:
+                return given
+        return "completed"
 
     @property
     def finish_reason(self) -> str:
@@ -134,9 +142,9 @@ class ResponsesStream:
         elif kind == "response.output_item.done":
             self._done(event["item"], event["output_index"], pieces)
         elif kind in ("response.created", "response.in_progress"):
-            self.response = event["response"]
+            self.response = _mapping_in(event, "response")
         elif kind in _ENDS:
-            self.response = event["response"]
+            self.response = _mapping_in(event, "response")
             if self.response.get("status") in ("failed", "cancelled") or kind.endswith("failed"):
                 raise self._failed(self.response.get("error"))
             self._end_the_rest(pieces)
@@ -150,8 +158,9 @@ class ResponsesStream:
             return  # a message begins with its first part
         block = self._start(key, kind)
         if kind == "tool_call":
-            block.call_id = item.get("call_id") or f"call_{secrets.token_hex(12)}"
-            block.name = self._names.get(item["name"], item["name"])
+            given, name = item.get("call_id"), item.get("name")
+            block.call_id = given if isinstance(given, str) and given else _new_id()
+            block.name = self._names.get(name, name) if isinstance(name, str) else ""
         pieces.append(_start_of(block))
 
     def _delta(self, event: Item, kind: str, pieces: list[Piece]) -> None:
@@ -162,8 +171,8 @@ class ResponsesStream:
                 return  # of an item that never began
             block = self._start(key, kind)
             pieces.append(_start_of(block))
-        if event["delta"]:
-            pieces.append(self._text(block, event["delta"]))
+        if text := text_in(event, "delta"):
+            pieces.append(self._text(block, text))
 
     def _done(self, item: Item, at: int, pieces: list[Piece]) -> None:
         if item["type"] == "message":
@@ -172,26 +181,27 @@ class ResponsesStream:
                 if finished is not None:
                     self._end(Key(at, part), "text", finished, finished["text"], pieces)
         elif item["type"] == "reasoning":
-            texts = [p.get("text", "") for p in item.get("summary") or item.get("content") or ()]
+            texts = [text_in(p, "text") for p in item.get("summary") or item.get("content") or ()]
             finished = _reasoning_block(item)
             self._end(Key(at), "thinking", finished, _BETWEEN_SUMMARIES.join(texts), pieces)
         elif item["type"] == "function_call":
             if Key(at) not in self._open:
                 self._added(item, Key(at), pieces)
-            finished = _call_block(self._open[Key(at)], item["arguments"])
-            self._end(Key(at), "tool_call", finished, item["arguments"], pieces)
+            text = text_in(item, "arguments")
+            self._end(Key(at), "tool_call", _call_block(self._open[Key(at)], text), text, pieces)
         else:
-            self.omitted.append(str(item["type"]))
+            self.omitted.append(str(item["type"])[:_LONGEST_TYPE])
 
     def _message_part(self, item: Item, content: Item) -> dict[str, Any] | None:
-        phase = {"phase": item["phase"]} if item.get("phase") else {}
+        phase = {"phase": item["phase"]} if isinstance(item.get("phase"), str) else {}
         if content["type"] == "refusal":
             self.refused = True
-            return {"type": "text", "text": content["refusal"], "refusal": True, **phase}
+            return {"type": "text", "text": text_in(content, "refusal"), "refusal": True, **phase}
         if content["type"] != "output_text":
             return None
-        cited = {"citations": content["annotations"]} if content.get("annotations") else {}
-        return {"type": "text", "text": content["text"], **cited, **phase}
+        annotations = content.get("annotations")
+        cited = {"citations": annotations} if annotations and is_clean(annotations) else {}
+        return {"type": "text", "text": text_in(content, "text"), **cited, **phase}
 
     # -- blocks ------------------------------------------------------------------------------
 
@@ -210,7 +220,7 @@ class ResponsesStream:
         }
 
     def _end(
-        self, key: Key, kind: str, finished: dict[str, Any], text: str, pieces: list[Piece]
+        self, key: Key, kind: str, finished: dict[str, Any] | None, text: str, pieces: list[Piece]
     ) -> None:
         block = self._open.pop(key, None)
         if block is None:
@@ -219,7 +229,8 @@ class ResponsesStream:
             pieces.append(_start_of(block))
         if text and not block.texts:  # a service that sends items whole
             pieces.append(self._text(block, text))
-        self._finished[block.index] = finished
+        if finished is not None:
+            self._finished[block.index] = finished
         shown = finished
         if kind == "thinking":
             shown = {"type": "thinking", "thinking": "".join(block.texts)}
@@ -236,13 +247,12 @@ class ResponsesStream:
         """End the blocks whose items the service did not end, as in a response that was cut off."""
         for key, block in list(self._open.items()):
             text = "".join(block.texts)
-            finished = {"type": "text", "text": text}
+            finished: dict[str, Any] | None = {"type": "text", "text": text}
             if block.kind == "tool_call":
                 finished = _call_block(block, text)
+            elif block.kind == "thinking":
+                finished = None  # Half a reasoning item is refused when it is sent back.
             self._end(key, block.kind, finished, text, pieces)
-            if block.kind == "thinking":
-                # Half a reasoning item is refused when it is sent back.
-                del self._finished[block.index]
 
     # -- errors ------------------------------------------------------------------------------
 
@@ -257,25 +267,45 @@ class ResponsesStream:
         details.pop("sequence_number", None)
         return error_for_body({"error": details}, provider=self._provider, model=self._model)
 
-    def _broken(self, what: str) -> StreamError:
-        return StreamError(f"{self._provider} {what}", provider=self._provider, model=self._model)
+    def _broken(self, what: str, *, retryable: bool = True) -> StreamError:
+        return StreamError(
+            f"{self._provider} {what}",
+            provider=self._provider,
+            model=self._model,
+            retryable=retryable,
+        )
 
 
 def read_usage(raw: Mapping[str, Any] | None) -> Usage | None:
-    """The service's counts in the kernel's terms; None if there are none."""
-    if not raw:
+    """The service's counts in the kernel's terms; None if there are none or they are not valid."""
+    counts = token_counts(raw, "input_tokens", "output_tokens") if raw else None
+    if raw is None or counts is None:
         return None
-    read = raw.get("input_tokens_details") or {}
-    written = raw.get("output_tokens_details") or {}
-    prompt, output = int(raw.get("input_tokens") or 0), int(raw.get("output_tokens") or 0)
+    prompt, output = counts
+    read, written = raw.get("input_tokens_details"), raw.get("output_tokens_details")
     return Usage(
         input_tokens=prompt,
         output_tokens=output,
-        total_tokens=int(raw.get("total_tokens") or prompt + output),
-        reasoning_tokens=written.get("reasoning_tokens"),
-        cache_read_tokens=read.get("cached_tokens"),
-        cache_write_tokens=read.get("cache_write_tokens"),
+        total_tokens=token_count(raw.get("total_tokens")) or prompt + output,
+        reasoning_tokens=_detail(written, "reasoning_tokens"),
+        cache_read_tokens=_detail(read, "cached_tokens"),
+        cache_write_tokens=_detail(read, "cache_write_tokens"),
     )
+
+
+def _detail(counts: object, name: str) -> int | None:
+    return token_count(counts.get(name)) if isinstance(counts, dict) else None
+
+
+def _mapping_in(source: Item, field: str) -> Item:
+    found = source[field]
+    if not isinstance(found, dict):
+        raise TypeError(field)
+    return cast("Item", found)
+
+
+def _new_id() -> str:
+    return f"call_{secrets.token_hex(12)}"
 
 
 def _start_of(block: _Open) -> Piece:
@@ -285,7 +315,8 @@ def _start_of(block: _Open) -> Piece:
     return piece
 
 
-def _reasoning_block(item: Item) -> dict[str, Any]:
+def _reasoning_block(item: Item) -> dict[str, Any] | None:
+    """The item as it is sent back; None if the service could not have sent it."""
     block = {
         "type": "reasoning",
         "id": item.get("id"),
@@ -293,11 +324,26 @@ def _reasoning_block(item: Item) -> dict[str, Any]:
         "content": item.get("content") or [],
         "encrypted_content": item.get("encrypted_content"),
     }
+    opaque = (block["id"], block["encrypted_content"])
+    valid = all(value is None or isinstance(value, str) for value in opaque)
+    # What is encrypted belongs to its item.
+    valid = valid and bool(block["id"] or not block["encrypted_content"])
+    kinds = ((block["summary"], "summary_text"), (block["content"], "reasoning_text"))
+    for parts, kind in kinds:
+        valid = valid and isinstance(parts, list) and all(_is_part(part, kind) for part in parts)
+    if not valid or not is_clean(block):
+        return None
     return {key: value for key, value in block.items() if value is not None}
+
+
+def _is_part(part: object, kind: str) -> bool:
+    fields = cast("Item", part) if isinstance(part, dict) else {}
+    return fields.get("type") == kind and isinstance(fields.get("text"), str)
 
 
 def _call_block(block: _Open, text: str) -> dict[str, Any]:
     """The call; invalid arguments are left for the loop to report to the model."""
-    arguments, invalid = parse_arguments(text)
-    call = {"type": "tool_call", "id": block.call_id, "name": block.name, "input": arguments}
+    arguments, invalid = arguments_or_text(text)
+    call_id = block.call_id or _new_id()
+    call = {"type": "tool_call", "id": call_id, "name": block.name, "input": arguments}
     return call if invalid is None else {**call, "invalid_arguments": invalid}

@@ -8,14 +8,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from amplifier_core.session_capabilities import SECRET_VARIABLES, WORKING_DIR, Capability
+from amplifier_core.session_capabilities import WORKING_DIR, Capability
+from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.provider_replay.config import MODULE_ID, ReplayConfig
 from amplifier_modules.provider_replay.player import Player, StreamingPlayer, model_names
 from amplifier_modules.provider_replay.recorder import Recorder, recorder_for
 from amplifier_modules.provider_replay.recording import Recording, current_call, is_of_a_call
 from amplifier_modules.provider_replay.requests import Plain
 from amplifier_modules.provider_replay.tape import Tape
-from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
+from amplifier_support.redaction import Redactor
 
 TAKE_OVER = Capability[Callable[[], Awaitable[None]]]("replay.take_over")
 """Capability: mounts this module's parts in place of providers mounted since."""
@@ -65,7 +66,8 @@ async def _record(coordinator: Any, file: str) -> Cleanup | None:
         logger.warning("%s records nothing: no provider is mounted before it", MODULE_ID)
         return None
     folder = _folder(coordinator)
-    recording = Recording.shared(str(Path(folder) / file), folder, _redactor(coordinator))
+    redactor = Redactor(session_secrets(coordinator))
+    recording = Recording.shared(str(Path(folder) / file), folder, redactor)
 
     async def put_in_front() -> None:
         for name, provider in list(providers.items()):
@@ -152,7 +154,7 @@ def _players(coordinator: Any, config: ReplayConfig, tape: Tape) -> dict[str, Pl
         fits = config.model is not None and config.model in model_names(described)
         if config.provider in (None, name) and (name not in chosen or fits):
             chosen[name] = described
-    redactor = _redactor(coordinator)
+    redactor = Redactor(session_secrets(coordinator))
     return {
         name: (StreamingPlayer if described.get("streams") else Player)(
             described,
@@ -181,10 +183,3 @@ def _configured_model(coordinator: Any, name: str) -> str | None:
 
 def _folder(coordinator: Any) -> str:
     return WORKING_DIR.of(coordinator) or os.getcwd()
-
-
-def _redactor(coordinator: Any) -> Redactor:
-    config = getattr(coordinator, "config", None) or {}
-    names = SECRET_VARIABLES.of(coordinator) or ()
-    configured = configured_secrets(config.get("providers")) if isinstance(config, dict) else []
-    return Redactor([*secrets_in(names=names), *configured])

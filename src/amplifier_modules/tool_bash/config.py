@@ -9,6 +9,7 @@ from pydantic import Field
 
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.published import Published, refused
+from amplifier_modules._shared.process.sandbox import SandboxValue
 
 MODULE_ID = "tool-bash"
 
@@ -32,6 +33,7 @@ class BashConfig(ModuleConfig):
         allowed_paths: Folders the model may choose as working directory, absolute or relative to
             the session's; `~` is expanded. By default the session's. A command itself can go
             anywhere the user can.
+        sandbox: What commands may do, as `session.sandbox` of a plan, which is the default.
         env_passthrough: Environment variables to pass to commands although their names or values
             look like secrets; `*` matches any text.
     """
@@ -68,4 +70,5 @@ class BashConfig(ModuleConfig):
     keep_folder: bool = True
     max_background: int = Field(default=8, ge=0)
     allowed_paths: list[str] | None = None
+    sandbox: SandboxValue = None
     env_passthrough: list[str] = Field(default_factory=list[str])

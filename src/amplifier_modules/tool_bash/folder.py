@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 import shlex
-import stat
-from pathlib import Path
+import tempfile
 from typing import Any
 
 from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.files.roots import Location, PathError, PathGuard
-from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_bash.config import BashConfig
+from amplifier_support.process import INHERITED
+from amplifier_support.sandbox.sandbox import Sandbox
 
 _LONGEST_NOTE = 4096
 """Bytes of the longest path the system accepts."""
@@ -25,11 +23,13 @@ class WorkingFolder:
     Args:
         coordinator: The session's.
         config: The module's settings.
+        sandbox: Restricts the commands.
     """
 
-    def __init__(self, coordinator: Any, config: BashConfig) -> None:
+    def __init__(self, coordinator: Any, config: BashConfig, sandbox: Sandbox | None) -> None:
         self._coordinator = coordinator
         self._config = config
+        self._sandbox = sandbox
         self._kept: str | None = None
 
     def locate(self, chosen: str) -> Location:
@@ -46,12 +46,13 @@ class WorkingFolder:
             self._kept = None
         return self._guarded(self._kept or self._home, chosen)
 
-    def trace(self) -> Trace | None:
-        """Return a trace of where a command ends; None if it is not wanted or not possible."""
+    def trace(self, shell: str) -> Trace | None:
+        """Return a trace of where a command of this shell ends; None if not wanted or possible."""
         if not self._config.keep_folder:
             return None
         try:
-            return Trace(output_dir(self._coordinator) / f".folder-{secrets.token_hex(6)}")
+            place = None if self._sandbox is None else self._sandbox.temporary_folder
+            return Trace(shell, place)
         except OSError:
             # Nowhere to write the trace. Running the command matters more.
             return None
@@ -92,33 +93,40 @@ class WorkingFolder:
 
 
 class Trace:
-    """The file in which a shell records the folder it ends in."""
+    """The file in which a shell records the folder it ends in.
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    It has no name, so that nothing is left of it however the session ends.
+
+    Args:
+        shell: The shell's program.
+        place: A folder for temporary files that the shell may use; None for the usual one.
+
+    Raises:
+        OSError: There is no place for temporary files.
+
+    Attributes:
+        descriptor: The file, to be inherited by the shell as number INHERITED.
+    """
+
+    def __init__(self, shell: str, place: str | None = None) -> None:
+        self._file = tempfile.TemporaryFile(buffering=0, dir=place)  # noqa: SIM115 - `read` closes it
+        self.descriptor = self._file.fileno()
+        # dash takes only one digit in `>&9`, and scripts use those numbers themselves.
+        is_dash = os.path.basename(os.path.realpath(shell)) == "dash"
+        self._target = f"/dev/fd/{INHERITED}" if is_dash else f"&{INHERITED}"
 
     def of(self, command: str) -> str:
         """`command`, extended to record where it ends.
 
         The trap is on its first line, so that errors name the lines the model wrote.
         """
-        note = f"pwd -P >{shlex.quote(str(self._file))} 2>/dev/null"
+        note = f"{{ pwd -P >{self._target}; }} 2>/dev/null"
         return f"trap {shlex.quote(note)} EXIT; {command}"
 
     def read(self) -> str | None:
-        """The folder; None if the shell was killed or replaced, or the file has other content."""
-        # The command may have written there too: a pipe or a device must not block the session,
-        # and only a valid path may be used.
-        try:
-            note = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
-        except OSError:
-            noted = b""
-        else:
-            is_file = stat.S_ISREG(os.fstat(note).st_mode)
-            noted = os.read(note, _LONGEST_NOTE + 1) if is_file else b""
-            os.close(note)
-        with contextlib.suppress(OSError):
-            self._file.unlink()
+        """The folder; None if the shell was killed or replaced, or wrote something else there."""
+        with self._file:
+            noted = os.pread(self.descriptor, _LONGEST_NOTE + 1, 0)
         path = os.fsdecode(noted.removesuffix(b"\n"))
         is_path = len(noted) <= _LONGEST_NOTE and os.path.isabs(path) and "\0" not in path
         return path if is_path else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from amplifier_core.session_capabilities import tool_working_dir
+from amplifier_core.session_capabilities import tool_sandbox, tool_working_dir
+from amplifier_modules._shared.process.denials import SANDBOX_DENIED
 from amplifier_modules.tool_bash.background import BACKGROUND_END, BACKGROUND_START, Background
 from amplifier_modules.tool_bash.config import MODULE_ID, BashConfig
 from amplifier_modules.tool_bash.output_events import TOOL_OUTPUT
@@ -29,13 +30,14 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
     shell = Shell(coordinator, settings)
     background = Background(coordinator, shell, settings) if settings.max_background else None
     tools: list[Any] = [BashTool(shell, settings, background)]
-    events = [TOOL_OUTPUT]
+    events = [TOOL_OUTPUT, SANDBOX_DENIED]
     if background is not None:
         tools += [BashOutputTool(background), BashKillTool(background)]
         events += [BACKGROUND_START, BACKGROUND_END]
     for tool in tools:
         await coordinator.mount("tools", tool, name=tool.name)
     tool_working_dir("bash").register(coordinator, lambda: shell.working_dir)
+    tool_sandbox("bash").register(coordinator, lambda: shell.sandbox)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))
 
     async def close() -> None:

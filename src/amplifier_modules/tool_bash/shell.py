@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_core.session_capabilities import WORKING_DIR
+from amplifier_core.session_capabilities import OUTSIDE_SANDBOX, WORKING_DIR
+from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.process.denials import Denials
 from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules._shared.process.output import Captured, OutputCapture
 from amplifier_modules._shared.process.output_dir import output_dir
+from amplifier_modules._shared.process.sandbox import command_sandbox
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.folder import Trace, WorkingFolder
 from amplifier_modules.tool_bash.output_events import OutputReporter
@@ -52,9 +55,11 @@ class Shell:
 
     Attributes:
         name: Name of the shell program.
+        sandbox: Restricts the commands; None if nothing does.
 
     Raises:
         RuntimeError: The system is not a POSIX one, or has no shell.
+        SandboxUnavailable: The machine cannot enforce the sandbox.
     """
 
     def __init__(self, coordinator: Any, config: BashConfig) -> None:
@@ -67,9 +72,18 @@ class Shell:
         self.name = os.path.basename(found)
         self._coordinator = coordinator
         self._config = config
-        self._folder = WorkingFolder(coordinator, config)
-        self._runner = ProcessRunner()
+        sandbox = command_sandbox(coordinator, config.sandbox)
+        self._folder = WorkingFolder(coordinator, config, sandbox)
+        self.sandbox = sandbox
+        self._runner = ProcessRunner(sandbox)
+        self._outside = ProcessRunner()
+        self._denials = Denials(sandbox, coordinator.hooks, "bash")
         self._captures: list[OutputCapture] = []
+
+    @property
+    def limits(self) -> str | None:
+        """What the sandbox keeps commands from, as a sentence; None without a sandbox."""
+        return None if self.sandbox is None else self.sandbox.limits
 
     @property
     def working_dir(self) -> str:
@@ -91,9 +105,11 @@ class Shell:
         with self._folder.locate(working_directory or ".") as location:
             descriptor = location.open(os.O_RDONLY | os.O_DIRECTORY)
             path = location.path
-        trace = self._folder.trace() if traced else None
+        trace = self._folder.trace(self._program) if traced else None
         argv = [self._program, "-c", line if trace is None else trace.of(line)]
-        return Job(line, Command(argv, self._environment(path), descriptor), path, trace)
+        inherited = None if trace is None else trace.descriptor
+        command = Command(argv, self._environment(path), descriptor, inherited=inherited)
+        return Job(line, command, path, trace)
 
     async def run(
         self,
@@ -125,8 +141,10 @@ class Shell:
             if also is not None:
                 also(data)
 
+        outside = self._may_run_outside(job.line)
+        runner = self._outside if outside else self._runner
         try:
-            ended = await self._runner.run(job.command, timeout=timeout, output=output)
+            ended = await runner.run(job.command, timeout=timeout, output=output)
         except BaseException:
             capture.close()
             raise
@@ -140,8 +158,13 @@ class Shell:
             self._captures.append(capture)
         else:
             capture.close()
-        notes = self._folder.follow(job.folder, left)
-        return Finished(ended, capture.captured(), log, notes)
+        captured = capture.captured()
+        if outside:
+            about_sandbox = ["it ran outside the sandbox, as the user allowed for this once"]
+        else:
+            about_sandbox = await self._denials.report(ended.exit_code, captured.text)
+        notes = [*self._folder.follow(job.folder, left), *about_sandbox]
+        return Finished(ended, captured, log, notes)
 
     def capture(self, *, spill: bool = False) -> OutputCapture:
         """Create the capture for a command's output; with `spill` all of it goes to a file."""
@@ -157,8 +180,14 @@ class Shell:
     async def close(self) -> None:
         """Kill processes that commands left running."""
         await self._runner.close()
+        await self._outside.close()
         for capture in self._captures:
             capture.close()
+
+    def _may_run_outside(self, line: str) -> bool:
+        """Whether the user allowed this call to run outside the sandbox; an answer counts once."""
+        allowed = OUTSIDE_SANDBOX.of(self._coordinator)
+        return bool(allowed) and allowed.pop(event_ids().get("span_id", ""), None) == line
 
     def _environment(self, folder: str) -> dict[str, str]:
         environment = command_environment(self._coordinator, self._config.env_passthrough)

@@ -58,9 +58,10 @@ class BashTool:
             if self._background is not None
             else "Processes it leaves running continue until the session ends."
         )
+        restricted = f" {self._shell.limits}" if self._shell.limits else ""
         return (
             f"Run a command in {self._shell.name}. Each call starts a new shell without input and "
-            f"returns the output and exit code. {keeps}Time limit: {limits}. {background}"
+            f"returns the output and exit code. {keeps}Time limit: {limits}. {background}{restricted}"
         )
 
     def get_schema(self) -> dict[str, Any]:

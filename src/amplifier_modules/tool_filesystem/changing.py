@@ -65,7 +65,8 @@ class WriteFile(FilesystemTool):
             with guard.locate(values["file_path"], create_parents=True) as location:
                 data, kept = _like_the_old_file(location, values["content"])
                 done = "replaced" if kept is not None else "created"
-                await off_loop(len(data), lambda: write_whole(location, data))
+                staging = self._workspace.staging
+                await off_loop(len(data), lambda: write_whole(location, data, staging=staging))
                 path = location.path
         await self._workspace.report_write(path, len(data))
         note = f"; kept its {kept}" if kept else ""
@@ -108,7 +109,8 @@ class EditFile(FilesystemTool):
             with guard.locate(values["file_path"]) as location:
                 size = location.stat().st_size
                 diff, written = await off_loop(
-                    size, lambda: _edit(location, values["file_path"], edits)
+                    size,
+                    lambda: _edit(location, values["file_path"], edits, self._workspace.staging),
                 )
                 path = location.path
         await self._workspace.report_write(path, written)
@@ -159,12 +161,12 @@ def _encoded_as_new(content: str) -> bytes:
     return Coding().encode(content)
 
 
-def _edit(location: Location, path: str, edits: list[Edit]) -> tuple[str, int]:
+def _edit(location: Location, path: str, edits: list[Edit], staging: str | None) -> tuple[str, int]:
     """Apply the edits; return their diff and the new size of the file in bytes."""
     text, coding = decode(read_whole(location, LARGEST_EDIT))
     outcome = edited(text, edits)
     data = coding.encode(outcome.text)
-    write_whole(location, data)
+    write_whole(location, data, staging=staging)
     diff = for_model(unified_diff(path, text, outcome.changes))
     if len(diff) > _LONGEST_DIFF:
         shown = diff[: diff.rfind("\n", 0, _LONGEST_DIFF) + 1]

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-from amplifier_core.session_capabilities import WORKING_DIR
+from amplifier_core.session_capabilities import SESSION_DIR, WORKING_DIR
 from amplifier_modules._shared.files.roots import PathGuard
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.process.output_dir import known_output_dir
@@ -33,6 +33,11 @@ class Workspace:
     def base(self) -> str:
         """The working directory, absolute."""
         return WORKING_DIR.of(self._coordinator) or os.getcwd()
+
+    @property
+    def staging(self) -> str | None:
+        """The session's folder, which is cleaned when the session is opened."""
+        return SESSION_DIR.of(self._coordinator)
 
     def reading(self) -> PathGuard:
         """The guard for reading, which also allows other tools' long output."""

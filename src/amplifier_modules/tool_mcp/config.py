@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.published import Published, another_name_of, ignored
+from amplifier_modules._shared.process.sandbox import SandboxValue
 
 MODULE_ID = "tool-mcp"
 
@@ -38,6 +39,7 @@ class ServerConfig(ModuleConfig):
         env_passthrough: Environment variables to pass although their names or values look like
             secrets; `*` matches any characters.
         cwd: The folder to run in; by default the session's working directory.
+        sandbox: What the program may do, as `session.sandbox` of a plan, which is the default.
         url: URL of a server with streamable HTTP.
         headers: Sent with every request to `url`.
         enabled: Whether to use it.
@@ -54,6 +56,7 @@ class ServerConfig(ModuleConfig):
     env: dict[str, str] = Field(default_factory=dict[str, str])
     env_passthrough: list[str] = Field(default_factory=list[str])
     cwd: str | None = None
+    sandbox: SandboxValue = None
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     enabled: bool = True

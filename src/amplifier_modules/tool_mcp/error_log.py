@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from amplifier_support.private_files import open_private
+from amplifier_support.private_files import open_private_in
 from amplifier_support.redaction import Redactor
 
 logger = logging.getLogger(__name__)
@@ -73,8 +73,8 @@ class ErrorLog:
             return
         try:
             if self._file is None:
-                path = self._folder() / self._name
-                self._file = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                self._file = open_private_in(self._folder(), self._name, flags)
             os.write(self._file, data)
             self._written += len(data)
         except OSError as error:

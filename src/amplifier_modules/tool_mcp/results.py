@@ -14,7 +14,7 @@ from typing import Any
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.process.output import OutputCapture
-from amplifier_support.private_files import open_private
+from amplifier_support.private_files import open_private_in
 
 _SPILL_LIMIT = 64 * 1024 * 1024
 _IMAGES = {
@@ -135,7 +135,8 @@ class Results:
 
     def _saved(self, data: bytes, kind: str) -> Path:
         path = self._new_file((mimetypes.guess_extension(kind) or ".bin").lstrip("."))
-        with open(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(open_private_in(path.parent, path.name, flags), "wb") as file:
             file.write(data)
         return path
 

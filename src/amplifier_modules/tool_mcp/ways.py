@@ -9,12 +9,15 @@ from typing import Any
 
 from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.process.environment import command_environment
+from amplifier_modules._shared.process.sandbox import command_sandbox
 from amplifier_modules.tool_mcp.config import ServerConfig
 from amplifier_modules.tool_mcp.connection import CannotStart, Connection
 from amplifier_modules.tool_mcp.error_log import ErrorLog
 from amplifier_modules.tool_mcp.stdio import Program, StdioTransport
 from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.programs import absolute_entries
+
+_RESTRICTED = "; it runs in a sandbox, which 'sandbox' of the server can change"
 
 
 class LocalWay:
@@ -24,7 +27,8 @@ class LocalWay:
         self._config = config
         self._coordinator = coordinator
         self._log = log
-        self._runner = ProcessRunner()
+        self._sandbox = command_sandbox(coordinator, config.sandbox)
+        self._runner = ProcessRunner(self._sandbox)
 
     async def __call__(self, lost: Callable[[], None]) -> Connection:
         program = self._program()
@@ -33,8 +37,13 @@ class LocalWay:
         return Connection(transport, lambda: self._explained(transport.problem), self._runner.close)
 
     def _explained(self, problem: str | None) -> str | None:
-        said = self._log.last_words() if problem else ""
-        return f"{problem}; its output: {said}" if said else problem
+        if problem is None:
+            return None
+        said = self._log.last_words()
+        output = f"; its output: {said}" if said else ""
+        restricted = self._sandbox is not None and self._sandbox.enforced
+        # Many servers need the network, which they have to be given.
+        return f"{problem}{output}{_RESTRICTED if restricted else ''}"
 
     def _program(self) -> Program:
         if os.name != "posix":

@@ -50,6 +50,7 @@ class Ripgrep:
     """
 
     dialect = "ripgrep's syntax"
+    opens_by_name = True
 
     def __init__(self, program: str, config: SearchConfig) -> None:
         self._program = program
@@ -76,6 +77,7 @@ class Walker:
     """Search with `walker.py`."""
 
     dialect = "Python's syntax"
+    opens_by_name = False
 
     def __init__(self, config: SearchConfig) -> None:
         self._config = config

@@ -15,13 +15,23 @@ _LONGEST = 64 * 1024 * 1024
 
 
 class Line(NamedTuple):
-    """A line of a file, a match or context; `column` is where the match starts."""
+    """A line of a file, a match or context.
+
+    Attributes:
+        path: The file, below the folder.
+        number: The line's number, from 1.
+        text: Its text without the line end.
+        is_match: Whether it matches; otherwise it is context.
+        column: Where the match starts, in characters.
+        raw: Its bytes.
+    """
 
     path: str
     number: int
     text: str
     is_match: bool
     column: int
+    raw: bytes
 
 
 class Collector:
@@ -65,28 +75,30 @@ def read_line(record: bytes) -> Line | None:
         return None
     data = event["data"]
     is_match = event["type"] == "match"
-    text = _text(data["lines"])
+    raw = _bytes(data["lines"])
+    text = raw.decode("utf-8", "replace")
     start: int = data["submatches"][0]["start"] if is_match and data["submatches"] else 0
     column = len(text.encode("utf-8", "replace")[:start].decode("utf-8", "replace"))
     return Line(
-        path=_text(data["path"]).removeprefix("./"),
+        path=path_of(_bytes(data["path"])),
         number=data["line_number"],
         text=text.rstrip("\r\n"),
         is_match=is_match,
         column=column,
+        raw=raw,
     )
 
 
-def _text(value: dict[str, str]) -> str:
-    """Decode text; ripgrep gives non-UTF-8 bytes as base64."""
+def _bytes(value: dict[str, str]) -> bytes:
+    """The bytes of a value; those that are not UTF-8 are in base64."""
     if "text" in value:
-        return value["text"]
-    return base64.b64decode(value["bytes"]).decode("utf-8", "replace")
+        return value["text"].encode("utf-8", "surrogatepass")
+    return base64.b64decode(value["bytes"])
 
 
-def path_of(record: bytes) -> str:
-    """A record of a file list."""
-    return os.fsdecode(record).removeprefix("./")
+def path_of(name: bytes) -> str:
+    """The path in a record of either kind."""
+    return os.fsdecode(name).removeprefix("./")
 
 
 def written(lines: list[Line], longest: int, *, context: bool) -> Iterator[str]:

@@ -12,11 +12,13 @@ from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
 from amplifier_core.session_capabilities import WORKING_DIR
+from amplifier_modules._shared.files.off_loop import in_thread
 from amplifier_modules._shared.files.roots import Location, PathError, PathGuard, is_regular
 from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules._shared.module.tool_input import InvalidInput
 from amplifier_modules.tool_search import results
 from amplifier_modules.tool_search.config import SearchConfig
+from amplifier_modules.tool_search.confirmation import ReportedLines, files_missing_in
 from amplifier_modules.tool_search.engine import Query, choose_engine, levels_above
 from amplifier_modules.tool_search.names import BadGlob, matcher
 from amplifier_modules.tool_search.results import Collector, Line
@@ -140,6 +142,16 @@ class SearchTool(CheckedTool):
     async def search(self, place: Place, values: dict[str, Any]) -> str:
         """Return the text for the model. Raises one of `failures`."""
 
+    async def _confirm(self, confirm: Callable[[], int]) -> list[str]:
+        """Check the results of an engine that opens files by name; a note on those left out."""
+        if not self._searcher.engine.opens_by_name:
+            return []
+        changed = await in_thread(confirm)
+        if not changed:
+            return []
+        files = "file that was" if changed == 1 else "files that were"
+        return ["", f"[left out {changed} {files} changed or moved during the search]"]
+
     def _most(self, values: dict[str, Any]) -> int:
         return min(values.get("limit", self._config.max_results), self._config.max_results)
 
@@ -211,7 +223,8 @@ class Grep(SearchTool):
         )
         collector = Collector(b"\n", found.take)
         await self._searcher.run(place, query, collector)
-        lines = list(found.report(self._config.max_line, context=context > 0))
+        notes = await self._confirm(lambda: found.confirm(place.folder))
+        lines = [*found.report(self._config.max_line, context=context > 0), *notes]
         if not lines:
             return "[no matches]"
         if collector.full.is_set():
@@ -233,6 +246,8 @@ class _Found:
         self._lines: list[Line] = []
         self._matches = 0
         self._counts: Counter[str] = Counter()
+        self._reported = ReportedLines()
+        self._missing: set[str] = set()
 
     def take(self, record: bytes) -> bool:
         line = results.read_line(record)
@@ -247,18 +262,30 @@ class _Found:
             # The first match shown may be preceded by context of earlier ones.
             if self._matches > self.offset or not self.offset:
                 self._lines.append(line)
+                self._reported.add(line.path, line.number, line.raw)
             return False
         if line.is_match:
             self._counts[line.path] += 1
+            self._reported.add(line.path, line.number, line.raw)
         return len(self._counts) > last
+
+    def confirm(self, folder: int) -> int:
+        """Leave out files that do not have what was found in them; returns how many."""
+        paths = {line.path for line in self._lines} if self._mode == "content" else self._shown()
+        self._missing = self._reported.missing_in(folder, paths)
+        return len(self._missing)
+
+    def _shown(self) -> list[str]:
+        paths = list(self._counts)[self.offset : self.offset + self.most]
+        return [path for path in paths if path not in self._missing]
 
     def report(self, longest: int, *, context: bool) -> list[str]:
         if self._mode == "content":
-            return list(results.written(self._lines, longest, context=context))
-        shown = list(self._counts.items())[self.offset : self.offset + self.most]
+            lines = [line for line in self._lines if line.path not in self._missing]
+            return list(results.written(lines, longest, context=context))
         if self._mode == "files":
-            return [results.printable(path) for path, _ in shown]
-        return [f"{results.printable(path)}:{count}" for path, count in shown]
+            return [results.printable(path) for path in self._shown()]
+        return [f"{results.printable(path)}:{self._counts[path]}" for path in self._shown()]
 
 
 class Glob(SearchTool):
@@ -298,7 +325,15 @@ class Glob(SearchTool):
 
         collector = Collector(b"\0", take)
         await self._searcher.run(place, Query(None, levels=place.levels), collector)
-        lines = [results.printable(path) for path in found[offset : offset + most]]
+        shown = found[offset : offset + most]
+        missing: set[str] = set()
+
+        def confirm() -> int:
+            missing.update(files_missing_in(place.folder, shown))
+            return len(missing)
+
+        notes = await self._confirm(confirm)
+        lines = [*(results.printable(path) for path in shown if path not in missing), *notes]
         if not lines:
             return "[no matching files]"
         if collector.full.is_set():

@@ -3,7 +3,8 @@
     python -I walker.py REQUEST
 
 REQUEST is JSON; the output has ripgrep's format: `path NUL` for files, `--json` for matches. The
-search starts in the current folder, goes in the order of names, and follows no links. Only this
+search starts in the current folder, goes in the order of names, and follows no links: every file is
+opened in the open folder in which it was found, whatever is renamed meanwhile. Only this
 process runs the pattern: Python's `re` can take forever on some and cannot be interrupted.
 """
 
@@ -22,6 +23,20 @@ from typing import Any, NamedTuple
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _SNIFFED = 64 * 1024
 _ENCODINGS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+
+
+class File(NamedTuple):
+    """A file that was found.
+
+    Attributes:
+        path: Its path below the root of the search.
+        folder: Descriptor of its folder, open until the next file is asked for.
+        name: Its name there.
+    """
+
+    path: str
+    folder: int
+    name: str
 
 
 class Rules(NamedTuple):
@@ -76,7 +91,7 @@ def rules_above(levels: list[str]) -> list[Rules]:
     return found
 
 
-def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iterator[str]:
+def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iterator[File]:
     """Yield the files below a folder in the order of names.
 
     Args:
@@ -106,13 +121,13 @@ def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iter
             finally:
                 os.close(below)
         elif entry.is_file(follow_symlinks=False) and not (rules and ignored(prefix + path, rules)):
-            yield path
+            yield File(path, opened, entry.name)
 
 
-def read_text(path: str, largest: int) -> str | None:
+def read_text(file: File, largest: int) -> str | None:
     """The text of a file; None if it is not text, too large, or unreadable."""
     try:
-        descriptor = os.open(path, _FLAGS)
+        descriptor = os.open(file.name, _FLAGS, dir_fd=file.folder)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as stream:
@@ -173,15 +188,15 @@ def name_of(path: str) -> dict[str, str]:
     return {"text": path}
 
 
-def files(request: dict[str, Any]) -> Iterator[str]:
+def files(request: dict[str, Any]) -> Iterator[File]:
     """The files to search."""
-    if request["file"] is not None:
-        yield request["file"]
-        return
     levels: list[str] = request["levels"]
     rules = rules_above(levels) if request["gitignore"] else None
     here = os.open(".", os.O_RDONLY)
     try:
+        if request["file"] is not None:
+            yield File(request["file"], here, request["file"])
+            return
         yield from walk(here, "", "".join(f"{name}/" for name in levels), rules)
     finally:
         os.close(here)
@@ -191,8 +206,8 @@ def main(request: dict[str, Any]) -> int:
     """Carry out a request; an invalid pattern exits with 2, as in ripgrep."""
     sys.path.extend(request["path"])
     if request["pattern"] is None:
-        for path in files(request):
-            sys.stdout.buffer.write(os.fsencode(path) + b"\0")
+        for file in files(request):
+            sys.stdout.buffer.write(os.fsencode(file.path) + b"\0")
         return 0
     try:
         flags = re.IGNORECASE if request["ignore_case"] else re.NOFLAG
@@ -200,11 +215,11 @@ def main(request: dict[str, Any]) -> int:
     except re.error as error:
         print(f"{error.msg} at position {error.pos}")
         return 2
-    for path in files(request):
-        text = read_text(path, request["max_file_size"])
+    for file in files(request):
+        text = read_text(file, request["max_file_size"])
         if text is not None:
             for found in matches(text, pattern, request["context"], request["most"]):
-                print_line(found[0], path, *found[1:])
+                print_line(found[0], file.path, *found[1:])
     return 0
 
 

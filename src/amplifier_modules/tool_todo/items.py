@@ -81,7 +81,10 @@ def load(folder: Path) -> list[Item]:
         data = (folder / FILE_NAME).read_bytes()
     except FileNotFoundError:
         return []
-    return _ITEMS.validate_python(json.loads(data))
+    try:
+        return _ITEMS.validate_python(json.loads(data))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def save(folder: Path, items: Sequence[Item]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from amplifier_support.atomic_write import write_atomically
+from amplifier_support.private_files import make_private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class PageCache:
             if not page.storable:
                 path.unlink(missing_ok=True)
                 return
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._folder)
             write_atomically(path, json.dumps(page._asdict()).encode(), durable=False)
             self._sweep(self._folder)
         except OSError as error:
@@ -154,6 +155,6 @@ def _read(path: Path) -> Page | None:
         return Page(**cast("dict[str, Any]", data))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         logger.warning("cannot read the cached page %s (%s); fetching it again", path, error)
         return None

@@ -99,7 +99,7 @@ class WebConfig(ModuleConfig):
     @field_validator("allow_hosts")
     @classmethod
     def _are_hosts(cls, value: list[str]) -> list[str]:
-        from amplifier_modules.tool_web.addresses import read_rule
+        from amplifier_support.addresses import read_rule
 
         for entry in value:
             read_rule(entry)

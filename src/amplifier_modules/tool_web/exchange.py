@@ -22,9 +22,9 @@ from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
 from amplifier_modules._shared.http.client import is_loopback, trusted_context
 from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules.tool_web import body
-from amplifier_modules.tool_web.addresses import AddressPolicy, RefusedAddress
 from amplifier_modules.tool_web.config import WebConfig
 from amplifier_modules.tool_web.urls import RefusedURL, read_url, redirected
+from amplifier_support.addresses import AddressPolicy, RefusedAddress
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 

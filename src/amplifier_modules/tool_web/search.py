@@ -82,7 +82,7 @@ class Search:
     def _read(self, body: bytes) -> list[Found]:
         try:
             answer: Any = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadAnswer(
                 f"the search service at {self._place} did not answer with JSON; check its url "
                 "(a SearXNG server must have the format json enabled)"

@@ -29,6 +29,7 @@ from amplifier_support.process.job import (
     Job,
     SupervisorLost,
 )
+from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
 __all__ = [
     "Command",
@@ -74,9 +75,13 @@ class ProcessRunner:
     """Runs the commands of one session, on one event loop.
 
     `close` it: until then what commands left in the background runs on.
+
+    Args:
+        sandbox: Restricts every command; None for the programs that are not the agent's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sandbox: Sandbox | None = None) -> None:
+        self._sandbox = sandbox
         self._supervisors: list[subprocess.Popen[bytes]] = []
         self._channel: socket.socket | None = None
         self._idle: list[socket.socket] = []
@@ -99,7 +104,7 @@ class ProcessRunner:
             asyncio.CancelledError: After everything the command had started was killed.
         """
         started = time.monotonic()
-        job = await self._start(command, output)
+        job = await self._start(await self._confined(command), output)
         try:
             async with asyncio.timeout(timeout):
                 code, background = await asyncio.shield(job.exited)
@@ -114,6 +119,8 @@ class ProcessRunner:
         except asyncio.CancelledError:
             await _to_the_end(job)
             raise
+        finally:
+            self._tidy()
         return Ended(code, False, background, (), time.monotonic() - started)
 
     @property
@@ -127,12 +134,29 @@ class ProcessRunner:
         await asyncio.gather(*(job.kill() for job in jobs))
         for job in jobs:
             job.release()
+        self._tidy()
         self._hang_up()
         for supervisor in self._supervisors:
             # It has nothing left to look after, so this takes a moment.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(supervisor.wait, KILL_SECONDS)
         self._supervisors.clear()
+
+    def _tidy(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.tidy()
+
+    async def _confined(self, command: Command) -> Command:
+        if self._sandbox is None:
+            return command
+        try:
+            await self._sandbox.open_network()
+            argv, environment, confinement = self._sandbox.confined(
+                command.argv, command.environment
+            )
+        except (SandboxUnavailable, OSError) as error:
+            raise CommandNotStarted(f"cannot start the sandbox: {error}") from error
+        return command._replace(argv=argv, environment=environment, confinement=confinement)
 
     async def _start(self, command: Command, output: Callable[[bytes], None]) -> Job:
         # An idle monitor or the supervisor may end, for want of commands, just when it is handed
@@ -207,8 +231,9 @@ class ProcessRunner:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
+                prefix, inside = self._sandbox.launcher() if self._sandbox else ([], [])
                 supervisor = subprocess.Popen(
-                    _supervisor_command(theirs.fileno()),
+                    [*prefix, *_supervisor_command(theirs.fileno()), *inside],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

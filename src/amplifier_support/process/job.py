@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from amplifier_support.sandbox.confinement import Confinement
+
 _READ_SIZE = 256 * 1024
 _PIPE_SIZE = 1024 * 1024
 _F_SETPIPE_SZ = 1031
@@ -48,12 +50,16 @@ class Command(NamedTuple):
         folder: Descriptor of its working directory; stays the caller's.
         streams: Descriptors of its stdin and its standard error, which stay the caller's. Without
             them stdin is the null device and errors go where the output goes.
+        confinement: What restricts it; set by the runner.
+        inherited: A further descriptor, which it gets as number INHERITED; stays the caller's.
     """
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     folder: int
     streams: tuple[int, int] | None = None
+    confinement: Confinement | None = None
+    inherited: int | None = None
 
 
 class Job:
@@ -82,7 +88,9 @@ class Job:
         idle: Callable[[socket.socket], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._given = (command.folder, *(command.streams or ()))
+        rules = () if command.confinement is None else (command.confinement.rules,)
+        inherited = () if command.inherited is None else (command.inherited,)
+        self._given = (command.folder, *(command.streams or ()), *inherited, *rules)
         self._output = output
         self._forget = forget
         self._idle = idle
@@ -186,9 +194,8 @@ class Job:
         except BlockingIOError:
             sent = 0
         except OSError:
-            sent = len(
-                self._unsent
-            )  # The monitor is gone; the end of the socket is handled elsewhere.
+            # The monitor is gone; the end of the socket is handled elsewhere.
+            sent = len(self._unsent)
         self._unsent = self._unsent[sent:]
         if self._unsent:
             self._loop.add_writer(control.fileno(), self._send)
@@ -234,6 +241,8 @@ class Job:
                 self.gone.set_result(_pids(rest))
             case "failed":
                 self.exited.set_exception(_not_started(int(rest)))
+            case "unconfined":
+                self.exited.set_exception(_not_confined(int(rest)))
             case "idle":
                 if not self._killed and (control := self._let_go()) is not None:
                     self._end()
@@ -257,7 +266,10 @@ class Job:
 def _packed(command: Command) -> bytes:
     """The command as `supervisor.read_command` reads it."""
     pairs = (f"{name}={value}" for name, value in command.environment.items())
-    fields = [str(len(command.argv)), *command.argv, *pairs]
+    confinement = command.confinement
+    filter = "" if confinement is None else confinement.filter.hex()
+    sockets = () if confinement is None else confinement.sockets or ()
+    fields = [str(len(sockets)), *sockets, str(len(command.argv)), filter, *command.argv, *pairs]
     data = b"\0".join(map(os.fsencode, fields))
     return len(data).to_bytes(4, "big") + data
 
@@ -270,6 +282,10 @@ def _not_started(number: int) -> CommandNotStarted:
     if number == errno.E2BIG:
         return CommandNotStarted("the command is too long for the system to start it")
     return CommandNotStarted(f"the system did not start the command: {os.strerror(number)}")
+
+
+def _not_confined(number: int) -> CommandNotStarted:
+    return CommandNotStarted(f"the system refused to start the sandbox: {os.strerror(number)}")
 
 
 def _widen(pipe: int) -> None:

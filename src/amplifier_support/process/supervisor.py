@@ -2,11 +2,12 @@
 
 `process.ProcessRunner` starts it with one end of a Unix socket. Each message on that is one byte
 with three descriptors: a control socket, the command's output, and its working folder. A command
-with an input of its own comes with two more, its stdin and its standard error. For each the
+with an input of its own comes with two more, its stdin and its standard error, then perhaps one that
+it inherits as number INHERITED, and one that is restricted with the Landlock rule set. For each the
 supervisor forks a monitor, which talks over the control socket:
 
     runner -> monitor    the command (see `read_command`); closing the sending side means: kill
-    monitor -> runner    "ready", then "failed <errno>" or "exit <code> <pids still running>",
+    monitor -> runner    "ready", then "failed <errno>", "unconfined <errno>" or "exit <code> <pids still running>",
                          then, if it was ordered to kill, "gone <pids that could not be killed>",
                          else, when nothing is left, "idle"
 
@@ -32,7 +33,11 @@ import select
 import sys
 import time
 
+from amplifier_support.process import INHERITED
 from amplifier_support.process_tree import adopter, descendants, kill_all, reap
+from amplifier_support.sandbox import forwarder
+from amplifier_support.sandbox.connections import Connections
+from amplifier_support.sandbox.system_calls import permit_own_mounts, restrict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,11 +58,15 @@ _INT = 4
 class Monitor:
     """Runs one command after another, each until its end is reported and no process is left."""
 
-    def __init__(self, control: _socket.socket, wakeup: int, adopting: bool) -> None:
+    def __init__(
+        self, control: _socket.socket, wakeup: int, adopting: bool, is_inside: bool
+    ) -> None:
         self._control = control
         self._wakeup = wakeup
         self._adopting = adopting
+        self._is_inside = is_inside
         self._command = 0
+        self._connections: Connections | None = None
         self._ended = False
         self._news = ""
 
@@ -68,7 +77,7 @@ class Monitor:
             self._say(self._news + "idle")
             if not select.select([self._control], [], [], IDLE_SECONDS)[0]:
                 return
-            received = receive_descriptors(self._control, 4)
+            received = receive_descriptors(self._control, 6)
             if received is None:
                 return
             descriptors = (*received,)
@@ -76,25 +85,56 @@ class Monitor:
     def _run_one(self, output: int, folder: int, *own: int) -> bool:
         """Run a command; False if it had to be killed, which is the last a monitor does."""
         self._say("ready")
-        argv, environment = read_command(self._control)
+        argv, environment, filter, sockets = read_command(self._control)
         self._ended, self._news = False, ""
-        self._command, problem = start(argv, environment, folder, (output, *own))
+        try:
+            if self._is_inside:
+                folder = inside(folder)
+            if filter:
+                *streams, rules = own
+                if self._is_inside:
+                    permit_own_mounts(rules)
+                self._command, problem, self._connections = start_confined(
+                    argv, environment, folder, (output, *streams), (rules, filter, sockets)
+                )
+            elif self._is_inside:
+                problem = f"unconfined {errno.EPERM}"
+            else:
+                self._command, problem = start(argv, environment, folder, (output, *own))
+        except OSError as error:
+            problem = f"failed {error.errno or errno.EINVAL}"
         for descriptor in (output, folder, *own):
             os.close(descriptor)
         if problem:
-            self._news = f"failed {problem}\n"
+            self._news = problem + "\n"
             return True
+        try:
+            return self._attend()
+        finally:
+            self._close_connections()
+
+    def _attend(self) -> bool:
+        """Stay until nothing of the command is left; False if it had to be killed."""
         while not self._finished():
             if self._news:
                 self._say(self._news.rstrip())
                 self._news = ""
-            readable = select.select([self._control, self._wakeup], [], [], self._patience())[0]
+            asking = [] if self._connections is None else [self._connections]
+            watched = [self._control, self._wakeup, *asking]
+            readable = select.select(watched, [], [], self._patience())[0]
             if self._wakeup in readable:
                 os.read(self._wakeup, 4096)
+            if self._connections in readable and not self._connections.answer():
+                self._close_connections()
             if self._control in readable and self._hung_up():
                 self._end()
                 return False
         return True
+
+    def _close_connections(self) -> None:
+        if self._connections is not None:
+            self._connections.close()
+            self._connections = None
 
     def _hung_up(self) -> bool:
         try:
@@ -140,16 +180,24 @@ class Monitor:
             pass  # The runner is gone; its end of the connection is the order to kill.
 
 
-def read_command(control: _socket.socket) -> tuple[list[bytes], dict[bytes, bytes]]:
-    """The command sent as: length (4 bytes), number of arguments, arguments, NAME=VALUE pairs.
+def read_command(
+    control: _socket.socket,
+) -> tuple[list[bytes], dict[bytes, bytes], bytes, list[bytes]]:
+    """The command: its arguments and environment, its filter and the folders of its sockets.
+
+    It is sent as: length, number of folders, folders, number of arguments, filter, arguments,
+    NAME=VALUE pairs. The length has 4 bytes, and the filter of a restricted command is in
+    hexadecimal digits.
 
     All but the length are separated by NUL.
     """
     length = int.from_bytes(_receive(control, _INT), "big")
-    count, *fields = _receive(control, length).split(b"\0")
+    number, *fields = _receive(control, length).split(b"\0")
+    sockets, (count, filter, *fields) = fields[: int(number)], fields[int(number) :]
     split = int(count)
     pairs = (field.partition(b"=") for field in fields[split:])
-    return fields[:split], {name: value for name, _, value in pairs}
+    environment = {name: value for name, _, value in pairs}
+    return fields[:split], environment, bytes.fromhex(filter.decode()), sockets
 
 
 def receive_descriptors(connection: _socket.socket, most: int) -> list[int] | None:
@@ -183,12 +231,14 @@ def _receive(control: _socket.socket, length: int) -> bytes:
 
 def start(
     argv: list[bytes], environment: dict[bytes, bytes], folder: int, streams: tuple[int, ...]
-) -> tuple[int, int]:
-    """Start the command in a session of its own: its pid, and the errno if it did not start.
+) -> tuple[int, str]:
+    """Start the command in a session of its own: its pid, and what to report if it did not start.
 
-    `streams` are its output and, if it has these of its own, its stdin and standard error.
+    `streams` are its output; if it has these of its own, its stdin and standard error; and perhaps one
+    that it inherits.
     """
     output, *own = streams
+    inherited = [(os.POSIX_SPAWN_DUP2, own.pop(), INHERITED)] if len(own) % 2 else []
     nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     try:
         os.fchdir(folder)
@@ -200,16 +250,114 @@ def start(
                 (os.POSIX_SPAWN_DUP2, own[0], 0) if own else nothing,
                 (os.POSIX_SPAWN_DUP2, output, 1),
                 (os.POSIX_SPAWN_DUP2, own[1] if own else output, 2),
+                *inherited,
             ],
             setsid=True,
             setsigmask=(),
             setsigdef=_SETTABLE,
         )
     except OSError as error:
-        return 0, error.errno or errno.EINVAL
+        return 0, f"failed {error.errno or errno.EINVAL}"
     finally:
         os.chdir("/")
-    return pid, 0
+    return pid, ""
+
+
+def inside(folder: int) -> int:
+    """A folder in the mounts of this process, for a descriptor from outside, which is closed.
+
+    From a folder of the mounts outside, `..` leads to everything there.
+
+    Raises:
+        OSError: It is not there, or is another folder.
+    """
+    found = os.open(os.readlink(f"/proc/self/fd/{folder}"), os.O_RDONLY | os.O_DIRECTORY)
+    if not os.path.samestat(os.fstat(found), os.fstat(folder)):
+        os.close(found)
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    os.close(folder)
+    return found
+
+
+def start_confined(
+    argv: list[bytes],
+    environment: dict[bytes, bytes],
+    folder: int,
+    streams: tuple[int, ...],
+    restrictions: tuple[int, bytes, list[bytes]],
+) -> tuple[int, str, Connections | None]:
+    """`start` for a command that restricts itself before it becomes the program.
+
+    `restrictions` are the Landlock rule set, the seccomp filter, and the folders with the sockets it
+    may connect to; if there are any, the filter asks.
+    """
+    ours, theirs = _socket.socketpair()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(argv, environment, folder, streams, restrictions, theirs)
+    except OSError as error:
+        ours.close()
+        return 0, f"failed {error.errno or errno.EAGAIN}", None
+    finally:
+        theirs.close()
+    connections, problem = None, ""
+    try:
+        # Closed by the start of the program.
+        while data := ours.recv(64, _socket.MSG_PEEK):
+            if data.startswith(b"\0"):
+                for listener in receive_descriptors(ours, 1) or ():
+                    connections = Connections(listener, restrictions[2])
+            else:
+                problem += ours.recv(64).decode()
+    finally:
+        ours.close()
+    if problem:
+        os.waitpid(pid, 0)
+        if connections is not None:
+            connections.close()
+        return 0, problem, None
+    return pid, "", connections
+
+
+def _become(
+    argv: list[bytes],
+    environment: dict[bytes, bytes],
+    folder: int,
+    streams: tuple[int, ...],
+    restrictions: tuple[int, bytes, list[bytes]],
+    report: _socket.socket,
+) -> None:
+    """In the forked process: what `posix_spawn` does, and the restrictions; never returns."""
+    step = "failed"
+    try:
+        output, *own = streams
+        inherited = own.pop() if len(own) % 2 else None
+        os.setsid()
+        os.fchdir(folder)
+        os.dup2(own[0] if own else os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(own[1] if own else output, 2)
+        if inherited is not None:
+            os.dup2(inherited, INHERITED)
+        for number in _SETTABLE:
+            # What has a handler loses it with the start of the program.
+            if signal.getsignal(number) == signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        step = "unconfined"
+        rules, filter, sockets = restrictions
+        listener = restrict(rules, filter, asks=bool(sockets))
+        if listener >= 0:
+            descriptor = listener.to_bytes(_INT, sys.byteorder)
+            report.sendmsg([b"\0"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor)])
+            os.close(listener)
+        step = "failed"
+        os.execve(argv[0], argv, environment)
+    except OSError as error:
+        report.send(f"{step} {error.errno or errno.EINVAL}".encode())
+    finally:
+        os._exit(127)
 
 
 # -- the supervisor --------------------------------------------------------------------------------
@@ -218,11 +366,29 @@ def start(
 class Supervisor:
     """Forks monitors, and ends what the monitors leave behind when one is killed itself."""
 
-    def __init__(self, channel: _socket.socket) -> None:
+    def __init__(self, channel: _socket.socket, *, is_inside: bool = False) -> None:
         self._channel = channel
+        self._is_inside = is_inside
         self._adopt = adopter()
         self._monitors: set[int] = set()
         self._wakeup = watch_children()
+        self._forwarder = 0
+
+    def forward(self, path: str) -> None:
+        """Start a process that passes connections to the port of the proxy on to its socket.
+
+        Raises:
+            OSError: The system refused.
+        """
+        server = forwarder.listen()
+        self._forwarder = os.fork()
+        if self._forwarder == 0:
+            try:
+                self._channel.close()
+                forwarder.serve(server, path)
+            finally:
+                os._exit(1)
+        server.close()
 
     def serve(self) -> None:
         """Until the runner closes the channel, or the last monitor has nothing to do."""
@@ -248,7 +414,7 @@ class Supervisor:
 
     def _take(self) -> bool:
         """Fork a monitor for the next command; False when there will be none."""
-        descriptors = receive_descriptors(self._channel, 5)
+        descriptors = receive_descriptors(self._channel, 7)
         if descriptors is None:
             return False
         try:
@@ -268,7 +434,8 @@ class Supervisor:
         try:
             self._channel.close()
             wakeup = watch_children()
-            monitor = Monitor(_socket.socket(fileno=control), wakeup, self._adopt())
+            socket = _socket.socket(fileno=control)
+            monitor = Monitor(socket, wakeup, self._adopt(), self._is_inside)
             monitor.run(*descriptors)
             code = 0
         except EOFError:
@@ -292,7 +459,7 @@ class Supervisor:
         return not self._orphans()
 
     def _orphans(self) -> list[int]:
-        return descendants(os.getpid(), spared=frozenset(self._monitors))
+        return descendants(os.getpid(), spared=frozenset({*self._monitors, self._forwarder}))
 
 
 def watch_children() -> int:
@@ -306,6 +473,14 @@ def watch_children() -> int:
 
 
 def main() -> None:
-    """Serve the socket whose descriptor is the first argument."""
+    """Serve the socket whose descriptor is the first argument.
+
+    With a fifth argument, `inside`, this runs in namespaces that were made for its commands. A sixth
+    is the socket of the proxy through which they use the network.
+    """
     os.chdir("/")
-    Supervisor(_socket.socket(fileno=int(sys.argv[1]))).serve()
+    channel = _socket.socket(fileno=int(sys.argv[1]))
+    supervisor = Supervisor(channel, is_inside=sys.argv[5:6] == ["inside"])
+    if sys.argv[6:]:
+        supervisor.forward(sys.argv[6])
+    supervisor.serve()

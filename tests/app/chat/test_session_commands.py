@@ -45,7 +45,9 @@ def chat(saved: SavedSession) -> Any:
     session = SimpleNamespace(
         id=saved.id, saved=saved, is_saved=True, facts=facts, renderer=renderer
     )
-    return SimpleNamespace(session=session, renderer=renderer, commands=all_commands())
+    return SimpleNamespace(
+        session=session, renderer=renderer, commands=all_commands(), paged=lambda text: text
+    )
 
 
 def text_of(reply: Any) -> str:

@@ -158,6 +158,9 @@ VALUES: list[Any] = [
     *([None], [{}], [{"module": "m"}], [{"module": "m", "config": [1]}], [{"module": 1}]),
     *({"env": "A"}, {"env": ["A", "$B"]}, {"env": None}, {"no_other": True}, {"no_other": 1}),
     *("user", "plain", {"show": "user"}, {"show": None}, {"max_cost": 0.5}, {"max_steps": 0.5}),
+    *("off", False, "workspace", {"write": None}, {"write": "."}, {"write": [" "]}, {"write": []}),
+    *({"network": "all"}, {"network": "a.b"}, {"network": ["a.b:80"]}, {"network": []}),
+    *({"network": ["a b"]}, {"network": ["*.a"]}, {"read": "host"}, {"read": 1}, {"level": "x"}),
 ]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
+
+import pytest
 
 from amplifier_app.render.activity import MOST_LINES, Activity
 from amplifier_app.render.ansi import cells, plain
@@ -68,6 +71,19 @@ def test_a_sub_agent_that_waits_says_why() -> None:
     assert texts(activity) == ["reader · 0 steps → rate limited, retrying in 4 s (1 of 4)"]
     activity.agent_doing("s1-1", "grep x")
     assert texts(activity) == ["reader · 1 step → grep x"]
+
+
+def test_the_duration_of_a_call_excludes_the_wait_for_approval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    activity = Activity()
+    activity.call_started(call(1, "bash", command="make"))
+    now += 60
+    activity.call_allowed(call(1))
+    now += 5
+    assert texts(activity) == ["bash make · 5.0 s"]
 
 
 def test_the_last_output_line_of_a_command_is_below_it() -> None:

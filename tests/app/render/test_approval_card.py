@@ -127,14 +127,14 @@ def test_a_command_shows_why_it_is_asked_about(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_everything_fits_and_words_stay_whole(tmp_path: Path, width: int) -> None:
     scopes = {
-        "Allow for this session": "edit_file src/parse.py",
+        "Allow for this session": "edits in src/",
         "Allow always": "edit_file src/parse.py in /home/me/proj, stored in /home/me/.config/x",
     }
     values = {"agent": "reviewer", "instruction": "Read the whole parser and report what is wrong"}
     lines = key_lines(request(tmp_path, "task", values, scopes=scopes), width)
     text = " ".join(lines)
     assert all(len(line) <= width for line in lines)
-    assert "s yes to edit_file src/parse.py this session" in text
+    assert "s yes to edits in src/ this session" in text
     assert "stored in /home/me/.config/x" in text
     card = shown(tmp_path, "task", values, width)
     for word in ["Read", "the", "whole", "parser", "and", "report", "what", "is", "wrong"]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_app.render.ansi import cells, plain
-from amplifier_app.render.table import Column, table, wrapped
+from amplifier_app.render.ansi import cells, plain, wrapped
+from amplifier_app.render.table import Column, table
 from tests.app.render.screen import Emulator
 from tests.app.terminal import Terminal
 from tests.support.cli import run_amplifier

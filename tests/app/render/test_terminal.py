@@ -294,7 +294,7 @@ async def test_retries_are_one_live_line_and_one_summary() -> None:
     )
     await it.say("Done.")
     it.end("Done.")
-    assert it.close() == ["· waited 1 s for the rate limit", "", "Done."]
+    assert it.close() == ["· waited 1 s for the rate limit, tried 3 times", "", "Done."]
 
 
 async def test_the_live_line_says_what_goes_on() -> None:

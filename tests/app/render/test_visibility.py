@@ -134,3 +134,22 @@ def test_blocks_without_deltas_are_hidden_by_the_mark_at_their_end() -> None:
     for index, whole in enumerate([block("a", "internal"), block("b"), block("c", "user")]):
         screen.tell("content_block:end", block_index=index, block=whole)
     assert screen.ended == [1, 2]
+
+
+def test_the_type_of_a_block_may_be_known_from_its_start_or_content() -> None:
+    shown: list[Any] = []
+    handlers = visible_only(
+        {
+            "content_block:delta": lambda event, data: shown.append(data["block_type"]),
+            "content_block:end": lambda event, data: shown.append(data["block_type"]),
+        },
+        Visibility(),
+    )
+    for event, about in (
+        ("start", {"block_index": 0, "block_type": "thinking"}),
+        ("delta", {"block_index": 0, "delta": "x"}),
+        ("end", {"block_index": 0, "block": None}),
+        ("end", {"block_index": 1, "block": block("text")}),
+    ):
+        handlers[f"content_block:{event}"](f"content_block:{event}", about)
+    assert shown == ["thinking", "thinking", "text"]

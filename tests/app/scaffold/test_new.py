@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import tomllib
@@ -17,6 +18,7 @@ import pytest
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.module.scaffold.generate import generate
 from tests.support.cli import Finished, child_environment, run_amplifier
+from tests.support.conditions import Conditions
 
 NAMES = {
     "tool": "my-tool",
@@ -234,6 +236,15 @@ def test_a_folder_that_is_not_writable_is_an_error(tmp_path: Path) -> None:
     assert (done.code, done.stdout) == (2, "")
     assert "cannot write file/my-tool: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_owner_can_use_it_whatever_the_umask(tmp_path: Path) -> None:
+    done = run_amplifier(
+        *("module", "new", "tool", "my-tool"), cwd=tmp_path, conditions=Conditions(umask=0o777)
+    )
+    assert done.code == 0, done.stderr
+    assert stat.S_IMODE((tmp_path / "my-tool").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "my-tool" / "README.md").stat().st_mode) == 0o600
 
 
 def test_an_unknown_kind_is_a_usage_error(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -60,10 +61,10 @@ def test_a_bundle_becomes_the_same_sessions_again(store: SessionStore, tmp_path:
     assert import_bundle(target, read_bundle(file)) == ["lead", "lead-1"]
     metadata, messages = target.read("lead")
     assert messages == [
-        {"role": "user", "content": "use [REDACTED:github-token]"},
+        {"role": "user", "content": "use [REDACTED:github-pat]"},
         {"role": "assistant", "content": "Grüße"},
     ]
-    assert metadata["title"] == "T [REDACTED:github-token]"
+    assert metadata["title"] == "T [REDACTED:github-pat]"
     child = target.read("lead-1")[0]
     assert (child["parent"], child["agent"]) == ("lead", "reader")
     names = {path.relative_to(target.root / "lead").as_posix()
@@ -272,3 +273,27 @@ def test_a_killed_import_leaves_whole_sessions_or_none(store: SessionStore, tmp_
                 assert (path / "imported-plan.yaml").stat().st_size
         remove_leftovers(target.root)
         assert not list(target.root.glob(".*"))
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "checksum": lambda data: data[:-8] + bytes(byte ^ 0xFF for byte in data[-8:-4]) + data[-4:],
+    "size": lambda data: data[:-4] + b"\1\2\3\4",
+    "no-checksum": lambda data: data[:-8],
+    "half": lambda data: data[: len(data) // 2],
+    "one-bit": lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+    "more": lambda data: data + b"more",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_bundle_is_refused(damage: str, store: SessionStore, tmp_path: Path) -> None:
+    file = bundled(store, tmp_path)
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
+    with pytest.raises(SessionError, match=r"out\.tar\.gz is (damaged|not a bundle)"):
+        read_bundle(file)
+
+
+def test_a_fifo_is_refused_as_a_bundle_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(SessionError, match="it is not a regular file"):
+        read_bundle(tmp_path / "fifo")

@@ -14,6 +14,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.folder import SavedSession
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.transcript import read_transcript
+from tests.support.thorough import Scale
 
 HOLDER = """
 import sys, time
@@ -30,13 +31,14 @@ from pathlib import Path
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.store import SessionStore
 store, name, count = SessionStore(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+at_once = int(sys.argv[4])
 done = 0
 while done < count:
     try:
         session = store.open("shared")
     except SessionError:
         continue
-    for _ in range(10):
+    for _ in range(at_once):
         session.append({"role": "user", "content": f"{name}-{done}"})
         done += 1
     session.close()
@@ -102,6 +104,43 @@ def test_an_id_can_be_used_only_once(store: SessionStore) -> None:
         store.create("one", project="/p")
 
 
+@pytest.mark.parametrize("step", range(5))
+def test_an_id_is_free_again_if_the_creation_of_its_session_was_killed(
+    store: SessionStore, step: int
+) -> None:
+    path = store.root / "one"
+    path.mkdir(parents=True)
+    for name in ("lock", "transcript.jsonl", "plan.yaml", ".amplifier-0123456789abcdef.tmp")[:step]:
+        (path / name).write_text("" if name == "transcript.jsonl" else "{}")
+    assert not store.exists("one")
+    make(store, "one")
+    assert store.read("one")[0]["project"] == "/p"
+    assert store.exists("one")
+    assert [entry.name for entry in store.root.iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("name", ["transcript.jsonl", "metadata.json", "events.jsonl"])
+def test_no_id_is_free_while_anything_of_its_session_is_left(
+    store: SessionStore, name: str
+) -> None:
+    (store.root / "one").mkdir(parents=True)
+    (store.root / "one" / name).write_text("{}\n")
+    assert store.exists("one")
+    with pytest.raises(SessionError, match="already exists"):
+        store.create("one", project="/p")
+    assert (store.root / "one" / name).read_text() == "{}\n"
+
+
+def test_a_session_that_is_being_created_is_left_alone(store: SessionStore) -> None:
+    path = store.root / "one"
+    path.mkdir(parents=True)
+    with (path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(SessionError, match="is in use"):
+            store.create("one", project="/p")
+    assert [entry.name for entry in path.iterdir()] == ["lock"]
+
+
 def test_new_ids_differ_and_are_valid(store: SessionStore) -> None:
     ids = {new_session_id() for _ in range(50)}
     assert len(ids) == 50
@@ -151,18 +190,24 @@ def test_the_lock_of_a_killed_process_is_released(store: SessionStore) -> None:
     assert len(store.read("one")[1]) == 2
 
 
-def test_two_writers_taking_turns_lose_and_splice_nothing(store: SessionStore) -> None:
+def test_two_writers_taking_turns_lose_and_splice_nothing(
+    store: SessionStore, scale: Scale
+) -> None:
+    """600 records by default, 10,000 in a thorough run."""
     make(store, "shared")
+    count, at_once = scale((300, 10), (5000, 50))
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(store.root), name, "300"])
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(store.root), name, str(count), str(at_once)]
+        )
         for name in ("a", "b")
     ]
-    assert [writer.wait(timeout=100) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=500) for writer in writers] == [0, 0]
     contents = [message["content"] for message in store.read("shared")[1][1:]]
     for name in ("a", "b"):
         own = [content for content in contents if content.startswith(name)]
-        assert own == [f"{name}-{index}" for index in range(300)]
-    assert len(contents) == 600
+        assert own == [f"{name}-{index}" for index in range(count)]
+    assert len(contents) == 2 * count
 
 
 def test_everything_is_private_regardless_of_umask(store: SessionStore) -> None:
@@ -253,9 +298,10 @@ def test_the_same_process_is_refused_too(store: SessionStore) -> None:
 
 def test_unfinished_files_of_a_killed_writer_are_removed(store: SessionStore) -> None:
     path = make(store, "one", prompts=1)
-    (path / ".metadata.json.new").write_text("{torn")
+    left = path / ".amplifier-0123456789abcdef.tmp"
+    left.write_text("{torn")
     store.open("one").close()
-    assert not (path / ".metadata.json.new").exists()
+    assert not left.exists()
     assert store.read("one")[0]["prompts"] == 1
 
 

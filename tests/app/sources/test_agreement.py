@@ -167,7 +167,7 @@ async def test_conflicting_modules_are_reported_before_anything_is_imported(
         "some-lib is required in different versions, but a process can use only one:",
         "  tool-a (plan.yaml:3) requires some-lib>=2 (version 2.0)",
         "  tool-b (plan.yaml:4) requires old-user, which requires some-lib<2 (version 1.5)",
-        "  use compatible versions of the modules, or remove one of them",
+        "  Use compatible versions of the modules, or remove one of them",
     ]
     assert outcome_of(raised.value).exit_code == 3
     assert "tool_a" not in sys.modules

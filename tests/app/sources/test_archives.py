@@ -368,7 +368,7 @@ def test_a_password_is_sent_to_its_own_host_only_and_never_shown(
     [
         ((404, {}, b""), "the server returned 404 Not Found"),
         ((500, {}, b""), "the server returned 500"),
-        ((200, {"Content-Length": str(201 * 1024 * 1024)}, b""), "is larger than 200 MB"),
+        ((200, {"Content-Length": str(201 * 1024 * 1024)}, b""), "is larger than 200 MiB"),
         ((200, {"Content-Length": "100"}, b"short"), "cannot fetch"),
         ((200, {}, b"no archive"), "m.zip is damaged"),
         ((200, {"Content-Encoding": "gzip"}, b"no gzip"), "cannot fetch"),
@@ -394,7 +394,7 @@ def test_a_body_that_never_ends_is_cut_off(
 ) -> None:
     monkeypatch.setattr(unpack, "MAX_BYTES", 1024 * 1024)
     server.answers["/m.zip"] = (200, {}, os.urandom(2 * 1024 * 1024))
-    with pytest.raises(SourceError, match="is larger than 1 MB"):
+    with pytest.raises(SourceError, match="is larger than 1 MiB"):
         fetch(cache, server)
 
 

@@ -188,7 +188,7 @@ def test_offline_uses_the_last_commit_of_a_ref(
         SourceError, match=r"main of .* is not in the cache and cannot be downloaded offline"
     ) as raised:
         offline.fetch(source(url(server, "@main")))
-    assert raised.value.hint == "run once without --offline"
+    assert raised.value.hint == "Run once without --offline"
     first = repository.commit({"a.py": "1"})
     GitCache(tmp_path / "cache").fetch(source(url(server, "@main")))
     repository.commit({"a.py": "2"})

@@ -37,6 +37,27 @@ def test_bundled_modules_come_from_our_metadata() -> None:
     assert "tool-bash" in found
 
 
+def test_what_is_installed_meanwhile_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed.installed("late") == []
+    install(tmp_path, "late-package", {"late": "late:mount"})
+    assert [one.entry_point for one in installed.installed("late")] == ["late:mount"]
+
+
+def test_many_modules_are_looked_for_in_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings: list[str] = []
+    read = metadata.entry_points
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda **what: (readings.append(""), read(**what))[1]
+    )
+    installed._installed.cache_clear()
+    for number in range(20):
+        installed.installed(f"missing-{number}")
+    assert len(readings) == 1
+
+
 def test_reading_them_does_not_import_a_metadata_library() -> None:
     code = (
         "import sys; from amplifier_app.base.installed import bundled; assert bundled();"

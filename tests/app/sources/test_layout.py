@@ -116,7 +116,7 @@ def test_dependencies_are_read_from_the_project(tmp_path: Path) -> None:
         ),
         (
             {"my-tool/pyproject.toml": project('a = "a:mount"'), "my-tool/a.py": MOUNT},
-            r"folders with modules: my-tool\n  add '#subdirectory=my-tool' to a git source",
+            r"folders with modules: my-tool\n  Add '#subdirectory=my-tool' to a git source",
         ),
         ({"a.py": MOUNT, "b.py": MOUNT}, r"has several modules .*: a\.py, b\.py"),
         ({"pyproject.toml": "x = ["}, r"pyproject\.toml is not valid TOML"),

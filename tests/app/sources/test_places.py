@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -56,8 +57,8 @@ def without_bundled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_installed(world: World) -> None:
-    for file in (world.folder / "site").glob("*.dist-info/*"):
-        file.unlink()
+    for folder in (world.folder / "site").glob("*.dist-info"):
+        shutil.rmtree(folder)
 
 
 def test_the_first_match_wins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -297,7 +297,7 @@ def test_more_than_the_limit_is_refused(
     make: Callable[[Path, int], Path], name: str, small: int, tmp_path: Path
 ) -> None:
     folder = into(tmp_path)
-    with pytest.raises(SourceError, match=r"the content of .* is larger than 0 MB"):
+    with pytest.raises(SourceError, match=r"the content of .* is larger than 0 MiB"):
         unpack(make(tmp_path / name, small), name, folder)
     assert sum(path.stat().st_size for path in folder.rglob("*")) <= small
 
@@ -375,3 +375,12 @@ def test_a_truncated_archive_is_reported(name: str, tmp_path: Path) -> None:
         folder.mkdir()
         with pytest.raises(SourceError, match="is damaged"):
             unpack(tmp_path / name, name, folder)
+
+
+def test_a_wrong_checksum_behind_the_entries_is_noticed(tmp_path: Path) -> None:
+    plain = tarred(tmp_path / "m.tar", ("file", FILE, b"content", "")).read_bytes()
+    packed = gzip.compress(plain)
+    file = tmp_path / "m.tar.gz"
+    file.write_bytes(packed[:-8] + bytes(byte ^ 0xFF for byte in packed[-8:-4]) + packed[-4:])
+    with pytest.raises(SourceError, match=r"m\.tar\.gz is damaged: CRC check failed"):
+        unpack(file, "m.tar.gz", into(tmp_path))

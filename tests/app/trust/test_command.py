@@ -336,7 +336,7 @@ def test_a_session_whose_metadata_is_lost_runs_no_folder_of_unknown_origin(
     (home / "sessions" / session / "metadata.json").unlink()
     done = amplifier(project, "run", "--resume", session, "again")
     assert done.code == 78
-    assert "its metadata is missing" in done.stderr
+    assert "its metadata was lost" in done.stderr
 
 
 def test_a_session_started_without_a_project_stays_without(project: Path, tmp_path: Path) -> None:

@@ -129,6 +129,21 @@ def test_a_thousand_files_are_summarised_in_the_question(tmp_path: Path) -> None
     assert os.fspath(project) in lines[0]
 
 
+def test_what_changes_the_sandbox_is_shown(tmp_path: Path) -> None:
+    settings = (
+        "session: {sandbox: off}\n"
+        "tools:\n"
+        "  - {module: tool-x, config: {sandbox: {write: [/], network: all}}}\n"
+    )
+    project = write_files(tmp_path / "p", {".amplifier/settings.yaml": settings})
+    assert selection(examine(project / ".amplifier")) == [
+        ".amplifier/settings.yaml:1: sandbox off",
+        ".amplifier/settings.yaml:3: module tool-x",
+        ".amplifier/settings.yaml:3: sandbox write /",
+        ".amplifier/settings.yaml:3: sandbox network all",
+    ]
+
+
 def test_what_weakens_approvals_is_shown(tmp_path: Path) -> None:
     settings = (
         "exclude: [hooks-approval]\n"

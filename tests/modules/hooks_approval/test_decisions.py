@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.runtime.approvals import Approvals
-from amplifier_core.approval import ApprovalTimeoutError
+from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.models import HookResult
 from amplifier_core.testing import TestCoordinator
 from amplifier_modules.hooks_approval import mount
@@ -120,8 +120,8 @@ async def test_a_command_is_allowed_in_the_working_directory_only(folder: Path) 
     (folder / "sub").mkdir()
     (folder / "out").symlink_to(folder.parent)
     session = await opened(folder, rules=[{"action": "allow", "command": "make *"}])
-    assert await session.allows("bash", command="make x", working_directory="sub")
-    for elsewhere in ("..", "out", "/tmp", "sub/../..", "a\0b", 3):
+    assert await session.allows("bash", command="make x", working_directory=".")
+    for elsewhere in ("sub", "..", "out", "/tmp", "sub/../..", "a\0b", 3):
         assert not await session.allows("bash", command="make x", working_directory=elsewhere)
 
 
@@ -186,6 +186,50 @@ async def test_session_approvals_are_shared_with_sub_agents(
     assert await below.allows("bash", command="make test")
     assert await session.allows("bash", command="make test")
     assert (len(session.asked), len(below.asked)) == (1, 1)
+
+
+class Card:
+    """Shows what an answer applies to, and gives the same answer each time."""
+
+    def __init__(self, option: str) -> None:
+        self.option = option
+        self.scopes: list[str] = []
+
+    async def request_tool_approval(
+        self, request: ToolApproval, timeout: float
+    ) -> ToolApprovalAnswer:
+        self.scopes.append(request.scopes[self.option])
+        return ToolApprovalAnswer(self.option)
+
+
+async def test_an_edit_allowed_for_the_session_allows_its_folder(folder: Path) -> None:
+    for name in ("src/deep", "src-evil", ".git"):
+        (folder / name).mkdir(parents=True)
+    (folder / "src" / "out").symlink_to(folder / "src-evil")
+    session = await opened(folder)
+    card = Card("Allow for this session")
+    session.coordinator.approval_system = card
+
+    async def asks(tool: str, path: str) -> list[str]:
+        card.scopes.clear()
+        assert await session.allows(tool, path=path, content="")
+        return card.scopes
+
+    assert await asks("edit_file", "src/a.py") == ["edits in src/"]
+    for path in ("src/a.py", "src/b.py", "src/deep/c.py"):
+        assert await asks("write_file", path) == [], path
+    assert await asks("write_file", "src/out/a") == ["edits in src-evil/"]
+    assert await asks("write_file", "a") == ["edits in this directory"]
+    assert await asks("edit_file", "tests/new/b.py") == []
+    assert await asks("write_file", ".git/config") == ["write_file .git/config"]
+    assert await asks("write_file", "/tmp/x") == ["write_file /tmp/x"]
+
+
+async def test_an_answer_to_a_question_without_its_scope_is_about_one_file(folder: Path) -> None:
+    session = await opened(folder, "Allow for this session")
+    assert await session.allows("write_file", path="a", content="1")
+    assert await session.allows("write_file", path="a", content="2")
+    assert not await session.allows("write_file", path="b", content="1")
 
 
 async def test_always_holds_for_the_same_call_in_the_same_directory(folder: Path) -> None:
@@ -344,3 +388,98 @@ async def test_the_policy_of_the_app_answers(folder: Path) -> None:
 async def test_a_config_that_could_be_misread_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="hooks-approval: config is not valid"):
         await mount(TestCoordinator(), config)
+
+
+async def test_a_rule_means_the_program_and_the_folder_of_the_working_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "evil/.git").mkdir(parents=True)
+    (folder / "evil/.git/config").write_text("[core]\n\tfsmonitor = ./run\n")
+    rules = [
+        {"action": "allow", "command": ["git status", "./build", "make *"]},
+        {"action": "allow", "command": "pytest *", "path": "evil/**"},
+    ]
+    session = await opened(folder, rules=rules)
+    last = {"folder": str(folder)}
+    session.coordinator.register_capability("bash.working_dir", lambda: last["folder"])
+    everywhere = ("git status", "./build", "make x", "git diff")
+    assert [await session.allows("bash", command=one) for one in everywhere] == [True] * 4
+    last["folder"] = str(folder / "evil")
+    assert [await session.allows("bash", command=one) for one in everywhere] == [False] * 4
+    assert f"it runs in {folder / 'evil'}" in session.asked[0][0]
+    assert await session.allows("bash", command="pytest x")
+    assert await session.allows("bash", command="make x", working_directory="..")
+
+
+async def test_an_answer_holds_for_the_folder_a_command_ran_in(folder: Path) -> None:
+    (folder / "evil").mkdir()
+    session = await opened(folder, "Allow for this session", "Deny")
+    last = {"folder": str(folder)}
+    session.coordinator.register_capability("bash.working_dir", lambda: last["folder"])
+    assert await session.allows("bash", command="./build")
+    assert await session.allows("bash", command="./build")
+    last["folder"] = str(folder / "evil")
+    assert not await session.allows("bash", command="./build")
+
+
+@pytest.mark.parametrize("entry", ["bin", ".", ""])
+async def test_a_program_that_appears_in_the_working_directory_is_not_the_one_meant(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    (folder / "bin").mkdir()
+    known = folder / "bin/known-tool"
+    known.write_text("#!/bin/sh\n")
+    known.chmod(0o755)
+    place = str(folder / "bin") if entry == "bin" else entry
+    monkeypatch.setenv("PATH", f"{place}{os.pathsep}{os.environ['PATH']}")
+    session = await opened(folder, rules=[{"action": "allow", "command": ["make *", "known-tool"]}])
+    assert await session.allows("bash", command="make x")
+    assert await session.allows("bash", command="ls")
+    assert await session.allows("bash", command="known-tool")
+    for name in ("make", "ls"):
+        planted = folder / entry / name
+        planted.write_text("#!/bin/sh\n")
+        planted.chmod(0o755)
+    known.write_text("#!/bin/sh\nevil\n")
+    assert not await session.allows("bash", command="make x")
+    assert not await session.allows("bash", command="ls | head")
+    assert await session.allows("bash", command="known-tool") is (entry != "bin")
+
+
+class Box:
+    """A sandbox that is enforced or not."""
+
+    def __init__(self) -> None:
+        self.enforced = True
+
+
+async def test_a_rule_may_allow_what_the_sandbox_restricts(folder: Path) -> None:
+    rules = [
+        {"action": "sandboxed", "tool": "bash"},
+        {"action": "sandboxed", "tool": "*_file"},
+    ]
+    session = await opened(folder, rules=rules)
+    box = Box()
+    session.coordinator.register_capability("bash.sandbox", lambda: box)
+    for command in ("make && ./build | sh", "rm x", "cd sub; git status"):
+        assert await session.allows("bash", command=command)
+    assert not session.asked
+    box.enforced = False
+    assert not await session.allows("bash", command="rm x")
+    assert not await session.allows("write_file", path="x", content="y")
+    assert not await session.allows("other_shell", command="rm x")
+    assert len(session.asked) == 3
+
+
+async def test_an_answer_given_for_the_sandbox_does_not_hold_without_it(folder: Path) -> None:
+    session = await opened(folder, "Allow for this session", "Deny", "Allow for this session")
+    box = Box()
+    session.coordinator.register_capability("bash.sandbox", lambda: box)
+    assert await session.allows("bash", command="make")
+    assert await session.allows("bash", command="make")
+    box.enforced = False
+    assert not await session.allows("bash", command="make")
+    assert await session.allows("bash", command="make")
+    box.enforced = True
+    assert await session.allows("bash", command="make")
+    assert len(session.asked) == 3

@@ -93,3 +93,40 @@ def test_the_user_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
     done = run_amplifier("run", "-f", plan(tmp_path, calls[:1]), "go", cwd=work, home=home)
     assert done.code == 0, done.stderr
     assert (work / "made").read_text() == "1\n1\n1\n"
+
+
+def test_a_rule_does_not_follow_a_command_into_another_folder(tmp_path: Path) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    (work / "evil").mkdir(parents=True)
+    for folder in (work, work / "evil"):
+        (folder / "build").write_text("#!/bin/sh\necho x >> ran\n")
+        (folder / "build").chmod(0o755)
+    calls = [
+        ("bash", {"command": "./build"}),
+        ("bash", {"command": "cd evil"}),
+        ("bash", {"command": "./build"}),
+    ]
+    rules = [{"action": "allow", "tool": "bash", "command": ["./build", "git status"]}]
+    scripted = [{"tool_calls": [{"name": name, "input": values}]} for name, values in calls]
+    file = mock_plan(
+        tmp_path,
+        [*scripted, "done here"],
+        tools=[{"module": "tool-bash"}],
+        hooks=[{"module": "hooks-approval", "config": {"rules": rules}}],
+    )
+    done = run_amplifier("run", "-f", file, "go", "--output", "json", cwd=work, home=home)
+    assert done.code == 8, done.stderr
+    assert f"it runs in {work / 'evil'}" in done.stderr
+    assert (work / "ran").exists()
+    assert not (work / "evil/ran").exists()
+
+
+def test_everything_denied_by_the_default_ends_with_8(tmp_path: Path) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    done = run_amplifier(
+        "run", "-f", plan(tmp_path, CALLS[:3], default="deny"), "go", cwd=work, home=home
+    )
+    assert done.code == 8, done.stderr
+    assert "no rule allowed a call of 'bash'" in done.stderr
+    assert not list(work.iterdir())

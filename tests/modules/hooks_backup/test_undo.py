@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.modules.hooks_backup.conftest import edited, ran, wrote
-from tests.modules.test_shared_paths import SECRET, Racer
+from tests.support.renames import assert_untouched, racing_renames
+from tests.support.thorough import Scale
 
 
 async def test_a_turn_is_taken_back_whole(start: Any) -> None:
@@ -287,16 +288,13 @@ async def test_nothing_is_put_back_through_a_link(start: Any, tmp_path: Path, wh
     }
 
 
-async def test_racing_renames_never_lead_out(start: Any, tmp_path: Path) -> None:
+async def test_racing_renames_never_lead_out(start: Any, tmp_path: Path, scale: Scale) -> None:
     s = await start()
     outside = tmp_path / "other"
-    outside.mkdir()
-    for path in (outside / "a.txt", tmp_path / "a.txt"):
-        path.write_bytes(SECRET)
     done = {"restored": 0, "refused": 0}
-    with Racer(s.folder):
-        until = time.monotonic() + 2
-        while time.monotonic() < until:
+    with racing_renames(s.folder, outside):
+        until = time.monotonic() + scale(1, 10)
+        while time.monotonic() < until or not min(done.values()):
             ids = await s.begin("race")
             await s.call(*wrote("spot/new.txt", "x"), **ids)
             await s.call(*wrote("leaf", "x"), **ids)
@@ -305,9 +303,7 @@ async def test_racing_renames_never_lead_out(start: Any, tmp_path: Path) -> None
                     undone = s.events[-1][1]
                     done["restored"] += len(undone["restored"]) + len(undone["removed"])
                     done["refused"] += len(undone["refused"])
-    assert min(done.values()) > 0
-    assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"a.txt": SECRET}
-    assert (tmp_path / "a.txt").read_bytes() == SECRET
+    assert_untouched(outside)
 
 
 async def test_no_copy_is_made_through_a_link_that_leads_out(start: Any, tmp_path: Path) -> None:

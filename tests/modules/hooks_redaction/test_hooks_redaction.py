@@ -18,7 +18,7 @@ from amplifier_modules.hooks_redaction.config import FLOWING
 from tests.modules import planted
 
 TOKEN = planted.SECRETS["github-classic"]
-MARK = "[REDACTED:github-token]"
+MARK = "[REDACTED:github-pat]"
 
 
 async def mounted(coordinator: MockCoordinator | None = None, **config: Any) -> MockCoordinator:
@@ -97,11 +97,11 @@ class TestConfig:
         text = f"{TOKEN} {planted.SECRETS['npm']} a@example.org"
         npm = planted.SECRETS["npm"]
         assert await self.redacted(text, rules=["pii-basic"]) == f"{TOKEN} {npm} [REDACTED:email]"
-        assert await self.redacted(text, rules=["npm-token"]) == (
-            f"{TOKEN} [REDACTED:npm-token] a@example.org"
+        assert await self.redacted(text, rules=["npm-access-token"]) == (
+            f"{TOKEN} [REDACTED:npm-access-token] a@example.org"
         )
         assert await self.redacted(
-            text, rules=["secrets", "pii-basic"], skip_rules=["npm-token"]
+            text, rules=["secrets", "pii-basic"], skip_rules=["npm-access-token"]
         ) == (f"{MARK} {npm} [REDACTED:email]")
 
     async def test_patterns(self) -> None:

@@ -19,7 +19,8 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation.behavioral import HookBehaviorTests
 from amplifier_core.validation.structural import HookStructuralTests
 from amplifier_modules import hooks_shell
-from tests.amplifier_support.test_process import eventually, is_alive
+from tests.amplifier_support.test_process import eventually
+from tests.support.processes import is_alive
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.amplifier_support.test_process import is_alive
 from tests.app.plans import mock_plan
 from tests.modules.tool_bash.test_in_a_run import wait_until
 from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.processes import processes_in
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -56,16 +56,17 @@ def transcript(done: Finished) -> str:
 
 
 def test_a_guard_refuses_and_changes_calls(tmp_path: Path) -> None:
-    (tmp_path / "guard.py").write_text(GUARD)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "guard.py").write_text(GUARD)
     spec = {
         "event": "tool:pre",
         "tool": "bash",
-        "command": [sys.executable, str(tmp_path / "guard.py")],
+        "command": [sys.executable, "guard.py"],
         "name": "guard",
     }
     done = run(tmp_path, ["touch plain", "touch forbidden", "touch change"], [spec])
     assert done.stdout == "done\n", done.stderr
-    assert {path.name for path in (tmp_path / "work").iterdir()} == {"plain", "changed"}
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {"guard.py", "plain", "changed"}
     assert "denied: that is forbidden here" in transcript(done)
     reported = [event["data"] for event in events(done) if event["event"] == "shell_hook:completed"]
     assert [each["decision"] for each in reported] == ["continue", "deny", "continue"]
@@ -109,17 +110,17 @@ def test_commands_do_not_write_on_the_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_to_the_program_ends_the_command(tmp_path: Path, number: int) -> None:
-    spec = {"event": "prompt:submit", "command": "trap '' TERM; echo $$$$ > pids; sleep 300"}
+    spec = {"event": "prompt:submit", "command": "trap '' TERM; touch started; sleep 300"}
     plan = mock_plan(
         tmp_path, ["never"], hooks=[{"module": "hooks-shell", "config": {"hooks": [spec]}}]
     )
-    pids = tmp_path / "pids"
+    started = tmp_path / "started"
     with start_amplifier("run", "-f", plan, "go", cwd=tmp_path) as process:
-        assert wait_until(lambda: pids.exists() and pids.read_text(), 30)
+        assert wait_until(lambda: started.exists() and len(processes_in(tmp_path)) > 1, 30)
         process.send_signal(number)
         if number == signal.SIGINT:
             # The first one lets the step in flight end.
             time.sleep(0.3)
             process.send_signal(number)
         process.communicate(timeout=20)
-    assert wait_until(lambda: not is_alive(int(pids.read_text())), 5)
+    assert wait_until(lambda: not processes_in(tmp_path), 5)

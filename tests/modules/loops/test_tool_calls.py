@@ -134,9 +134,9 @@ async def test_arguments_that_were_no_json_are_answered_without_running(rig: Rig
     assert await rig.run() == "sorry"
 
     assert tool.inputs == []
-    assert (
-        rig.context.results()["c1"]
-        == "Error: invalid arguments for tool 'free': the input is not valid JSON: {\"text\": "
+    assert rig.context.results()["c1"] == (
+        "Error: invalid arguments for tool 'free': the input is not valid JSON "
+        '(Expecting value: line 1 column 10 (char 9)): {"text": '
     )
 
 
@@ -181,7 +181,7 @@ async def test_a_tool_that_cancels_itself_is_a_failed_tool(rig: Rig) -> None:
     rig.replies(calls(call("confused", id="c1")), "sorry")
 
     assert await rig.run() == "sorry"
-    assert rig.context.results() == {"c1": "Error: tool 'confused' failed: inner"}
+    assert rig.context.results() == {"c1": "Error: tool 'confused' failed: CancelledError: inner"}
 
 
 async def test_a_failed_result_is_marked_as_an_error(rig: Rig) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from amplifier_core.message_models import ChatResponse
@@ -22,6 +21,9 @@ from tests.support.llm_server import (
     ToolCall,
     Usage,
 )
+
+if TYPE_CHECKING:
+    import anthropic
 
 MODEL = "claude-haiku-4-5"
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -53,6 +55,9 @@ def assistant(*blocks: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def sdk(server: ScriptedLLM) -> AsyncGenerator[anthropic.AsyncAnthropic]:
+    # Its import costs more than the collection of a tenth of the suite.
+    import anthropic
+
     client = anthropic.AsyncAnthropic(
         api_key="test-key", base_url=server.base_url, max_retries=0, timeout=30
     )
@@ -359,6 +364,8 @@ async def test_the_same_statuses_are_final(status: int):
     pause = {"retry-after-ms": "1"}
     retried = {}
     async with ScriptedLLM([Status(status, headers=pause)] * 9) as server:
+        import anthropic
+
         client = anthropic.AsyncAnthropic(api_key="k", base_url=server.base_url, max_retries=1)
         async with client:
             with pytest.raises(anthropic.APIStatusError):

@@ -497,7 +497,7 @@ def test_caching_for_an_hour_and_not_at_all():
 
 
 def test_the_next_request_begins_like_the_last_one():
-    """What the cache compares: everything up to the marks, which are no part of the content."""
+    """What the cache compares: everything up to the marks, which are not part of the content."""
     first = body(HISTORY, {"prompt_caching": False})["messages"]
     longer = [*HISTORY, {"role": "assistant", "content": "ok"}, USER]
     assert body(longer, {"prompt_caching": False})["messages"][: len(first)] == first

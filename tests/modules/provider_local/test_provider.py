@@ -252,7 +252,7 @@ class TestRequests:
         assert response.usage.total_tokens == 15
 
     async def test_answers_stream_when_tools_are_offered(self, llm_server, started):
-        reply = Reply(json.dumps({"answer": "Hello there"}), chars_per_delta=5)
+        reply = Reply(json.dumps({"answer": "Hello there"}), chars_per_delta=5, event_delay=0.02)
         server = await llm_server([reply], strict=False)
         provider = await started(server, model=QWEN)
         *pieces, response = [c async for c in provider.stream_complete(ask(tools=[TOOL]))]

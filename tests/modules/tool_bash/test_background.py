@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import HookResult, ToolResult
-from tests.amplifier_support.test_process import STUBBORN, eventually, is_alive
+from tests.amplifier_support.test_process import STUBBORN, eventually
+from tests.support.processes import is_alive
 
 
 async def begin(session: Any, command: str) -> ToolResult:
@@ -161,7 +162,12 @@ async def test_events_report_output_and_background_commands(start: Any) -> None:
         for part in await session.coordinator.collect_contributions("observability.events")
         for name in part
     ]
-    assert names == ["tool:output", "bash:background_start", "bash:background_end"]
+    assert names == [
+        "tool:output",
+        "sandbox:denied",
+        "bash:background_start",
+        "bash:background_end",
+    ]
     for name in names:
         session.coordinator.hooks.register(name, note)
     await session.run("printf 'h\\xc3'; sleep 0.3; printf '\\xa9 there\\n'; sleep 1; seq 100000")

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.amplifier_support.test_process import STUBBORN, is_alive
+from tests.amplifier_support.test_process import STUBBORN
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.processes import processes_in
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -64,7 +65,7 @@ def test_a_signal_leaves_no_process(tmp_path: Path, numbers: list[int], code: in
             expected = len(STUBBORN) + 1
             started = wait_until(lambda: len(pids(tmp_path)) >= expected or process.poll(), 30)
             assert started, process.communicate(timeout=5)
-            assert all(map(is_alive, pids(tmp_path)))
+            assert len(processes_in(tmp_path)) > expected
             for number in numbers:
                 process.send_signal(number)
                 time.sleep(0.1)
@@ -72,7 +73,7 @@ def test_a_signal_leaves_no_process(tmp_path: Path, numbers: list[int], code: in
                 _, stderr = process.communicate(timeout=15)
             finally:
                 process.kill()
-    assert wait_until(lambda: not any(map(is_alive, pids(tmp_path))), 2), stderr
+    assert wait_until(lambda: not processes_in(tmp_path), 2), stderr
     if code is not None:
         assert process.returncode == code, stderr
 
@@ -88,7 +89,7 @@ def test_the_end_of_a_run_ends_the_background(tmp_path: Path) -> None:
     text = result["content"] if isinstance(result["content"], str) else result["content"][0]["text"]
     assert "still running in the background" in text
     assert pids(tmp_path)
-    assert not any(map(is_alive, pids(tmp_path)))
+    assert not processes_in(tmp_path)
 
 
 def test_commands_of_a_run_do_not_see_its_key(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ToolValidator
 from amplifier_modules import tool_filesystem
 from amplifier_modules._shared.process.environment import command_environment
-from tests.amplifier_support.test_process import eventually, is_alive
+from tests.amplifier_support.test_process import eventually
+from tests.support.processes import is_alive
 
 Run = Callable[..., Awaitable[ToolResult]]
 
@@ -119,7 +120,8 @@ async def test_a_time_limit_keeps_the_output_and_kills_everything(start: Any) ->
 async def test_cancellation_kills_everything(start: Any) -> None:
     session = await start()
     run = asyncio.create_task(session.run("setsid sleep 300 & echo $! > pid; sleep 300"))
-    await eventually((session.folder / "pid").exists)
+    pid = session.folder / "pid"
+    await eventually(lambda: pid.exists() and pid.read_text().strip())
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run

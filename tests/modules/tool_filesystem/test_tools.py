@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
-import resource
 import stat
 import sys
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import Any
 import pytest
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules._shared.files import whole as storage
 from amplifier_modules.tool_filesystem import mount
+from amplifier_support import atomic_write as storage
+from tests.support.small_disk import file_size_limit
 
 
 async def test_mounts_four_tools_with_schemas(files: Any) -> None:
@@ -291,12 +291,8 @@ async def test_a_write_that_fails_leaves_the_old_file(
         monkeypatch.setattr(storage, "_UNNAMED", None)
     ws = await files()
     await ws.ok("write_file", file_path="a.txt", content="old")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
+    with file_size_limit(100_000):
         message = await ws.error("write_file", "OSError", file_path="a.txt", content="x" * 200_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert message == "'a.txt': File too large"
     assert (ws.folder / "a.txt").read_text() == "old"
     assert [p.name for p in ws.folder.iterdir()] == ["a.txt"]

@@ -110,9 +110,9 @@ def test_a_signal_leaves_no_server(tmp_path: Path, numbers: list[int], code: int
 
 
 def test_a_project_that_is_not_trusted_starts_no_server(tmp_path: Path) -> None:
-    ran = tmp_path / "ran"
-    servers = {"it": {"command": "sh", "args": ["-c", f"touch {ran}; cat"], "required": True}}
     project = tmp_path / "project"
+    ran = project / "ran"
+    servers = {"it": {"command": "sh", "args": ["-c", f"touch {ran}; cat"], "required": True}}
     (project / ".amplifier").mkdir(parents=True)
     settings = {"tools": [{"module": "tool-mcp", "config": {"servers": servers}}]}
     (project / ".amplifier" / "settings.yaml").write_text(json.dumps(settings))

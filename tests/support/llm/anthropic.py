@@ -102,11 +102,16 @@ class Anthropic:
             "delta": {"stop_reason": _stop_reason(reply), "stop_sequence": None},
             "usage": _usage(reply.usage),
         }
-        self.issued.remember(blocks)
+        if reply.edit is None:
+            self.issued.remember(blocks)
         return [*events, _event("message_delta", end), _event("message_stop", {})]
 
     def error_event(self, fault: ErrorEvent) -> bytes:
         return _event("error", {"error": {"type": fault.type, "message": fault.message}})
+
+    def remember_edited(self, events: list[bytes]) -> None:
+        """Take note of the thinking in a stream that was changed on its way."""
+        self.issued.remember_stream(events)
 
     def count(self, request: Request) -> Any:
         """Answer of count_tokens: a quarter of the request's bytes."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +26,7 @@ class Issued:
     """What a server has sent and expects back unchanged."""
 
     signatures: dict[str, str] = field(default_factory=dict[str, str])
+    of_any_text: set[str] = field(default_factory=set[str])
     redacted: set[str] = field(default_factory=lambda: {REDACTED_DATA})
     thinking_before_call: dict[str, list[dict[str, Any]]] = field(
         default_factory=dict[str, list[dict[str, Any]]]
@@ -39,6 +42,21 @@ class Issued:
                 self.redacted.add(block["data"])
             elif block["type"] == "tool_use" and thoughts:
                 self.thinking_before_call[block["id"]] = thoughts
+
+    def remember_stream(self, events: list[bytes]) -> None:
+        """Takes note of the thinking in the events of a stream, which may be malformed.
+
+        What text a signature is for cannot be known then, so it is accepted with any.
+        """
+        for raw in events:
+            with contextlib.suppress(ValueError, RecursionError, AttributeError):
+                event = json.loads(raw.partition(b"data: ")[2])
+                for source in (event.get("content_block"), event.get("delta")):
+                    fields = source if isinstance(source, dict) else {}
+                    if isinstance(signature := fields.get("signature"), str):
+                        self.of_any_text.add(signature)
+                    if isinstance(data := fields.get("data"), str):
+                        self.redacted.add(data)
 
 
 def check_thinking(body: dict[str, Any], issued: Issued) -> None:
@@ -87,7 +105,9 @@ def _check_thought(block: dict[str, Any], where: str, issued: Issued) -> None:
     if block["type"] == "thinking":
         signature, thinking = block["signature"], block["thinking"]
         known = issued.signatures.get(signature)
-        if not isinstance(thinking, str) or (known != thinking and signature != sign(thinking)):
+        if not isinstance(thinking, str) or not (
+            known == thinking or signature == sign(thinking) or signature in issued.of_any_text
+        ):
             raise Rejected(f"{where}: Invalid `signature` in `thinking` block")
     elif block["type"] == "redacted_thinking" and block["data"] not in issued.redacted:
         raise Rejected(f"{where}: Invalid `data` in `redacted_thinking` block")

@@ -106,6 +106,9 @@ class OpenAI:
         error = {"message": fault.message, "type": fault.type, "param": None, "code": None}
         return _data({"error": error})
 
+    def remember_edited(self, events: list[bytes]) -> None:
+        """Nothing that these APIs send has to come back unchanged."""
+
     def model(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": 1_735_689_600, "owned_by": "system"}
 

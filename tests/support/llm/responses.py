@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import secrets
 import time
 from collections.abc import Iterator
@@ -26,11 +28,14 @@ class Responses(OpenAI):
 
     paths = ("/v1/responses",)
 
+    def __init__(self) -> None:
+        self._issued: set[tuple[str, str]] = set()
+
     def check(self, request: Request) -> None:
         """Raises `Rejected` when the API would not take the request."""
         if "application/json" not in request.headers.get("content-type", ""):
             raise Rejected("We could not parse the JSON body of your request.")
-        check_request(request.body)
+        check_request(request.body, self._issued)
 
     def body(self, reply: Reply, request: Request) -> bytes:
         """The whole response."""
@@ -52,6 +57,13 @@ class Responses(OpenAI):
         ending = "incomplete" if finished["status"] == "incomplete" else "completed"
         events.append({"type": f"response.{ending}", "response": finished})
         return [_event({**event, "sequence_number": number}) for number, event in enumerate(events)]
+
+    def remember_edited(self, events: list[bytes]) -> None:
+        """Take note of the reasoning in a stream that was changed on its way."""
+        for raw in events:
+            with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError):
+                item = json.loads(raw.partition(b"data: ")[2])["item"]
+                self._issued.add((item["id"], item["encrypted_content"]))
 
     def error_event(self, fault: ErrorEvent) -> bytes:
         reported = {"code": fault.type, "message": fault.message, "param": None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Any
 
 from tests.support.llm.rules import Rejected, kind_of
@@ -51,8 +52,13 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _LONGEST_ID = 64
 
 
-def check_request(body: Any) -> None:
-    """Raises `Rejected` for a body the API would not take."""
+def check_request(body: Any, issued: Container[tuple[str, str]] = ()) -> None:
+    """Raises `Rejected` for a body the API would not take.
+
+    Args:
+        body: The decoded body.
+        issued: Ids and encrypted contents of reasoning the server has sent, besides its usual ones.
+    """
     if not isinstance(body, dict):
         raise Rejected("We could not parse the JSON body of your request.")
     for key in body:
@@ -70,7 +76,7 @@ def check_request(body: Any) -> None:
         raise _wrong_type("input", "one of an array of objects or string", given)
     if not given:
         raise Rejected("Invalid 'input': empty array.", param="input", code="empty_array")
-    _check_items(given, stored=body.get("store") is not False)
+    _check_items(given, stored=body.get("store") is not False, issued=issued)
 
 
 def _missing(param: str) -> Rejected:
@@ -141,7 +147,7 @@ def _check_tool(tool: Any, where: str) -> None:
         )
 
 
-def _check_items(items: list[Any], *, stored: bool) -> None:
+def _check_items(items: list[Any], *, stored: bool, issued: Container[tuple[str, str]]) -> None:
     waiting: list[str] = []
     reasoning: str | None = None
     for at, item in enumerate(items):
@@ -161,7 +167,7 @@ def _check_items(items: list[Any], *, stored: bool) -> None:
             _check_message(item, where)
             reasoning = None
         elif kind == "reasoning":
-            reasoning = _check_reasoning(item, where, stored=stored)
+            reasoning = _check_reasoning(item, where, stored=stored, issued=issued)
         elif kind == "function_call":
             waiting.append(_check_call(item, where, waiting))
             reasoning = None
@@ -210,7 +216,9 @@ def _check_content(content: Any, where: str, *, of_model: bool) -> None:
             raise _missing(f"{where}[{at}].image_url")
 
 
-def _check_reasoning(item: dict[str, Any], where: str, *, stored: bool) -> str:
+def _check_reasoning(
+    item: dict[str, Any], where: str, *, stored: bool, issued: Container[tuple[str, str]]
+) -> str:
     for key in ("id", "summary"):
         if key not in item:
             raise _missing(f"{where}.{key}")
@@ -222,7 +230,15 @@ def _check_reasoning(item: dict[str, Any], where: str, *, stored: bool) -> str:
             status=404,
             param="input",
         )
-    if encrypted is not None and encrypted != encrypted_for(item["id"]):
+    parts = [("summary", "summary_text"), ("content", "reasoning_text")]
+    for key, kind in parts:
+        for part in item.get(key) or ():
+            if not isinstance(part, dict) or part.get("type") != kind:
+                raise Rejected(f"Invalid value for '{where}.{key}'.", param=f"{where}.{key}")
+            if not isinstance(part.get("text"), str):
+                raise _missing(f"{where}.{key}.text")
+    known = encrypted == encrypted_for(item["id"]) or (item["id"], encrypted) in issued
+    if encrypted is not None and not known:
         raise Rejected(
             f"The encrypted content for item {item['id']} could not be verified.",
             param=where,

@@ -6,6 +6,7 @@ A script is a list of items, consumed one per accepted completion request:
     Reply                   content blocks, usage, timing, and at most one fault on the way
     Status                  an HTTP error (or any status) instead of an answer
     Reset                   the connection is reset before a byte is sent
+    Raw                     any bytes instead of an HTTP answer
     callable                request -> any of the above; may be async
 
 Counting of stream events starts at 0; `Cut(after=3)` sends events 0, 1 and 2.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,10 +94,15 @@ class ResetAfter:
 
 @dataclass(frozen=True)
 class Stall:
-    """Nothing more comes after so many events: for `seconds`, or until the client leaves."""
+    """Nothing more comes after so many events: for `seconds`, or until the client leaves.
+
+    With `beat`, these bytes come again and again instead of nothing: a ping, a comment, an empty delta.
+    """
 
     after: int
     seconds: float | None = None
+    beat: bytes = b""
+    beat_seconds: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,7 @@ class Reply:
         headers: Extra response headers.
         fault: What goes wrong on the way. Without streaming, `Cut`, `ResetAfter` and `Stall`
             strike half way through the body, `Malformed` and `Garbage` replace it.
+        edit: Changes the events of a stream before they are sent; see `tests.support.llm.hostile`.
     """
 
     text: str | None = None
@@ -165,6 +172,7 @@ class Reply:
     unknown_events: bool = False
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     fault: Fault | None = None
+    edit: Callable[[list[bytes]], list[bytes]] | None = None
 
     @property
     def content(self) -> list[Block]:
@@ -219,7 +227,19 @@ class Reset:
     delay: float = 0.0
 
 
-Answer = str | Reply | Status | Reset
+@dataclass(frozen=True)
+class Raw:
+    """Any bytes instead of an HTTP answer; then the connection closes.
+
+    Attributes:
+        parts: Returns the bytes piece by piece. Each is sent when the client has taken most of the
+            one before, so that a piece may be large or the number endless.
+    """
+
+    parts: Callable[[], Iterable[bytes]]
+
+
+Answer = str | Reply | Status | Reset | Raw
 Item = Answer | Callable[["Request"], Answer | Awaitable[Answer]]
 
 _FAULTS: dict[str, type[Fault]] = {

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol, Self
 from urllib.parse import unquote
@@ -32,6 +33,7 @@ from tests.support.llm.script import (
     Garbage,
     Item,
     Malformed,
+    Raw,
     Reply,
     Reset,
     ResetAfter,
@@ -56,6 +58,7 @@ class Dialect(Protocol):
     def body(self, reply: Reply, request: Request) -> bytes: ...
     def events(self, reply: Reply, request: Request) -> list[bytes]: ...
     def error_event(self, fault: ErrorEvent) -> bytes: ...
+    def remember_edited(self, events: list[bytes]) -> None: ...
     def model(self, name: str) -> dict[str, Any]: ...
     def models(self, names: list[str]) -> Any: ...
 
@@ -74,6 +77,8 @@ class ScriptedLLM:
         api_key: The only key accepted; None accepts any, but not none.
         require_key: False also accepts requests without a key, like most local servers.
         models: Names that exist; None lets every name exist and lists one.
+        listing: What to answer on the paths of model lists and token counts, instead of the list
+            or the count.
         on_request: Called with each request once it is recorded.
 
     Attributes:
@@ -89,6 +94,7 @@ class ScriptedLLM:
         api_key: str | None = None,
         require_key: bool = True,
         models: Sequence[str] | None = None,
+        listing: Status | Reset | Raw | None = None,
         on_request: Callable[[Request], None] | None = None,
     ) -> None:
         self.replies: list[Item] = list(replies)
@@ -97,6 +103,7 @@ class ScriptedLLM:
         self.api_key = api_key
         self.require_key = require_key
         self.models = list(models) if models is not None else None
+        self.listing = listing
         self.requests: list[Request] = []
         self._on_request = on_request
         self._next = 0
@@ -245,9 +252,12 @@ class ScriptedLLM:
         try:
             if self.require_key:
                 dialect.authenticate(request, self.api_key)
-            if request.method == "GET" and request.path.startswith("/v1/models"):
+            is_count = request.path == "/v1/messages/count_tokens"
+            if self.listing is not None and (request.method == "GET" or is_count):
+                await self._play(self.listing, request, responder, dialect)
+            elif request.method == "GET" and request.path.startswith("/v1/models"):
                 await responder.send_json(200, self._models(request, dialect), dialect.headers())
-            elif request.method == "POST" and request.path == "/v1/messages/count_tokens":
+            elif request.method == "POST" and is_count:
                 if self.strict:
                     self._anthropic.check(request, counting=True)
                 await responder.send_json(200, self._anthropic.count(request))
@@ -290,13 +300,19 @@ class ScriptedLLM:
         if self.strict:
             dialect.check(request)
             self._check_model(request.body["model"])
-        answer = await self._answer(request)
+        await self._play(await self._answer(request), request, responder, dialect)
+
+    async def _play(
+        self, answer: Answer, request: Request, responder: Responder, dialect: Dialect
+    ) -> None:
         if isinstance(answer, Status):
             await responder.pause(answer.delay)
             await self._send_status(answer, responder, dialect)
         elif isinstance(answer, Reset):
             await responder.pause(answer.delay)
             responder.reset()
+        elif isinstance(answer, Raw):
+            await self._send_raw(answer, responder)
         else:
             reply = Reply(answer) if isinstance(answer, str) else answer
             await responder.pause(reply.delay)
@@ -326,6 +342,11 @@ class ScriptedLLM:
         if body is None:
             body = dialect.error(answer.status, answer.message, answer.error_type)
         await responder.send_json(answer.status, body, headers)
+
+    async def _send_raw(self, answer: Raw, responder: Responder) -> None:
+        for part in answer.parts():
+            await responder.write(part)
+        responder.close()
 
     async def _send_whole(
         self, reply: Reply, request: Request, responder: Responder, dialect: Dialect
@@ -359,6 +380,9 @@ class ScriptedLLM:
         self, reply: Reply, request: Request, responder: Responder, dialect: Dialect
     ) -> None:
         events = _with_fault(dialect.events(reply, request), reply.fault, dialect)
+        if reply.edit is not None:
+            events = reply.edit(events)
+            dialect.remember_edited(events)
         fault = reply.fault if isinstance(reply.fault, Cut | ResetAfter | Stall) else None
         at = min(fault.after, len(events)) if fault else len(events)
         headers = {**_SSE, "transfer-encoding": "chunked", **dialect.headers(), **reply.headers}
@@ -388,8 +412,14 @@ class ScriptedLLM:
     async def _strike(self, fault: Cut | ResetAfter | Stall, responder: Responder) -> bool:
         """Lets the fault happen; True when nothing more can be sent."""
         match fault:
-            case Stall():
+            case Stall(beat=b""):
                 await responder.pause(fault.seconds)
+                return False
+            case Stall():
+                end = None if fault.seconds is None else time.monotonic() + fault.seconds
+                while end is None or time.monotonic() < end:
+                    await responder.write(chunk(fault.beat))
+                    await responder.pause(fault.beat_seconds)
                 return False
             case ResetAfter():
                 # What was written must be on the wire before the reset overtakes it.

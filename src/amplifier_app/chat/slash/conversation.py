@@ -8,9 +8,9 @@ from typing import Any
 
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.chat.slash.layout import lines, rows
-from amplifier_app.chat.slash.registry import CONTINUE, Chat, Leave, Reply, command, one_of
+from amplifier_app.chat.slash.registry import Chat, Leave, Reply, command, one_of
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.module_faults import messages_of
+from amplifier_app.runtime.continuation import prompt_to_continue
 
 _KEYS = (
     ("Enter", "Send the prompt; while one runs, a message for its next step"),
@@ -96,13 +96,8 @@ async def retry(chat: Chat, argument: str) -> Reply:
     prompt = chat.last_prompt
     if prompt is None:
         raise UsageError("there is no prompt to send again")
-    messages = await messages_of(chat.session.session)
     if chat.session.turn.status in ("error", "cancelled"):
-        if messages and messages[-1].get("role") != "user":
-            # What was done is not repeated.
-            chat.send(CONTINUE)
-            return None
-        if messages and messages[-1].get("content") == prompt:
-            await chat.session.context.set_messages(messages[:-1])
+        # What was done is not repeated.
+        prompt = await prompt_to_continue(chat.session, prompt)
     chat.send(prompt)
     return None

@@ -9,7 +9,7 @@ from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
 from amplifier_app.runtime.approval_mode import MEANINGS, NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.approvals import Approvals, Policy
-from amplifier_core.session_capabilities import REMEMBERED_APPROVALS
+from amplifier_core.session_capabilities import REMEMBERED_APPROVALS, SANDBOX
 
 _ANSWERS = {
     "ask": "ask you each time",
@@ -28,14 +28,19 @@ _FORGET = "forget"
     complete=lambda chat, argument: MEANINGS.items(),
 )
 async def mode(chat: Chat, argument: str) -> Reply:
-    control = mode_control(chat.session.session.coordinator)
+    coordinator = chat.session.session.coordinator
+    control = mode_control(coordinator)
     if control is None:
         raise AppError(NO_MODES, hint=NO_MODES_HINT)
     if not argument:
         shown = [(f"{'*' if one == control.mode else ' '} {one}") for one in control.modes]
         return rows(zip(shown, (MEANINGS.get(one, "") for one in control.modes), strict=True))
     await control.set(one_of("/mode", argument, control.modes))
-    return f"mode {control.mode}: {MEANINGS.get(control.mode, '')}"
+    text = f"mode {control.mode}: {MEANINGS.get(control.mode, '')}"
+    sandbox = SANDBOX.of(coordinator)
+    if control.mode == "auto" and (sandbox is None or not sandbox.enforced):
+        text += "; commands run without a sandbox, with all your rights"
+    return text
 
 
 @command(

@@ -29,9 +29,6 @@ _FILES = (
     *("conversation", "files", "information", "mode", "model", "plan", "sessions", "undo", "why"),
 )
 
-CONTINUE = "Continue."
-"""The prompt that continues a stopped answer."""
-
 
 class Leave(Exception):
     """The user wants to leave the chat."""
@@ -77,6 +74,10 @@ class Chat(Protocol):
 
     def send(self, prompt: str) -> None:
         """Send a prompt to the model as soon as no turn runs."""
+        ...
+
+    def paged(self, text: str) -> Reply:
+        """Show text in the pager if it is long and no turn runs; otherwise return it."""
         ...
 
 

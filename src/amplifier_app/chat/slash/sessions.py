@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rich.text import Text
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
 from amplifier_app.base.paths import working_dir
+from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.resumed import conversation_of
 from amplifier_app.chat.slash.layout import rows
@@ -23,6 +25,7 @@ from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id
+from amplifier_support.atomic_write import create_atomically
 
 _LISTED = 15
 
@@ -89,7 +92,7 @@ async def fork(chat: Chat, argument: str) -> Reply:
 
 @command("/rename", "Change the session's title", usage="TITLE")
 async def rename(chat: Chat, argument: str) -> Reply:
-    title = one_line(argument)
+    title = one_line(redact(argument))
     if not title:
         raise UsageError("/rename expects a title")
     _saved(chat).update(title=title)
@@ -119,7 +122,7 @@ async def show(chat: Chat, argument: str) -> Reply:
     wanted = next((call for call in calls if call.number == number), None)
     if wanted is None:
         raise UsageError(f"no tool call {number}; there are {len(calls)}")
-    return call_text(wanted)
+    return chat.paged(call_text(wanted))
 
 
 @command("/save", "Write the last answer to a file", usage="FILE")
@@ -144,7 +147,7 @@ _FORMATS = {".md": "Markdown", ".json": "JSON", ".html": "a page", ".gz": "a bun
 async def export(chat: Chat, argument: str) -> Reply:
     if not argument:
         raise UsageError("/export expects a file name", hint="Its ending is the format: .md .html")
-    path = Path(argument).expanduser()
+    path = Path(os.path.expanduser(argument))
     if path.suffix not in _FORMATS:
         raise UsageError(
             f"/export does not know the format of {path.name!r}",
@@ -181,10 +184,9 @@ def _spawned(folder: SessionFolder) -> list[SessionFolder]:
 
 
 def _write(path: Path, text: str) -> str:
-    path = path.expanduser()
+    path = Path(os.path.expanduser(path))
     try:
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(text)
+        create_atomically(path, text.encode("utf-8", "replace"), mode=0o666)
     except FileExistsError:
         raise UsageError(f"{path} already exists", hint="Choose another name.") from None
     except OSError as error:

@@ -15,6 +15,7 @@ from amplifier_app.plan.writing import place_of
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approval_mode import current_mode
 from amplifier_app.runtime.module_faults import messages_of
+from amplifier_app.runtime.policy import place_of_rule, policy_of_session
 from amplifier_app.runtime.status import status_of
 from amplifier_core._foreign import module_of
 
@@ -43,12 +44,10 @@ async def why(chat: Chat, argument: str) -> Reply:
     session = chat.session
     call = session.recorder.last_tool
     if call is None:
-        return "No tool call yet."
+        return "No tool calls yet."
     table = [("call", describe.call(call.name, call.input)), ("outcome", _outcome(call))]
     table.append(("mounted by", _mounted_by(chat, call.name)))
-    mode = current_mode(session.session.coordinator)
-    free = f"nothing asked about it (mode {mode})" if mode else "no module asks for approval"
-    table.append(("allowed by", call.decision or free))
+    table.append(("allowed by", call.decision or _rule_of(chat, call)))
     sizes = [f"{name} {describe.tokens(count)}" for name, count in (await _parts(chat)).items()]
     table.append(("context", " · ".join(sizes)))
     usage = session.recorder.usage
@@ -57,6 +56,22 @@ async def why(chat: Chat, argument: str) -> Reply:
     tokens = describe.tokens(usage.tokens.get("total_tokens", 0))
     table.append(("this prompt", f"{steps} · {tokens} tokens{price}"))
     return rows(table)
+
+
+def _rule_of(chat: Chat, call: Any) -> str:
+    """What decides on a call that needed no answer, with its place in the plan."""
+    coordinator = chat.session.session.coordinator
+    decide = policy_of_session(chat.session.plan, coordinator)
+    mode = current_mode(coordinator)
+    if decide is None:
+        return f"nothing asked about it (mode {mode})" if mode else "no module asks for approval"
+    decision = decide(call.name, call.input if isinstance(call.input, dict) else {})
+    place = place_of_rule(chat.session.plan, decision)
+    by = "it only reads" if decision.by == "read_only" else decision.by
+    at = f" ({short_place(place)})" if place else ""
+    because = f": {one_line(decision.reason, 200)}" if decision.reason else ""
+    changed = "" if decision.action == "allow" else f"; now it would be: {decision.action}"
+    return f"{by}{at}{because}{changed}"
 
 
 def _outcome(call: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from amplifier_app import trust
 from amplifier_app.base import paths
-from amplifier_app.base.errors import AppError, ConfigError
+from amplifier_app.base.errors import AppError
 from amplifier_app.base.installed import bundled
 from amplifier_app.plan.nodes import plain_data
 from amplifier_app.plan.profile_paths import profile_names
@@ -25,7 +25,7 @@ _MOST_SESSIONS = 200
 
 def profiles() -> list[str]:
     """The names of all profiles."""
-    return profile_names(_project())
+    return profile_names(trust.folder_if_trusted(quiet=True))
 
 
 def providers() -> list[str]:
@@ -111,22 +111,13 @@ def _plan(profile: str | None) -> dict[str, Any]:
     try:
         plan = load(
             profile=profile,
-            project=_project(),
+            project=trust.folder_if_trusted(quiet=True),
             keep_unset=True,
             fetching=Fetching(offline=True),
         )
         return plain_data(plan.tree)
     except AppError:
         return {}
-
-
-def _project() -> Path | None:
-    """The folder of a trusted project."""
-    folder = None if trust.ignored_by_environment() else paths.project_dir()
-    try:
-        return folder if folder is not None and trust.trusted_project(folder) else None
-    except ConfigError:
-        return None
 
 
 def _catalogue(module_id: str) -> list[str]:

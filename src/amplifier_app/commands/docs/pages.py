@@ -1,4 +1,4 @@
-"""The bundled documentation: README pages next to the code they describe."""
+"""The bundled documentation: pages next to the code they describe."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from amplifier_app.base.paths import packaged_examples_dir
 from amplifier_support.did_you_mean import did_you_mean
 
 _APP_PAGES = {
-    "chat": "chat",
-    "completion": "commands/completion",
-    "output": "render",
-    "plans": "plan",
-    "providers": "commands/provider",
-    "scripts": "commands/run",
-    "sessions": "sessions",
-    "sources": "sources",
-    "trust": "trust",
-    "validation": "commands/module/validation",
+    "batch": "batch/README.md",
+    "chat": "chat/README.md",
+    "completion": "commands/completion/README.md",
+    "library": "commands/docs/library.md",
+    "output": "render/README.md",
+    "plans": "plan/README.md",
+    "promises": "commands/docs/promises.md",
+    "providers": "commands/provider/README.md",
+    "scripts": "commands/run/README.md",
+    "sessions": "sessions/README.md",
+    "sources": "sources/README.md",
+    "trust": "trust/README.md",
+    "validation": "commands/module/validation/README.md",
 }
-"""Topic → folder of `amplifier_app` that contains its page."""
+"""Topic → its page in `amplifier_app`."""
 
 _EXAMPLES = re.compile(r"(?<=\]\()(\.\./)+examples(?=/)")
 
@@ -66,10 +69,11 @@ def find_page(topic: str) -> Page:
 
 
 def _of_the_app() -> Iterator[Page]:
-    for topic, folder in _APP_PAGES.items():
-        text = _read(files("amplifier_app") / folder / "README.md")
+    for topic, page in _APP_PAGES.items():
+        text = _read(files("amplifier_app") / page)
         # The links are those of the repository; the wheel has the examples in another place.
         yield Page(topic, _EXAMPLES.sub(lambda _: str(packaged_examples_dir()), text))
+    yield Page("sandbox", _read(files("amplifier_support") / "sandbox" / "README.md"))
 
 
 def _contracts() -> Iterator[Page]:

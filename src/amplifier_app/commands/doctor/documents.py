@@ -34,13 +34,7 @@ def project() -> Iterator[Check]:
 @cache
 def trusted_folder() -> Path | None:
     """The project's folder; None if there is none or it is not trusted."""
-    folder = None if trust.ignored_by_environment() else paths.project_dir()
-    if folder is None:
-        return None
-    try:
-        return folder if trust.trusted_project(folder) else None
-    except ConfigError:
-        return None
+    return trust.folder_if_trusted(quiet=True)
 
 
 def settings() -> Iterator[Check]:

@@ -1,6 +1,6 @@
 """The checks of `amplifier doctor`, all read-only.
 
-machine.py     Python, this program, git, uv, the terminal, proxies
+machine.py     Python, this program, git, uv, the sandbox, the terminal, proxies
 storage.py     keys, cache, sessions: existence, ownership, disk space
 documents.py   settings, profiles, the project and whether it is trusted
 models.py      providers and their keys; uses the network only with --online
@@ -27,6 +27,7 @@ def examine(*, online: bool = False) -> Iterator[Check]:
         ("amplifier", machine.amplifier),
         ("git", machine.git),
         ("uv", machine.uv),
+        ("sandbox", machine.sandbox),
         ("terminal", machine.terminal),
         ("proxies", machine.proxies),
         ("home", storage.home),

@@ -1,4 +1,4 @@
-"""Checks of the machine: Python, this program, git, uv, the terminal, proxies."""
+"""Checks of the machine: Python, this program, git, uv, the sandbox, the terminal, proxies."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from amplifier_app.base.version import version_line
 from amplifier_app.commands.doctor.check import Check
 from amplifier_support.environment import minimal_environment
 from amplifier_support.programs import TimedOut, find_program, run
+from amplifier_support.sandbox import available
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_GIT = (2, 32)
@@ -89,6 +90,24 @@ def uv() -> Iterator[Check]:
         yield Check("uv", "warn", f"{found} does not run", fix)
     else:
         yield Check("uv", "ok", f"{text.removeprefix('uv ')} at {found}")
+
+
+def sandbox() -> Iterator[Check]:
+    """The layers of the sandbox for commands that this machine can enforce."""
+    kernel = available.kernel_layer()
+    if not kernel.works:
+        fix = "use another machine, or choose how to go without: amplifier docs sandbox"
+        yield Check("sandbox", "fail", f"unavailable: {kernel.detail}", fix)
+        return
+    yield Check("sandbox", "ok", kernel.detail)
+    for gap in kernel.gaps:
+        yield Check("sandbox", "warn", gap, "update the kernel to Linux 6.12 or newer")
+    namespaces = available.namespace_layer()
+    if namespaces.works:
+        yield Check("sandbox", "ok", namespaces.detail)
+        return
+    fix = "install bubblewrap, or allow it to create namespaces: amplifier docs sandbox"
+    yield Check("sandbox", "warn", f"no namespaces: {namespaces.detail}", fix)
 
 
 def terminal() -> Iterator[Check]:

@@ -257,7 +257,7 @@ class Interview:
 
         try:
             return clean(getpass(for_terminal(question), stream=sys.stderr))
-        except EOFError:
+        except (EOFError, KeyboardInterrupt):
             to_stderr("")
             raise KeyboardInterrupt from None
 

@@ -156,5 +156,5 @@ def find_ollama() -> Ollama | None:
             listed = json.loads(response.read(_PROBE_BYTES))
         return Ollama(address, len(listed["models"]))
     # Anything may listen on the port.
-    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+    except (OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError):
         return None

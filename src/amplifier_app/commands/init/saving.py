@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore, Stored, Where, environment
+from amplifier_app.base.locks import changing_settings
 from amplifier_app.commands.init.setup import Choice, user_plan
 from amplifier_app.plan import edit
 from amplifier_app.plan.entries import entry_key
@@ -85,6 +86,7 @@ def _is_first(key: str, entries: dict[str, dict[str, Any]]) -> bool:
     return first is not None and first[0] == key
 
 
+@changing_settings()
 def save(choice: Choice, where: Where | None = None) -> Saved:
     """Store the key and write the settings; if either fails, both stay unchanged.
 

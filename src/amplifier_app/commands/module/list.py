@@ -14,13 +14,13 @@ from amplifier_app.base import installed
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.plan.entries import mounted_entries
+from amplifier_app.render.ansi import wrapped
 from amplifier_app.render.table import (
     Column,
     Format,
     OutputOption,
     print_table,
     terminal_width,
-    wrapped,
 )
 from amplifier_core.loader import kind_of
 

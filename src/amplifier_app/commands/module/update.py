@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amplifier_app.base import paths
+from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
@@ -52,18 +53,23 @@ def update(
     fetching = Fetching(keep=bool(modules))
     chosen = chosen_plan(plan, profile, keep_unset=True, fetching=fetching)
     path = lock_path_for(chosen)
-    lock = Lock.read(path) if path.exists() else None
     caches = updating.Caches.below(paths.cache_dir())
-    found = asyncio.run(updating.look_for_updates(chosen, lock, modules or (), caches))
-    found += updating.bundle_updates(chosen, lock)
-    newer = [one for one in found if one.state == "newer"]
     written: Path | None = None
-    if newer and not check:
+    while True:
+        lock = Lock.read(path) if path.exists() else None
+        found = asyncio.run(updating.look_for_updates(chosen, lock, modules or (), caches))
+        found += updating.bundle_updates(chosen, lock)
+        newer = [one for one in found if one.state == "newer"]
+        if not newer or check:
+            break
         renewed = asyncio.run(updating.fetch_updates(chosen, lock, found))
-        if renewed is not None:
-            with keeping_trust(chosen.project, path):
-                renewed.write(path)
-            written = path
+        if renewed is None:
+            break
+        # Otherwise another process has changed it while the modules were fetched.
+        with changing_settings(), keeping_trust(chosen.project, path):
+            if renewed.replace(path, lock):
+                written = path
+                break
     if output is Format.JSON:
         facts = {"lock": str(path) if lock is not None else None, "written": written is not None}
         print(json.dumps({**facts, "modules": [one._asdict() for one in found]}, indent=2))

@@ -14,6 +14,7 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.module.kinds import Kind
 from amplifier_app.commands.module.validation.subject import find_subject
 from amplifier_app.commands.plan_options import chosen_plan
+from amplifier_app.plan.budget import MAX_BYTES
 from amplifier_app.plan.merge import merge_nodes
 from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data
 from amplifier_app.plan.overrides import apply_sets, parse_sets
@@ -22,6 +23,7 @@ from amplifier_app.plan.yaml_reader import read_yaml
 from amplifier_app.render.report import print_report
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.sources.plan_resolver import resolver_for
+from amplifier_support.readable_files import read_file_or_stream
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -104,7 +106,7 @@ def _config(texts: list[str]) -> dict[str, Any]:
             tree = apply_sets(tree, parse_sets([text], option="--config"), problems)
             continue
         try:
-            data = Path(text).read_bytes()
+            data = read_file_or_stream(text, MAX_BYTES + 1)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(

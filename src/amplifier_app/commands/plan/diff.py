@@ -10,7 +10,6 @@ import typer
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.commands.plan_options import project_to_look_at
 from amplifier_app.plan.diff import Change, differences
 from amplifier_app.plan.documents import MergedPlan
 from amplifier_app.plan.history import dotted
@@ -18,6 +17,7 @@ from amplifier_app.plan.nodes import Node, plain_data
 from amplifier_app.plan.writing import place_of
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.sources.loading import load_plan, load_profile
+from amplifier_app.trust import folder_if_trusted
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -40,8 +40,7 @@ def diff(
     Compares them as written: variables are not replaced, and providers are included even without
     credentials on this machine.
     """
-    looked_at = project_to_look_at()
-    project = None if looked_at is None else looked_at.folder
+    project = folder_if_trusted()
     changes = differences(_merged(old, project), _merged(new, project))
     if output is Format.JSON:
         print(json.dumps([_facts(change) for change in changes], indent=2))

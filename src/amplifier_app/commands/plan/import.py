@@ -12,7 +12,6 @@ from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.plan_options import project_to_look_at
 from amplifier_app.plan.documents import MergedPlan
 from amplifier_app.plan.entries import entry_keys
 from amplifier_app.plan.masking import open_tree
@@ -24,6 +23,7 @@ from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.writing import yaml_text
 from amplifier_app.sources.loading import read_source
+from amplifier_app.trust import folder_if_trusted
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -49,8 +49,7 @@ def import_bundle(
     """
     if file is not None and file.exists() and not force:
         raise ConfigError(f"{file} already exists", hint="Pass --force to overwrite it.")
-    looked_at = project_to_look_at()
-    settings = read_settings(None if looked_at is None else looked_at.folder)
+    settings = read_settings(folder_if_trusted())
     merged = read_source(_as_path(bundle), Location("BUNDLE"), settings)
     text = flat_plan(merged, Path.cwd() if file is None else file.absolute().parent)
     for warning in merged.warnings:
@@ -88,7 +87,7 @@ def flat_plan(merged: MergedPlan, folder: Path) -> str:
 
 def _as_path(bundle: str) -> str:
     """The bundle argument; an existing file or folder is always taken as a path."""
-    path = Path(bundle).expanduser()
+    path = Path(os.path.expanduser(bundle))
     is_path = not os.path.isabs(path) and path.exists()
     return f"./{bundle}" if is_path and not bundle.startswith((".", "~")) else bundle
 

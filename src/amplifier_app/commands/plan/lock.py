@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
@@ -55,13 +56,17 @@ def lock(
     fetching = Fetching(keep=True, lock=file)
     chosen = chosen_plan(plan, profile, keep_unset=True, fetching=fetching)
     path = file or lock_path_for(chosen)
-    old = Lock.read(path) if check or path.exists() else None
-    new = asyncio.run(make_lock(chosen, old))
+    while True:
+        old = Lock.read(path) if check or path.exists() else None
+        new = asyncio.run(make_lock(chosen, old))
+        changed = old is None or old != new
+        if not changed or check:
+            break
+        # Otherwise another process has changed it while the modules were fetched.
+        with changing_settings(), keeping_trust(chosen.project, path):
+            if new.replace(path, old):
+                break
     found = differences(old or Lock(plan=new.plan), new)
-    changed = old is None or old != new
-    if changed and not check:
-        with keeping_trust(chosen.project, path):
-            new.write(path)
     if output is Format.JSON:
         facts = {"plan": new.plan, "lock": str(path), "changed": changed}
         rows = [one._asdict() for one in found]

@@ -53,7 +53,7 @@ def parse_call(call: str, given: str | None) -> tuple[str, dict[str, Any]]:
     if given is not None:
         try:
             values: Any = json.loads(given)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"the input is not valid JSON: {error}") from None
         if not isinstance(values, dict):
             raise UsageError(

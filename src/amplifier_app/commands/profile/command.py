@@ -10,7 +10,7 @@ import typer
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.commands.plan.show import print_plan
-from amplifier_app.commands.plan_options import chosen_plan, project_to_look_at
+from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.settings.modules import Changed
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 from amplifier_app.plan.edit import set_value
@@ -20,6 +20,7 @@ from amplifier_app.plan.profile_paths import ProfileFile, profile_files
 from amplifier_app.plan.scopes import USER, read_settings
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.sources.loading import load_profile
+from amplifier_app.trust import folder_if_trusted
 
 if TYPE_CHECKING:
     from amplifier_app.commands.settings.modules import Target
@@ -38,7 +39,7 @@ def list_profiles(output: OutputOption = Format.TEXT) -> None:
 
     The profile marked with * is the default.
     """
-    project = _project()
+    project = folder_if_trusted()
     chosen = text_of(read_settings(project).profile) or DEFAULT_PROFILE
     files = reversed(list(profile_files(project)))
     found = list({profile.name: profile for profile in files}.values())
@@ -56,11 +57,6 @@ def list_profiles(output: OutputOption = Format.TEXT) -> None:
     ]
     columns = (Column("PROFILE"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30))
     print_table(columns, shown)
-
-
-def _project() -> Path | None:
-    project = project_to_look_at()
-    return None if project is None else project.folder
 
 
 def _facts(profile: ProfileFile, project: Path | None, chosen: str) -> dict[str, Any]:

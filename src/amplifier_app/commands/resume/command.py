@@ -1,4 +1,4 @@
-"""`amplifier resume`: choose a session and go on with it in a chat."""
+"""`amplifier resume`: choose a session and continue it in a chat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.base.stdio import read_line, stdin_is_tty, to_stderr
+from amplifier_app.base.stdio import is_dumb, read_line, stdin_is_tty, to_stderr
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.launch import launch
 from amplifier_app.commands.run.request import Request
@@ -38,7 +38,7 @@ def resume(
         bool, typer.Option("--plain", help="Plain output: no colours, no redrawing.")
     ] = False,
 ) -> None:
-    """Go on with a saved session in a chat.
+    """Continue a saved session in a chat.
 
     Without an ID, lists the sessions of this directory: type to filter, Enter resumes.
     """
@@ -67,7 +67,7 @@ def _choose(*, everywhere: bool, plain: bool) -> dict[str, str] | None:
         hint = "" if everywhere else " Those of other directories: amplifier resume --all"
         to_stderr(f"No saved sessions{'' if everywhere else ' in this directory'}.{hint}")
         return None
-    if plain or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+    if plain or is_dumb():
         return _choose_by_number(everywhere=everywhere)
     choice = pick_session(everywhere=everywhere)
     return None if choice is None else {choice.action: choice.session_id}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from decimal import Decimal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.offline import is_offline
@@ -13,9 +12,16 @@ from amplifier_app.base.stdio import Output, stdin_is_tty
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
+from amplifier_app.runtime.limits import assignment
 from amplifier_app.sources.loading import Fetching, load
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from amplifier_app.runtime.approvals import Approvals
+    from amplifier_app.runtime.observer import Renderer
+    from amplifier_app.runtime.opening import Opening
+    from amplifier_app.runtime.session import OpenSession
     from amplifier_app.sessions.folder import SessionFolder
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_app.trust import Answer, Ask, TrustedProject
@@ -48,7 +54,7 @@ def choose(request: Request, stdout: Output, *, lenient: bool = False) -> Chosen
     Raises:
         AppError: The plan is unavailable or invalid, or its project is not trusted.
     """
-    resume = _session_to_resume(request)
+    resume = session_to_resume(request)
     project = _project(request, resume, stdout)
     return Chosen(_plan(request, resume, project, stdout, lenient), project, resume)
 
@@ -117,14 +123,57 @@ async def sources_of(request: Request, chosen: Chosen) -> AppModuleSourceResolve
     )
 
 
+def open_chosen(
+    request: Request,
+    chosen: Chosen,
+    approvals: Approvals,
+    renderer: Renderer,
+    sources: AppModuleSourceResolver,
+    opening: Opening | None = None,
+    **facts: Any,
+) -> AbstractAsyncContextManager[OpenSession]:
+    """Open the session of a request, new or resumed; see `amplifier_app.runtime.session.open_session`.
+
+    Args:
+        request: The request.
+        chosen: What it resolves to.
+        approvals: Who answers approval requests.
+        renderer: Shows the session.
+        sources: Where the modules come from.
+        opening: Deadline and progress of opening.
+        facts: More metadata of a new session.
+    """
+    from amplifier_app.runtime.session import open_session
+    from amplifier_app.runtime.tool_selection import ToolSelection
+
+    plan, project = chosen.plan, chosen.project
+    return open_session(
+        plan,
+        session_id=request.session,
+        resume=chosen.resume,
+        save=not request.no_save,
+        metadata={**({} if project is None else project.noted(plan)), **facts},
+        approval_system=approvals,
+        mode=request.mode,
+        renderer=renderer,
+        sources=sources,
+        opening=opening,
+        tools=None if request.tools is None else ToolSelection.parse(request.tools),
+    )
+
+
 def terminal_to_ask_on(stdout: Output) -> int | None:
     """Descriptor of the terminal to ask questions on; None without a terminal."""
     terminal = stdout.fd if stdout.isatty() else 2
     return terminal if stdin_is_tty() and os.isatty(terminal) else None
 
 
-def _session_to_resume(request: Request) -> SessionFolder | None:
-    """The session to resume; None for a new one."""
+def session_to_resume(request: Request) -> SessionFolder | None:
+    """The session to resume; None for a new one.
+
+    Raises:
+        SessionError: It does not exist, or its id is invalid.
+    """
     named = request.resume or request.fork
     if named is None and request.session is None and not request.continue_last:
         return None
@@ -187,8 +236,9 @@ def _plan(
         sets = (*sets, f"session.orchestrator.config.max_iterations={request.max_steps}")
     for limit, amount in (("max_tokens", request.max_tokens), ("max_cost", request.max_cost)):
         if amount is not None:
-            # Without an exponent, which YAML reads as text: 1e-06.
-            sets = (*sets, f"session.budget.{limit}={Decimal(str(amount)):f}")
+            sets = (*sets, assignment(limit, amount))
+    if request.sandbox is not None:
+        sets = (*sets, _sandbox_set(request.sandbox))
     plan, provider, model = request.plan, _provider(request), request.model
     if resume is not None and _as_saved(request, resume):
         from amplifier_app.runtime.resume import restored_from
@@ -219,6 +269,25 @@ def _plan(
     name = resume.metadata.get("profile") if resume is not None else None
     # The file of a saved plan has the same name in every session.
     return loaded.named(name) if isinstance(name, str) and plan != request.plan else loaded
+
+
+def _sandbox_set(text: str) -> str:
+    """The change of the plan that `--sandbox` makes.
+
+    Raises:
+        UsageError: The text is not a policy.
+    """
+    from amplifier_app.plan.nodes import plain_data
+    from amplifier_app.plan.overrides import parse_sets
+    from amplifier_support.sandbox.policy import PolicyError, parse_policy
+
+    change = f"session.sandbox={text}"
+    ((_, value),) = parse_sets([change], option="--sandbox")
+    try:
+        parse_policy(plain_data(value))
+    except PolicyError as error:
+        raise UsageError(f"--sandbox: {error}") from error
+    return change
 
 
 def _provider(request: Request) -> str | None:

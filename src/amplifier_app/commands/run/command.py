@@ -1,12 +1,12 @@
 """`amplifier run`: one prompt to an answer, or a chat."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.finish import Invocation, OutputFormat
 from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.run.request import Request
 
@@ -30,7 +30,7 @@ def run(
     *,
     request: Request,
     output: Annotated[
-        Literal["text", "json", "stream-json"],
+        OutputFormat,
         typer.Option("--output", help="Output format.", rich_help_panel="Output"),
     ] = "text",
     plain: Annotated[

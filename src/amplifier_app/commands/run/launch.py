@@ -20,6 +20,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.run.screen_mode import draws
+from amplifier_app.plan.documents import is_stdin
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.opening import Opening, OpeningTimedOut
 
@@ -107,7 +108,10 @@ def _set_up(request: Request) -> Request:
 def _prompt(request: Request) -> str:
     """The prompt, with piped input appended."""
     parts = [] if request.prompt is None else [request.prompt]
-    piped = read_piped(wait=request.whole_stdin or request.prompt is None)
+    if is_stdin(request.plan):
+        piped = ""
+    else:
+        piped = read_piped(wait=request.whole_stdin or request.prompt is None)
     if piped is None:
         to_stderr(
             "amplifier: no data on stdin after 2 s, continuing without it "

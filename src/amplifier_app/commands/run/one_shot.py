@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
@@ -47,14 +47,18 @@ def checks_of_run(request: Request, plan: ResolvedPlan) -> tuple[Check, ...]:
 
 
 def requirements(
-    request: Request, session: OpenSession, schema: AnswerSchema | None, checks: Sequence[Check]
+    request: Request,
+    session: OpenSession,
+    schema: AnswerSchema | None,
+    checks: Sequence[Check],
+    row: Mapping[str, Any] | None = None,
 ) -> Requirements:
-    """What the answer must meet."""
+    """What the answer must meet; `row` is the row of a batch, for checks."""
     runner = None
     if checks:
         from amplifier_app.runtime.checks import CheckRunner
 
-        runner = CheckRunner(checks, session.session.coordinator)
+        runner = CheckRunner(checks, session.session.coordinator, row)
     return Requirements(schema, runner, request.retries)
 
 
@@ -92,7 +96,7 @@ class OneShot:
         self._session = session
         self._opening = opening
         self._approvals = approvals
-        self._attempts = Attempts(session, required, self._outcome)
+        self._attempts = Attempts(session, required, self.outcome)
 
     def fill(self, report: RunReport) -> None:
         """Put what has happened into the report of the run."""
@@ -101,7 +105,31 @@ class OneShot:
         report.data = self._attempts.data
 
     async def run(self, prompt: str, timeout: float | None) -> Outcome:
-        """Send the prompt and return how it ended.
+        """Send the prompt and return how it ended; signals stop it.
+
+        Raises:
+            Exception: Any error that ended the turn, unless it was stopped.
+        """
+        with Interrupts(self.stop) as interrupts:
+            outcome = await self.send(prompt, timeout, lambda: interrupts.received is not None)
+        if outcome is None:
+            ending = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
+            return Outcome(ending, ending.value, self._resume_hint)
+        return outcome
+
+    def stop(self, immediate: bool) -> None:
+        """Stop the running turn or check; see `OpenSession.stop`."""
+        self._attempts.stop(immediate)
+
+    async def send(
+        self, prompt: str, timeout: float | None, is_stopped: Callable[[], bool]
+    ) -> Outcome | None:
+        """Send the prompt and return how it ended; None if it was stopped.
+
+        Args:
+            prompt: The prompt.
+            timeout: The time limit of which the deadline was calculated, in seconds.
+            is_stopped: Whether `stop` was called.
 
         Raises:
             Exception: Any error that ended the turn, unless it was stopped.
@@ -111,32 +139,30 @@ class OneShot:
         def expire() -> None:
             nonlocal expired
             expired = True
-            self._attempts.stop(immediate=True)
+            self.stop(immediate=True)
 
         timer = outcome = None
-        with Interrupts(self._attempts.stop) as interrupts:
-            if self._opening.deadline is not None:
-                timer = asyncio.get_running_loop().call_at(self._opening.deadline, expire)
-            try:
-                outcome = await self._attempts.run(prompt)
-            # A stopped check is cancelled; what stopped it is reported below.
-            except (Exception, asyncio.CancelledError):
-                if not expired and interrupts.received is None:
-                    raise
-            finally:
-                if timer is not None:
-                    timer.cancel()
-        if interrupts.received is not None:
-            ending = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
-            return Outcome(ending, ending.value, self._resume_hint)
+        if self._opening.deadline is not None:
+            timer = asyncio.get_running_loop().call_at(self._opening.deadline, expire)
+        try:
+            outcome = await self._attempts.run(prompt)
+        # A stopped check is cancelled; what stopped it is reported below.
+        except (Exception, asyncio.CancelledError):
+            if not expired and not is_stopped():
+                raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if is_stopped():
+            return None
         if expired or outcome is None:
             message = f"time limit of {timeout:g} s reached"
             return Outcome(Ending.BUDGET, message, self._resume_hint)
         return outcome
 
-    def _outcome(self, turn: TurnResult) -> Outcome:
-        denied = self._approvals.denied[0] if self._approvals.denied else None
-        return outcome_of_turn(turn, denied, self._session.id if self._session.is_saved else None)
+    def outcome(self, turn: TurnResult) -> Outcome:
+        session_id = self._session.id if self._session.is_saved else None
+        return outcome_of_turn(turn, self._approvals.denial, session_id)
 
     @property
     def _resume_hint(self) -> str | None:

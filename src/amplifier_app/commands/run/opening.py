@@ -8,17 +8,16 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, cast
 
-from amplifier_app.base.stdio import Output
+from amplifier_app.base.stdio import Output, is_dumb
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import Chosen, sources_of, terminal_to_ask_on
+from amplifier_app.commands.run.choose import Chosen, open_chosen, sources_of, terminal_to_ask_on
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.run.screen_mode import is_dumb, screen_mode
+from amplifier_app.commands.run.screen_mode import screen_mode
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.log_notices import show_logs
 from amplifier_app.runtime.observer import Renderer
 from amplifier_app.runtime.opening import Opening
-from amplifier_app.runtime.tool_selection import ToolSelection
 
 if TYPE_CHECKING:
     from amplifier_app.render.screen import Screen
@@ -39,25 +38,12 @@ async def opened(
     opening: Opening,
 ) -> AsyncGenerator[OpenSession]:
     """Open the session of a request and show what the user should know about it."""
-    from amplifier_app.runtime.session import open_session
-
     logs = show_logs(renderer, verbose=invocation.verbose)
-    plan, project = chosen.plan, chosen.project
+    plan = chosen.plan
     assert invocation.report is not None
     invocation.report.plan_digest = plan.digest
-    async with open_session(
-        plan,
-        session_id=request.session,
-        resume=chosen.resume,
-        save=not request.no_save,
-        metadata={} if project is None else project.noted(plan),
-        approval_system=approvals,
-        mode=request.mode,
-        renderer=renderer,
-        sources=await sources_of(request, chosen),
-        opening=opening,
-        tools=None if request.tools is None else ToolSelection.parse(request.tools),
-    ) as session:
+    sources = await sources_of(request, chosen)
+    async with open_chosen(request, chosen, approvals, renderer, sources, opening) as session:
         approvals.stop = lambda: session.stop(immediate=True)
         # Disabled since the process started; what exists by now is never garbage. The default threshold
         # is for programs that use less memory than one request of a long conversation.
@@ -65,9 +51,7 @@ async def opened(
         gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
         logs.show_held(session.not_mounted)
-        invocation.report.session_id = session.id
-        invocation.report.provider = session.facts.provider
-        invocation.report.model = session.facts.model
+        invocation.report.note_session(session)
         for warning in plan.warnings:
             renderer.notice(warning, "info", "plan")
         if request.provider is None and not request.is_set_up:

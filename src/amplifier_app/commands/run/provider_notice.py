@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 from amplifier_app.base.paths import state_dir
 from amplifier_app.base.stdio import stderr_is_tty
 from amplifier_app.plan.conditions import unset
 from amplifier_app.runtime.capabilities import credential_variable
+from amplifier_support.private_files import make_private_folder, open_private
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
@@ -51,6 +53,7 @@ def _is_new(text: str) -> bool:
         if file.read_text(encoding="utf-8") == text:
             return False
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        make_private_folder(file.parent)
+        with open(open_private(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as opened:
+            opened.write(text.encode())
     return True

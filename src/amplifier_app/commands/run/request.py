@@ -147,6 +147,16 @@ class Request(NamedTuple):
             show_default=False,
         ),
     ] = None
+    sandbox: Annotated[
+        str | None,
+        Option(
+            "--sandbox",
+            metavar="POLICY",
+            group=_PERMISSIONS,
+            help="What commands may do: 'workspace' (change files here), 'read-only', 'off', or a mapping "
+            "such as '{network: all}'. [default: the plan's, or workspace]",
+        ),
+    ] = None
     trust: Annotated[
         bool,
         Option(

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
+from amplifier_app.base.stdio import is_dumb
 from amplifier_app.commands.run.request import Request
 
 
 def screen_mode(request: Request, display: Mapping[str, str]) -> str:
     """`full`, `plain` or `answer`: as requested, or else as set."""
     return request.screen or display.get("screen") or "full"
-
-
-def is_dumb() -> bool:
-    """Whether the terminal only knows text."""
-    return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
 
 
 def draws(request: Request, display: Mapping[str, str]) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from amplifier_app.batch.results import batch_schema
 from amplifier_app.plan.schema import plan_schema
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -16,11 +17,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def schema(
     name: Annotated[
-        Literal["result", "events", "plan"],
+        Literal["result", "events", "batch", "plan"],
         typer.Argument(
             metavar="NAME",
             help="'result' for --output json, 'events' for the lines of --output stream-json, "
-            "'plan' for plans and profiles.",
+            "'batch' for the lines of results.jsonl, 'plan' for plans and profiles.",
             show_default=False,
         ),
     ],
@@ -35,5 +36,12 @@ def schema(
     if name == "plan":
         print(json.dumps(plan_schema(), indent=2))
         return
+    if name == "batch":
+        print(json.dumps(batch_schema(json.loads(_stored("result"))), indent=2))
+        return
+    print(_stored(name).rstrip())
+
+
+def _stored(name: str) -> str:
     file = files("amplifier_app.render") / "schemas" / f"{name}.schema.json"
-    print(file.read_text(encoding="utf-8").rstrip())
+    return file.read_text(encoding="utf-8")

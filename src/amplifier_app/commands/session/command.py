@@ -13,7 +13,7 @@ app = command_group(
         "diff": "Show where two sessions part.",
         "export": "Export a session as Markdown, JSON, HTML, ATIF or a bundle.",
         "import": "Import a bundle.",
-        "resume": "Choose a saved session and go on with it.",
+        "resume": "Choose a saved session and continue it.",
         "fork": "Start a new session from a step of another one.",
         "replay": "Show a session as it ran.",
         "cost": "Show what the parts of a session have cost.",

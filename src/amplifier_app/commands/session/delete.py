@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import YesOption, confirm, from_index
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.removal import (
@@ -42,9 +43,9 @@ def delete(
     for session_id in reversed(wanted):
         size = describe.size(size_of(store.root / session_id))
         title = one_line(by_id[session_id].about, 60)
-        typer.echo(f"  {session_id}  {title}  ({size})".replace("    ", "  "), err=True)
+        to_stderr(f"  {session_id}  {title}  ({size})".replace("    ", "  "))
     if not confirm(f"Delete {describe.count(len(wanted), 'session')}?", yes):
-        typer.echo("Nothing was deleted.", err=True)
+        to_stderr("Nothing was deleted.")
         return
     remove_sessions(store.root, wanted)
     remove_leftovers(store.root)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from amplifier_app import __version__
-from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.atomic_write import write_new
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.runtime.export.data import as_data, as_trajectory
@@ -69,15 +72,9 @@ def export(
         return
     text = _text(exported(found, spawned, redact), chosen[0] if chosen else "--md")
     if to is None:
-        print(text, end="")
+        print(for_terminal(text) if sys.stdout.isatty() else text, end="")
         return
-    try:
-        with open(to, "x", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{to} already exists", hint="Choose another name.") from None
-    except OSError as error:
-        raise SessionError(f"cannot write {to}: {error.strerror}") from error
+    write_new(to, text, mode=0o666)
     to_stderr(f"Written to {to}.")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.errors import SessionError, UsageError
-from amplifier_app.base.stdio import Output
+from amplifier_app.base.stdio import is_dumb
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.plain import PlainRenderer
@@ -25,6 +25,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def replay(
+    context: typer.Context,
     session_id: SessionArgument,
     speed: Annotated[
         float,
@@ -50,9 +51,9 @@ def replay(
             f"session {found.id} has no log of what happened",
             hint=f"Its plan has no hooks-logging. The conversation: amplifier session show {found.id}",
         )
-    output = Output(1)
+    output = context.obj.stdout
     renderer: Renderer
-    if plain or not os.isatty(1) or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+    if plain or not os.isatty(1) or is_dumb():
         renderer = PlainRenderer(output)
     else:
         renderer = TerminalRenderer(AnsiScreen(output))

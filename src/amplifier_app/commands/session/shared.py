@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
@@ -43,5 +44,5 @@ def confirm(question: str, yes: bool) -> bool:
         return True
     if not stdin_is_tty() or not os.isatty(2):
         raise UsageError("cannot ask for confirmation without a terminal", hint="Pass --yes.")
-    typer.echo(f"{question} [y/N] ", nl=False, err=True)
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return (read_line(_PATIENCE_SECONDS) or "").strip().lower() in ("y", "yes")

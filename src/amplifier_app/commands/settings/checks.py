@@ -13,9 +13,8 @@ from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.module_schemas import config_schema
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.plan.problems import PlanError
+from amplifier_app.plan.rules import ID
 from amplifier_support.did_you_mean import did_you_mean
-
-_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def check_id(module: str) -> None:
@@ -24,7 +23,7 @@ def check_id(module: str) -> None:
     Raises:
         UsageError: It is not a valid id.
     """
-    if not re.fullmatch(_ID, module):
+    if not re.fullmatch(ID, module):
         hint = "Pass its location with --source." if "/" in module or ":" in module else None
         raise UsageError(
             f"{module!r} is not a module id (letters, digits, '-', '_', '.')", hint=hint

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.settings.modules import target
@@ -39,12 +40,14 @@ ScopeOption = Annotated[
 def changing(scope: Scope | None, *, in_project: str) -> Generator[Target]:
     """The settings file to change; a trusted project stays trusted after the change.
 
+    Other processes that change settings wait until the block ends.
+
     Args:
         scope: The scope option.
         in_project: The default scope inside a project.
     """
     where = target(scope.value if scope is not None else None, in_project=in_project)
-    with keeping_trust(where.project, where.file):
+    with changing_settings(), keeping_trust(where.project, where.file):
         yield where
 
 

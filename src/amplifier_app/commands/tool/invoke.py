@@ -19,7 +19,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.tool.session import OPTIONS, find_tool, tool_session
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.turn import EventHandler, ToolUse, peek
+from amplifier_app.runtime.turn import EventHandler, ToolUse, result_in
 from amplifier_core.session_capabilities import RESUME, SPAWN
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -43,10 +43,8 @@ class _Result(StderrNotices):
         }
 
     def _on_result(self, event: str, data: dict[str, Any]) -> None:
-        result = peek(data, "tool_result")
-        result = peek(data, "result") if result is None else result
         self.text = describe.result_text(data)
-        self.data = getattr(result, "output", None)
+        self.data = getattr(result_in(data), "output", None)
 
     def _on_error(self, event: str, data: dict[str, Any]) -> None:
         self.text = describe.error_text(data, _MAX_ERROR)
@@ -85,7 +83,7 @@ def _arguments(given: str) -> dict[str, Any]:
     text = read_piped(wait=True) if given == "-" else given
     try:
         value = json.loads(text or "")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"INPUT is not valid JSON: {error}", hint=_EXAMPLE) from None
     if not isinstance(value, dict):
         raise UsageError("INPUT is not a JSON object", hint=_EXAMPLE)
@@ -112,17 +110,14 @@ async def _invoke(
             return Outcome(ending, ending.value)
         use = turn.tools[0] if turn.tools else None
         if use is None or use.outcome != "ok":
-            return _failure(name, use, result.text, approvals.denied)
+            return approvals.denial or _failure(name, use, result.text)
         clean = for_terminal if invocation.stdout.isatty() else for_pipe
         text = clean(result.text)
         invocation.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
         return OK
 
 
-def _failure(name: str, use: ToolUse | None, text: str, denied: list[str]) -> Outcome:
-    if denied:
-        hint = "Allow it with --approve allow, or run on a terminal to be asked."
-        return Outcome(Ending.DENIED, f"approval was denied: {denied[0]}", hint)
+def _failure(name: str, use: ToolUse | None, text: str) -> Outcome:
     if use is not None and use.outcome == "denied":
         return Outcome(Ending.DENIED, f"{name} was denied: {use.reason or text}")
     hint = f"Show the input it takes: amplifier tool info {name}"

@@ -57,9 +57,8 @@ def _atif_step(item: Item) -> Iterator[dict[str, Any]]:
     elif isinstance(item, Step):
         yield _agent_step(item)
     elif isinstance(item, Note) and item.message:
-        is_system = item.kind in ("system", "developer")
         text = as_text(item.message.get("content"))
-        yield {"step_id": 0, "source": "system" if is_system else "user", "message": text}
+        yield {"step_id": 0, "source": "system" if item.is_instruction else "user", "message": text}
 
 
 def _agent_step(step: Step) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def _item(session: Exported, item: Item) -> Iterator[str]:
             yield _call(session, call)
         yield f"<p class=usage>{_text(_usage(item))}</p></section>\n"
     elif isinstance(item, Note) and item.message:
-        name = "System prompt" if item.kind in ("system", "developer") else "Added by a hook"
+        name = "System prompt" if item.is_instruction else "Added by a hook"
         text = as_text(item.message.get("content"))
         yield f"<details class=note><summary>{name} · {len(text):,} characters</summary>"
         yield f"<pre>{_text(text)}</pre></details>\n"

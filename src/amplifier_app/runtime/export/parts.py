@@ -104,7 +104,7 @@ def _note(note: Note, *, whole: bool) -> str:
     if note.kind == "replaced":
         return "The context was replaced here, for example by a summary."
     text = as_text(note.message.get("content"))
-    name = "system prompt" if note.kind in ("system", "developer") else "added by a hook"
+    name = "system prompt" if note.is_instruction else "added by a hook"
     if whole:
         return f"{name}:\n{text}"
     return f"{name}: {len(text):,} characters"

@@ -72,7 +72,7 @@ class Ledger:
             self._unit_of: list[Unit] = []
             self._owners: dict[str, Unit] = {}
             for message in messages:
-                self.add(message)
+                self._add(message)
 
     def add(self, message: dict[str, Any]) -> None:
         """Store a message.
@@ -80,16 +80,19 @@ class Ledger:
         Raises:
             ValueError: It has no role.
         """
+        with self.lock:
+            self._add(message)
+
+    def _add(self, message: dict[str, Any]) -> None:
         check(message)
         estimate = estimate_message(message)
-        with self.lock:
-            unit = self._unit_for(message)
-            unit.members.append(len(self.messages))
-            unit.tokens += estimate
-            self.messages.append(message)
-            self.estimates.append(estimate)
-            self._unit_of.append(unit)
-            self.tokens += estimate
+        unit = self._unit_for(message)
+        unit.members.append(len(self.messages))
+        unit.tokens += estimate
+        self.messages.append(message)
+        self.estimates.append(estimate)
+        self._unit_of.append(unit)
+        self.tokens += estimate
 
     def unit_of(self, index: int) -> Unit:
         """The unit of the message at `index`."""

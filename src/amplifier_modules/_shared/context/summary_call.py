@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from amplifier_core.cancellation import is_failure, task_cancel_count
+from amplifier_core.message_models import Usage
 from amplifier_core.session_capabilities import BUDGET
 from amplifier_modules._shared.context.budget import window_of
 from amplifier_modules._shared.context.shorten import cut_text
@@ -21,6 +23,7 @@ from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.replies import (
     blocks_of,
     is_response,
+    lost_usage,
     revised,
     shown_to_hooks,
     text_of,
@@ -29,6 +32,7 @@ from amplifier_modules._shared.loop.replies import (
 from amplifier_modules._shared.loop.requests import choose_provider, model_of
 from amplifier_modules._shared.loop.stop_signal import StopSignal
 from amplifier_modules._shared.module.spans import Span, event_ids
+from amplifier_modules._shared.providers.lost_usage import collecting
 from amplifier_modules._shared.providers.tokens import estimate_text
 
 PURPOSE = "context:summary"
@@ -110,7 +114,7 @@ class SummaryCall:
             raise SummaryFailed(f"a hook denied the request: {denied}")
         changed: Any = final.get("messages")
         messages = changed if isinstance(changed, list) else messages
-        step = self._answered(provider, self._request(provider, messages), about, span)
+        step = self._answered(provider, self._request(provider, messages), about, span, ticket)
         stop_signal = StopSignal(getattr(self._coordinator, "cancellation", None), budget)
         response = await interruptible(step, stop_signal)
         ticket.settle(usage_of(response))
@@ -151,20 +155,26 @@ class SummaryCall:
         return to_chat_request(messages, **fields)
 
     async def _answered(
-        self, provider: Any, request: Any, about: dict[str, Any], span: Span
+        self, provider: Any, request: Any, about: dict[str, Any], span: Span, ticket: Ticket
     ) -> Any:
         """The provider's response; emits `provider:error` and raises `SummaryFailed` without one."""
         entered = span.enter() if span.fields else None
+        cancels = task_cancel_count()
+        lost: list[Usage] = []
         try:
-            async with asyncio.timeout(self._config.summary_timeout):
-                response = provider.complete(request)
-                return await response if inspect.isawaitable(response) else response
+            with collecting() as lost:
+                async with asyncio.timeout(self._config.summary_timeout):
+                    response = provider.complete(request)
+                    return await response if inspect.isawaitable(response) else response
         except (
             BaseException
         ) as error:  # third-party code; reported like any failed call, then classified
             described = {"type": type(error).__name__, "message": str(error), "retryable": False}
-            await self._channel.ask("provider:error", {**about, "error": described})
-            if not isinstance(error, Exception):
+            billed = lost_usage(lost)
+            ticket.settle(billed or None)
+            usage = {"usage": billed} if billed else {}
+            await self._channel.ask("provider:error", {**about, **usage, "error": described})
+            if not is_failure(error, cancels):
                 raise
             late = isinstance(error, TimeoutError)
             limit = f"no answer in summary_timeout ({self._config.summary_timeout:g} s)"

@@ -13,12 +13,12 @@ _INLINE = 1024 * 1024
 
 
 async def off_loop(size: int, work: Callable[[], T]) -> T:
-    """Run `work` at once when it handles few bytes, which is faster, else in a thread.
+    """Run `work` at once when it handles few bytes, which is faster, else in a thread."""
+    return work() if size <= _INLINE else await in_thread(work)
 
-    A cancellation waits for the thread, which uses the caller's descriptors.
-    """
-    if size <= _INLINE:
-        return work()
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread. A cancellation waits for it, since it uses the caller's descriptors."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)

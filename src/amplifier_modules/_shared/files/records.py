@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_support import journal
-from amplifier_support.private_files import FOLDER_MODE, open_private, open_regular
+from amplifier_support.private_files import make_private_folder, open_private, open_regular
 
 _MOST_BYTES = 8_000_000
 
@@ -18,9 +18,9 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
     """Add a line, in one write, so that several processes may do so.
 
     Raises:
-        OSError: It cannot be written, or the path is a link or no regular file.
+        OSError: It cannot be written, or the path is a link or not a regular file.
     """
-    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     file = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         torn = journal.ends_inside_line(file)

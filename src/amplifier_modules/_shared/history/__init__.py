@@ -23,17 +23,23 @@ Rules; Context Contract, Message Format):
   developer message is a user message: where it would be an assistant message, `LEAD_IN` is put in
   front, which loses nothing. The last one is never an assistant message, which newer models refuse:
   `CONTINUE` is put behind, unless the message carries a true `prefill`.
+* Calls name their tools in the characters every vendor accepts: a model may have made up any name.
 * Text can always be encoded: a pair of surrogates is joined, a lone one becomes U+FFFD.
 * `metadata` and unknown keys of stored messages stay behind; extra keys of blocks are kept.
 """
 
 from amplifier_modules._shared.history.access import call_ids, result_ids
+from amplifier_modules._shared.history.arguments import (
+    InvalidArguments,
+    arguments_or_text,
+    parse_arguments,
+)
 from amplifier_modules._shared.history.joining import CONTINUE, INTERRUPTED, LEAD_IN, NO_MESSAGE
 from amplifier_modules._shared.history.parsed_cache import Readings
+from amplifier_modules._shared.history.portable import portable_id
 from amplifier_modules._shared.history.request import (
     NormalisedRequest,
     normalise,
-    portable_call_id,
     to_chat_request,
 )
 
@@ -42,11 +48,14 @@ __all__ = [
     "INTERRUPTED",
     "LEAD_IN",
     "NO_MESSAGE",
+    "InvalidArguments",
     "NormalisedRequest",
     "Readings",
+    "arguments_or_text",
     "call_ids",
     "normalise",
-    "portable_call_id",
+    "parse_arguments",
+    "portable_id",
     "result_ids",
     "to_chat_request",
 ]

@@ -20,14 +20,20 @@ def call_ids(message: Mapping[str, Any] | Message) -> list[str]:
     if message.get("role") != "assistant":
         return []
     blocks = [b for b in mappings(message.get("content")) if kind_of(b) in CALL_TYPES]
-    calls = [*blocks, *mappings(message.get("tool_calls"))]
+    listed = message.get("tool_calls")
+    if not blocks and not listed:
+        return []
+    calls = [*blocks, *mappings(listed)]
     return list(dict.fromkeys(i for call in calls if (i := id_of(call, "id"))))
 
 
 def result_ids(message: Mapping[str, Any] | Message) -> list[str]:
     """Ids of the tool calls a message answers: a tool message's own, and those of its blocks."""
     own = id_of(message, "tool_call_id") if message.get("role") in RESULT_ROLES else None
-    blocks = [b for b in mappings(message.get("content")) if kind_of(b) == "tool_result"]
+    content = message.get("content")
+    if own is None and isinstance(content, str):
+        return []
+    blocks = [b for b in mappings(content) if kind_of(b) == "tool_result"]
     ids = [result_id(block) or own for block in blocks]
     return list(dict.fromkeys(i for i in (*ids, own) if i))
 

@@ -13,7 +13,7 @@ from amplifier_modules._shared.history.built_messages import BuiltMessage
 from amplifier_modules._shared.history.parsed_cache import Readings
 from amplifier_modules._shared.history.parsing import Call, Reading, Result, read
 from amplifier_modules._shared.history.plain import plain_block
-from amplifier_modules._shared.history.values import is_blank
+from amplifier_modules._shared.history.values import clean_text, is_blank
 
 INTERRUPTED = (
     "The tool call was interrupted before its result was recorded. Its effects are unknown."
@@ -30,6 +30,7 @@ NO_MESSAGE = "(empty message)"
 """The user message of a request without messages."""
 
 _COLLECTED = ("system", "developer")
+_SPEAKING = frozenset({*_COLLECTED, "user", "assistant"})
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 
 _NOT_LISTED = frozenset({"invalid_arguments", "name", "tool", "arguments"})
@@ -38,6 +39,8 @@ _NOT_LISTED = frozenset({"invalid_arguments", "name", "tool", "arguments"})
 _FIELDS = Message.model_fields.keys()
 _UNSET: dict[str, Any] = dict.fromkeys(_FIELDS)
 _TEXT_KEYS = {"type", "text"}
+_TEXT_MESSAGE_KEYS = {"role", "content", "metadata"}
+"""The keys of a message of text; its metadata is not sent."""
 _UNSET_TEXT: dict[str, Any] = dict.fromkeys(TextBlock.model_fields)
 _set_slot = object.__setattr__
 
@@ -129,18 +132,57 @@ def make_whole(
         TypeError: An item of `messages` is not a message.
     """
     pairs = _Pairs()
-    placed: list[tuple[Reading, list[_Asked]]] = []
+    placed: list[Message | tuple[Reading, list[_Asked]]] = []
     repairs: list[str] = []
-    for reading in map(read, messages) if readings is None else readings.of(messages):
+    given = list(messages)
+    texts = [_text_message(raw) for raw in given]
+    rest = (raw for raw, text in zip(given, texts, strict=True) if text is None)
+    others = iter(map(read, rest) if readings is None else readings.of(rest))
+    for text in texts:
+        if text is not None:
+            placed.append(text)
+            continue
+        reading = next(others)
         repairs += reading.repairs
         for result in reading.results:
             pairs.add_result(result)
         placed.append((reading, pairs.add_calls(reading.calls)))
     repairs += [f"dropped a result of call {r.id or '(no id)'}" for r in pairs.orphans()]
     whole: list[Message] = []
-    for reading, asked in placed:
-        _append(whole, reading, asked, repairs)
+    for part in placed:
+        if type(part) is tuple:
+            _append(whole, *part, repairs)
+        else:
+            whole.append(cast("Message", part))
     return _framed(whole, repairs), repairs
+
+
+def _text_message(raw: object) -> Message | None:
+    """The message of a mapping with nothing but text; None for any other.
+
+    Most messages of a long conversation are text, and building one takes less time than finding it
+    in the cache.
+    """
+    if type(raw) is not dict or not raw.keys() <= _TEXT_MESSAGE_KEYS:
+        return None
+    fields = cast("dict[str, Any]", raw)
+    role, content = fields.get("role"), fields.get("content")
+    if type(role) is not str or role not in _SPEAKING:
+        return None
+    if type(content) is str:
+        return _valid_message(role, content, {}) if _is_sendable(content) else None
+    if type(content) is not list or not content:
+        return None
+    blocks: list[TextBlock] = []
+    for block in cast("list[Any]", content):
+        if not (_is_plain_text(block) and _is_sendable(block["text"])):
+            return None
+        blocks.append(_text_block(block["text"]))
+    return _valid_message(role, blocks, {})
+
+
+def _is_sendable(text: str) -> bool:
+    return not is_blank(text) and clean_text(text) is text
 
 
 def _append(
@@ -247,7 +289,7 @@ def _valid_message(role: str, content: str | list[TextBlock], extras: dict[str, 
     """
     message = Message.__new__(Message)
     fields = {**_UNSET, "role": role, "content": content, **extras}
-    more = {key: fields.pop(key) for key in extras.keys() - _FIELDS}
+    more = {key: fields.pop(key) for key in extras.keys() - _FIELDS} if extras else {}
     _set_slot(message, "__dict__", fields)
     _set_slot(message, "__pydantic_fields_set__", {"role", "content", *extras} - more.keys())
     _set_slot(message, "__pydantic_extra__", more)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -26,7 +25,9 @@ from amplifier_modules._shared.history.access import (
     mappings,
     result_id,
 )
+from amplifier_modules._shared.history.arguments import arguments_or_text
 from amplifier_modules._shared.history.built_messages import BuiltMessage
+from amplifier_modules._shared.history.portable import portable_id
 from amplifier_modules._shared.history.values import (
     as_json_text,
     clean_text,
@@ -317,12 +318,18 @@ def _call(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Call:
         **_extras(entry),
         "type": "tool_call",
         "id": call_id or "call",
-        "name": clean_text(name) if isinstance(name, str) and not is_blank(name) else _UNNAMED_TOOL,
+        "name": _tool_name(name),
         "input": value,
     }
     if invalid is not None:
         fields["invalid_arguments"] = invalid
     return Call(call_id, fields)
+
+
+def _tool_name(name: object) -> str:
+    if not isinstance(name, str) or is_blank(name):
+        return _UNNAMED_TOOL
+    return portable_id(clean_text(name))
 
 
 def _extras(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -338,12 +345,11 @@ def _arguments(raw: object) -> tuple[dict[str, Any], str | None]:
         return {}, None
     value: object = raw
     if isinstance(raw, str):
-        try:
-            value = json.loads(raw)
-        except (ValueError, RecursionError):
+        value, invalid = arguments_or_text(raw)
+        if invalid is not None:
             return {}, clean_text(raw)
     if not isinstance(value, Mapping):
-        return {}, clean_text(raw) if isinstance(raw, str) else as_json_text(raw)
+        return {}, as_json_text(raw)
     arguments = cast("Mapping[str, Any]", value)
     if isinstance(arguments, dict) and is_clean(arguments):
         return arguments, None

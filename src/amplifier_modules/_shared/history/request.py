@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -13,9 +11,6 @@ from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 from amplifier_modules._shared.history.joining import make_whole
 from amplifier_modules._shared.history.parsed_cache import Readings
 from amplifier_modules._shared.history.values import clean_value, is_clean
-
-_PORTABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NOT_PORTABLE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class NormalisedRequest(ChatRequest):
@@ -103,18 +98,6 @@ def normalise(request: ChatRequest | Mapping[str, Any]) -> ChatRequest:
         if "max_tokens" in fields:
             fields.setdefault("max_output_tokens", fields.pop("max_tokens"))
     return to_chat_request(fields.pop("messages"), tools=fields.pop("tools", None), **fields)
-
-
-def portable_call_id(call_id: str) -> str:
-    """`call_id` in the characters every vendor accepts: ``[A-Za-z0-9_-]``, at most 64.
-
-    A valid id is returned unchanged; any other becomes a readable part and a hash, always the same
-    for the same id, so that a provider may apply it to calls and results independently.
-    """
-    if _PORTABLE.fullmatch(call_id):
-        return call_id
-    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{_NOT_PORTABLE.sub('_', call_id)[:48]}_{digest}"
 
 
 def _tool_spec(tool: ToolSpec | Mapping[str, Any]) -> ToolSpec:

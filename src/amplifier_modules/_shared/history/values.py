@@ -29,10 +29,34 @@ def is_blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-def is_clean(value: object, depth: int = 0) -> bool:
-    """Whether `value` is plain JSON with encodable text, so that `clean_value` is not needed."""
+def is_deeper(value: object, depth: int) -> bool:
+    """Whether `value` is nested more than `depth` levels deep."""
+    level = [value]
+    for _ in range(depth + 1):
+        held = [
+            cast("dict[object, object]", item).values() if isinstance(item, dict) else item
+            for item in level
+            if isinstance(item, (dict, list))
+        ]
+        level = [item for items in held for item in cast("list[object]", items)]
+        if not held:
+            return False
+    return True
+
+
+def is_plain(value: object) -> bool:
+    """Whether `value` is plain JSON; its text may have lone surrogates."""
+    return is_clean(value, any_text=True)
+
+
+def is_clean(value: object, depth: int = 0, *, any_text: bool = False) -> bool:
+    """Whether `value` is plain JSON with encodable text, so that `clean_value` is not needed.
+
+    Args:
+        any_text: Whether text may also have lone surrogates.
+    """
     if isinstance(value, str):
-        return value.isascii() or clean_text(value) is value
+        return any_text or value.isascii() or clean_text(value) is value
     if value is None or isinstance(value, int):
         return True
     if isinstance(value, float):
@@ -41,11 +65,14 @@ def is_clean(value: object, depth: int = 0) -> bool:
         return False
     if isinstance(value, dict):
         for key, item in cast("dict[object, object]", value).items():
-            if not (isinstance(key, str) and is_clean(key) and is_clean(item, depth + 1)):
+            if not isinstance(key, str) or not is_clean(key, any_text=any_text):
+                return False
+            if not is_clean(item, depth + 1, any_text=any_text):
                 return False
         return True
     if isinstance(value, list):
-        return all(is_clean(item, depth + 1) for item in cast("list[object]", value))
+        items = cast("list[object]", value)
+        return all(is_clean(item, depth + 1, any_text=any_text) for item in items)
     return False
 
 

@@ -24,6 +24,9 @@ _READ_AHEAD = 256 * 1024
 _HEAD_LIMIT = 100 * 1024
 """Size limit of the header of an answer or of a chunk, in bytes."""
 
+_MOST_INTERIM = 20
+"""Answers of the kind 1xx that may precede one."""
+
 _NEXT_ADDRESS = 0.25
 """Seconds until a host's next address is tried in parallel with one that has not answered."""
 
@@ -233,10 +236,17 @@ class _Connection(asyncio.Protocol):
         # lost without an answer, the reader will see.
 
     async def head(self, patience: float | None) -> h11.Response:
-        """The answer's header; at most `patience` seconds may pass between two arrivals."""
+        """The answer's header, which has to be complete in `patience` seconds."""
         self._body_has_ended = False
-        while not isinstance(event := await self._event(patience), h11.Response):
-            pass
+        interim = 0
+        try:
+            async with asyncio.timeout(patience):
+                while not isinstance(event := await self._event(None), h11.Response):
+                    interim += 1
+                    if interim > _MOST_INTERIM:
+                        raise httpx.RemoteProtocolError("too many interim answers")
+        except TimeoutError as error:
+            raise httpx.ReadTimeout(str(error)) from error
         if (b"transfer-encoding", b"chunked") in event.headers:
             chunks = ChunkMerger()
             chunks.feed(self._http.trailing_data[0])

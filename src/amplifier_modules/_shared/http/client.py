@@ -41,6 +41,7 @@ IDLE_TIMEOUT = 300.0
 _KEEPALIVE_SECONDS = 60.0
 _ERROR_BODY_LIMIT = 64 * 1024
 _EVENT_LIMIT = 64 * 1024 * 1024
+_JSON_LIMIT = 16 * 1024 * 1024
 _USERINFO = re.compile(r"//[^/@]*@")
 
 
@@ -56,7 +57,9 @@ class Endpoint:
         headers: Sent with every request, including credentials.
         provider: Name for error messages.
         connect_timeout: Seconds to reach the service.
-        idle_timeout: Longest silence in seconds, while sending and between two bytes received.
+        idle_timeout: Longest time without progress, in seconds: while sending, until the head of
+            the answer is complete, and between two parts of it. In an event stream only what its
+            reader takes for progress counts (`SSEStream.read`), not each byte.
 
     Raises:
         ConfigurationError: The address is not absolute http(s), or a header cannot be sent.
@@ -103,7 +106,7 @@ class Endpoint:
 
         Args:
             path: Appended to the base address, with its leading slash.
-            timeout: Limit in seconds for the whole exchange; None: only the idle limit applies.
+            timeout: Limit in seconds for the whole exchange; None for twice the idle limit.
 
         Raises:
             LLMError: Any failure, as the subclass for its cause.
@@ -148,11 +151,9 @@ class Endpoint:
             client = self._open_client()
             request = self._request(client, "POST", path, content, headers)
             request.headers["accept"] = "text/event-stream"
-            # Events must arrive one by one; a compressing proxy would delay them.
-            request.headers["accept-encoding"] = "identity"
             async with asyncio.timeout_at(deadline):
                 response = await client.send(request, stream=True)
-        stream = SSEStream(response, self._faults(model), deadline)
+        stream = SSEStream(response, self._faults(model), deadline, self.idle_timeout)
         try:
             with self._faults(model):
                 async with asyncio.timeout_at(deadline):
@@ -181,16 +182,16 @@ class Endpoint:
         with self._faults(model):
             client = self._open_client()
             request = self._request(client, method, path, content, headers, params)
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(2 * self.idle_timeout if timeout is None else timeout):
                 response = await client.send(request, stream=True)
                 try:
                     await self._check(response, model)
-                    raw = await response.aread()
+                    raw = await _beginning(response, _JSON_LIMIT)
                 finally:
                     await response.aclose()
         try:
             answer = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             raise ProviderUnavailableError(
@@ -211,6 +212,8 @@ class Endpoint:
                 headers={
                     "user-agent": "amplifier",
                     "content-type": "application/json",
+                    # A compressing proxy would delay events, and a few bytes could fill the memory.
+                    "accept-encoding": "identity",
                     **self._headers,
                 },
                 timeout=httpx.Timeout(self.idle_timeout, connect=self.connect_timeout),
@@ -233,17 +236,27 @@ class Endpoint:
         )
 
     async def _check(self, response: httpx.Response, model: str | None) -> None:
+        encoding = response.headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise ProviderUnavailableError(
+                f"{self.provider} sent an answer with the encoding {encoding!r}, which was not asked "
+                "for; check base_url",
+                provider=self.provider,
+                model=model,
+                status_code=response.status_code,
+                retryable=False,
+            )
         if response.is_success:
             return
         body = b""
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > _ERROR_BODY_LIMIT:
-                break
+        # What has arrived until then says enough.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.idle_timeout):
+                body = await _beginning(response, _ERROR_BODY_LIMIT)
         raise error_for_response(
             response.status_code,
             response.headers,
-            body[:_ERROR_BODY_LIMIT].decode("utf-8", "replace"),
+            body.decode("utf-8", "replace"),
             provider=self.provider,
             model=model,
         )
@@ -285,7 +298,11 @@ class SSEStream:
     """
 
     def __init__(
-        self, response: httpx.Response, faults: TransportFaults, deadline: float | None
+        self,
+        response: httpx.Response,
+        faults: TransportFaults,
+        deadline: float | None,
+        patience: float,
     ) -> None:
         self.headers: Mapping[str, str] = response.headers
         self._response = response
@@ -293,17 +310,34 @@ class SSEStream:
         self._decoder = SSEDecoder()
         self._faults = faults
         self._deadline = deadline
+        self._patience = patience
+        self._time = asyncio.get_running_loop().time
+        self._progress = self._time()
 
-    async def read(self) -> list[tuple[str, str]] | None:
-        """The next events, at least one; None at the end."""
+    async def read(self, *, progress: bool = True) -> list[tuple[str, str]] | None:
+        """The next events, at least one; None at the end.
+
+        Args:
+            progress: Whether the events of the last read were part of an answer. Pings, comments and
+                empty deltas are not; only with progress the time limit begins again.
+        """
+        if progress:
+            self._progress = self._time()
+        deadline = self._deadline
         while True:
+            if not progress:
+                stalled_at = self._progress + self._patience
+                deadline = stalled_at if deadline is None else min(stalled_at, deadline)
             try:
-                if self._deadline is None:
+                # Without a deadline silence alone ends the wait, after the same time.
+                if deadline is None:
                     chunk = await anext(self._chunks, None)
                 else:
-                    async with asyncio.timeout_at(self._deadline):
+                    async with asyncio.timeout_at(deadline):
                         chunk = await anext(self._chunks, None)
             except Exception as error:
+                if isinstance(error, TimeoutError) and deadline != self._deadline:
+                    raise self._faults.without_progress() from error
                 named = self._faults.named(error, streaming=True)
                 if named is error:
                     raise
@@ -314,6 +348,7 @@ class SSEStream:
                 return events
             if self._decoder.pending > _EVENT_LIMIT:
                 raise self._endless()
+            progress = False
 
     async def __aiter__(self) -> AsyncGenerator[tuple[str, str]]:
         while (events := await self.read()) is not None:
@@ -343,6 +378,16 @@ class SSEStream:
             model=self._faults.model,
             retryable=False,
         )
+
+
+async def _beginning(response: httpx.Response, limit: int) -> bytes:
+    """The body up to `limit` bytes."""
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > limit:
+            break
+    return bytes(body[:limit])
 
 
 def _encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes:

@@ -247,6 +247,11 @@ class TransportFaults(NamedTuple):
             return self._error(NetworkError, f"closed the connection: {_reason(error)}")
         return error
 
+    def without_progress(self) -> LLMError:
+        """The error for an answer that is alive but does not go on."""
+        what = f"sent no part of its answer for {self.idle_timeout:g} s"
+        return self._error(LLMTimeoutError, what)
+
     def _error(self, cls: type[LLMError], what: str) -> LLMError:
         text = f"{self.provider} at {self.url} {what}"
         return cls(text, provider=self.provider, model=self.model)
@@ -298,7 +303,7 @@ def _any_in(phrases: Iterable[str], message: str) -> bool:
 def _decoded(body: str) -> Any:
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body
 
 

@@ -72,13 +72,42 @@ def read_event(data: str) -> Any:
     """The JSON in an event.
 
     Raises:
-        ValueError: It is not JSON.
+        ValueError: It is not JSON, or nested too deeply.
     """
     try:
         return from_json(data)
-    except ValueError:
-        # Python's own parser is three times slower, but accepts half of a surrogate pair.
+    except ValueError as error:
+        if "recursion" in str(error):
+            raise
+    # Python's own parser is three times slower, but accepts half of a surrogate pair.
+    try:
         return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def described(error: Exception) -> str:
+    """What is wrong with an event, from the exception that reading its fields raised."""
+    missing = error.args[0] if isinstance(error, KeyError) and error.args else None
+    return f"an event without {missing!r}" if isinstance(missing, str) else "a malformed event"
+
+
+def text_in(source: Any, field: str) -> str:
+    """A field that must be text.
+
+    Raises:
+        KeyError: There is none.
+        TypeError: It is something else, or `source` is not a mapping.
+    """
+    text = source[field]
+    if type(text) is not str:
+        raise TypeError(field)
+    return text
+
+
+def text_or_none(value: Any) -> str | None:
+    """A field that may be anything, if it is text."""
+    return value if isinstance(value, str) else None
 
 
 def _parse(data: bytes) -> list[tuple[str, str]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from secrets import token_hex
 from typing import Any, cast
 
+from amplifier_modules._shared.history import InvalidArguments, parse_arguments
+from amplifier_modules._shared.history.arguments import TOO_DEEP
+from amplifier_modules._shared.history.values import MAX_DEPTH, clean_value, is_deeper, is_plain
 from amplifier_modules._shared.loop.fields import read
 
 CALL_BLOCKS = ("tool_call", "tool_use")
@@ -51,18 +53,28 @@ def _call(item: Any) -> Call:
     arguments: Any = read(inner, "arguments")
     if arguments is None:
         arguments = read(inner, "input", {})
+    try:
+        found = _valid(str(invalid) if invalid else arguments)
+    except InvalidArguments as error:
+        call.problem = str(error)
+        return call
     if invalid:
-        call.problem = f"the input is not valid JSON: {str(invalid)[:500]}"
-    elif isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except ValueError as error:
-            call.problem = f"the input is not valid JSON ({error}): {arguments[:500]}"
-    if isinstance(arguments, dict):
-        call.arguments = cast("dict[str, Any]", arguments)
-    elif call.problem is None:
-        call.problem = f"the input must be a JSON object, not {type(arguments).__name__}"
+        call.problem = f"the provider reports the input as invalid: {str(invalid)[:500]}"
+    else:
+        call.arguments = found
     return call
+
+
+def _valid(arguments: Any) -> dict[str, Any]:
+    if isinstance(arguments, str):
+        return parse_arguments(arguments)
+    if not isinstance(arguments, dict):
+        kind = type(arguments).__name__
+        raise InvalidArguments(f"the input must be a JSON object, not {kind}")
+    if is_deeper(arguments, MAX_DEPTH):
+        raise InvalidArguments(TOO_DEEP)
+    found = cast("dict[str, Any]", arguments)
+    return found if is_plain(found) else clean_value(found)
 
 
 class CallLedger:

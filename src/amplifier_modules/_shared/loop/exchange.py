@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from amplifier_core._foreign import blame, where_defined
+from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import ContextLengthError, LLMError
+from amplifier_core.message_models import Usage
 from amplifier_modules._shared.history import Readings, to_chat_request
 from amplifier_modules._shared.loop.budget import Ticket
 from amplifier_modules._shared.loop.calls import Call, calls_of
@@ -21,9 +23,11 @@ from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room, size
 from amplifier_modules._shared.loop.replies import (
     blocks_of,
     is_response,
+    lost_usage,
     metadata_of,
     revised,
     shown_to_hooks,
+    summed_usage,
     usage_of,
 )
 from amplifier_modules._shared.loop.requests import (
@@ -34,6 +38,7 @@ from amplifier_modules._shared.loop.requests import (
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.turn_end import error_data
 from amplifier_modules._shared.module.spans import Span
+from amplifier_modules._shared.providers.lost_usage import collecting
 
 Ask = Callable[[Any, Any, Channel, Span], Awaitable[Any]]
 """Calls a provider: (provider, request, channel, span) -> response; emits events for its blocks."""
@@ -92,6 +97,9 @@ class Exchanges:
         limits: Admits requests within the session's budget.
         fallbacks: Providers to use while another is unavailable.
         room: How much of the conversation fits; outlives the turn.
+
+    Attributes:
+        lost: Usage of the attempts of the current exchange that ended without an answer.
     """
 
     _ticket: Ticket
@@ -124,6 +132,7 @@ class Exchanges:
         self._token = token
         self._fallbacks = fallbacks
         self._room = room
+        self.lost: list[Usage] = []
 
     async def make(self, span: Span) -> Reply:
         """Request the next answer and count its usage.
@@ -135,10 +144,11 @@ class Exchanges:
             Exception: The provider or the context failed.
         """
         self._ticket = ticket = await self._limits.admitted(span.fields)
+        self.lost.clear()
         try:
             return await self._answered(span)
         finally:
-            ticket.settle()
+            ticket.settle(lost_usage(self.lost) or None)
 
     async def _answered(self, span: Span) -> Reply:
         """The answer of the chosen provider or, while it is unavailable, of a fallback."""
@@ -240,19 +250,35 @@ class Exchanges:
         span.enter()
         self._channel.has_emitted, self._channel.partial_text = False, ""
         about = {"provider": name, "model": model, **span.fields}
+        cancels = task_cancel_count()
+        lost: list[Usage] = []
         try:
-            response = await self._ask(provider, request, self._channel, span)
+            with collecting() as lost:
+                try:
+                    response = await self._ask(provider, request, self._channel, span)
+                finally:
+                    self.lost += lost
             if not is_response(response):
                 raise _no_response(name, provider, response)
             # The call is billed even if the answer is rejected.
-            self._ticket.settle(usage_of(response))
+            self._ticket.settle(_with_lost(usage_of(response), self.lost))
             blocks = blocks_of(response)
             calls = await calls_of(provider, response, blocks)
+        # Providers are foreign code and may raise anything.
         except BaseException as error:
-            if isinstance(error, Exception) and not isinstance(error, (LLMError, TurnDenied)):
-                blame(error, kind="provider", name=name, obj=provider)
-            await self._channel.ask("provider:error", {**about, "error": error_data(error)})
-            raise
+            failure = error
+            if not isinstance(error, Exception) and is_failure(error, cancels):
+                failure = RuntimeError(f"provider '{name}' raised {type(error).__name__}: {error}")
+            if isinstance(failure, Exception) and not isinstance(failure, (LLMError, TurnDenied)):
+                fault = "" if failure is error else f"raised {type(error).__name__}: {error}"
+                blame(failure, kind="provider", name=name, obj=provider, fault=fault)
+            billed = lost_usage(lost)
+            if billed:
+                about["usage"] = billed
+            await self._channel.ask("provider:error", {**about, "error": error_data(failure)})
+            if failure is error:
+                raise
+            raise failure from error
         reply = Reply(response, blocks, calls, usage_of(response), span)
         if not self._channel.has_listeners("provider:response"):
             return reply
@@ -273,6 +299,11 @@ class Exchanges:
         blocks = blocks_of(changed)
         calls = await calls_of(provider, changed, blocks)
         return Reply(changed, blocks, calls, usage_of(response), span)
+
+
+def _with_lost(usage: dict[str, Any], lost: list[Usage]) -> dict[str, Any]:
+    """The usage of an answer and of the attempts before it; unknown if that of the answer is."""
+    return summed_usage([usage, lost_usage(lost)]) if lost and usage else usage
 
 
 def _no_response(name: str, provider: Any, response: Any) -> TypeError:

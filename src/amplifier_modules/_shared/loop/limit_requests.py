@@ -1,4 +1,4 @@
-"""Asks hooks for more when a limit of the session's budget, or of the turn, is reached.
+"""Asks hooks to raise a limit of the session's budget, or of the turn, when it is reached.
 
 `budget:reached` carries `limit`, `allowed`, `spent` and `inherited`, whether the limit is one of a
 session above. A hook that replaces `allowed` by a larger number raises the limit, and the turn continues.
@@ -21,7 +21,7 @@ RAISABLE = ("max_steps", "max_tokens", "max_cost")
 
 
 class LimitRequests:
-    """The requests of one turn for more.
+    """The requests of one turn to raise limits.
 
     Args:
         budget: The session's budget.

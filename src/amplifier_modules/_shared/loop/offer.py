@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amplifier_core.message_models import ToolSpec
-from amplifier_modules._shared.history import portable_call_id
+from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.loop.schema import InputChecker
 
 
@@ -40,7 +40,7 @@ def offered_names(tools: Mapping[str, Any]) -> dict[str, str]:
     names = {name: name for name in tools}
     for mounted in tools.keys() - legal:
         own = _own_name(tools[mounted])
-        name = wanted = own if own and _is_legal(own) else portable_call_id(mounted)
+        name = wanted = own if own and _is_legal(own) else portable_id(mounted)
         number = 1
         while name in taken:
             number += 1
@@ -67,4 +67,4 @@ def _own_name(tool: Any) -> str | None:
 
 
 def _is_legal(name: str) -> bool:
-    return portable_call_id(name) == name if name else False
+    return portable_id(name) == name if name else False

@@ -10,11 +10,17 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from amplifier_core._event_data import PlainData, plain
-from amplifier_core.message_models import ChatResponse
+from amplifier_core.message_models import ChatResponse, Usage
 from amplifier_modules._shared.history.plain import plain_block, plain_usage
+from amplifier_modules._shared.history.values import clean_value, is_plain
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.fields import read
-from amplifier_support.usage import add_counts, dollars
+from amplifier_support.usage import add_counts, dollars, token_count, token_counts
+
+_TEXT_FIELDS = {"text": "text", "thinking": "thinking", "redacted_thinking": "data"}
+"""The field that a block of each of these types has to have."""
+_OPAQUE = ("thinking", "redacted_thinking", "reasoning")
+_COUNTED = ("input_tokens", "output_tokens", "total_tokens")
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +32,23 @@ def blocks_of(response: Any) -> list[dict[str, Any]]:
         return [{"type": "text", "text": content}] if content else []
     if not isinstance(content, (list, tuple)):
         return []
-    blocks = (_block(item) for item in cast("Iterable[Any]", content))
+    blocks = (_valid(_block(item)) for item in cast("Iterable[Any]", content))
     return [block for block in blocks if block]
+
+
+def _valid(block: dict[str, Any]) -> dict[str, Any]:
+    """A block that can be saved, shown and sent back; empty if nothing is left of it.
+
+    A provider may pass on anything its service sent, and a module of others may return anything.
+    """
+    kind = block.get("type")
+    needed = _TEXT_FIELDS.get(kind) if isinstance(kind, str) else None
+    if needed is not None and not isinstance(block.get(needed), str):
+        return {}
+    if is_plain(block):
+        return block
+    # Thinking goes back unchanged or not at all.
+    return {} if kind in _OPAQUE else clean_value(block)
 
 
 def _block(item: Any) -> dict[str, Any]:
@@ -54,22 +75,29 @@ def text_of(blocks: list[dict[str, Any]]) -> str:
 
 
 def usage_of(response: Any) -> dict[str, Any]:
-    """The usage of a response as plain data, empty if it reports none."""
+    """The usage of a response as plain data: its valid counts and cost.
+
+    Empty if it reports none, or if a count is not valid: the rest would be too low.
+    """
     usage = read(response, "usage")
     if isinstance(usage, BaseModel):
-        return plain_usage(usage)
-    if isinstance(usage, Mapping):
-        fields = cast("Mapping[str, Any]", usage).items()
-        return {key: str(v) if isinstance(v, Decimal) else v for key, v in fields}
-    return {}
+        usage = plain_usage(usage)
+    if token_counts(usage, *_COUNTED) is None:
+        return {}
+    fields = cast("Mapping[Any, Any]", usage).items()
+    valid = {key: count for key, value in fields if (count := token_count(value)) is not None}
+    cost = dollars(cast("Mapping[str, Any]", usage).get("cost_usd"))
+    return valid if cost is None else {**valid, "cost_usd": str(cost)}
 
 
 def shown_to_hooks(response: Any) -> PlainData:
     """A response as event data: plain data that also supports attribute access."""
     shown = plain(response)
-    if isinstance(shown, PlainData):
-        return shown
-    return PlainData({name: plain(read(response, name)) for name in ChatResponse.model_fields})
+    if not isinstance(shown, PlainData):
+        fields = ChatResponse.model_fields
+        shown = PlainData({name: plain(read(response, name)) for name in fields})
+    shown["usage"] = plain(usage_of(response)) or None
+    return shown
 
 
 def revised(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:
@@ -107,6 +135,24 @@ def metadata_of(response: Any) -> dict[str, Any]:
     """The metadata of a response, empty if it has none."""
     metadata = read(response, "metadata")
     return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
+
+
+def lost_usage(usages: Iterable[Usage]) -> dict[str, Any]:
+    """The usage of attempts without an answer, as one; see `summed_usage`."""
+    return summed_usage(map(plain_usage, usages))
+
+
+def summed_usage(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The usage of several requests as one; its cost only if that of each is known."""
+    total = UsageTotal()
+    known = True
+    for usage in usages:
+        total.add(usage)
+        known = known and "cost_usd" in usage
+    summed = total.as_dict()
+    if not known:
+        summed.pop("cost_usd", None)
+    return summed
 
 
 class UsageTotal:

@@ -6,7 +6,6 @@ Every call emits `tool:pre` and then `tool:post` or `tool:error`. A call that ca
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
 import logging
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from amplifier_core._event_data import ToolResultData
+from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.loop.aliases import (
     AliasConflict,
@@ -30,6 +30,9 @@ from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span
 
 logger = logging.getLogger(__name__)
+
+_SHOWN = 200
+"""Characters of an unknown tool's name to repeat to the model."""
 
 INTERRUPTED = "interrupted (it may have taken effect)"
 
@@ -71,6 +74,7 @@ class Runner:
         self._checker = checker
         self.results: dict[str, ToolResult] = {}
         self._spans: dict[str, Span] = {}
+        self._refused: dict[str, ToolResult] = {}
 
     async def prepare(self, call: Call, parent: Span) -> Ready | ToolResult:
         """Decide whether `call` runs and with what input; returns a result if it does not run."""
@@ -136,11 +140,17 @@ class Runner:
             return self.tools[mounted]
         known = ", ".join(self.tools) or "none"
         return await self._refuse(
-            data, "UnknownTool", f"unknown tool '{call.name}'; available tools: {known}"
+            data, "UnknownTool", f"unknown tool '{call.name[:_SHOWN]}'; available tools: {known}"
         )
 
     async def refuse(self, call: Call, parent: Span, message: str, kind: str) -> ToolResult:
-        """Report a call that is not run, announced or not; returns its result."""
+        """Report a call that is not run, announced or not; returns its result.
+
+        A call that was being refused when the turn was stopped has been reported.
+        """
+        before = self._refused.get(call.id)
+        if before is not None:
+            return before
         return await self._refuse(self._identified(call, parent)[1], kind, message)
 
     def _identified(self, call: Call, parent: Span) -> tuple[Span, dict[str, Any]]:
@@ -161,7 +171,7 @@ class Runner:
         token = self._token
         if token is not None:
             token.register_tool_start(call.id, call.name)
-        started = time.perf_counter()
+        started, cancels = time.perf_counter(), task_cancel_count()
         try:
             # A copy, so that a tool that modifies its input does not change the record of the call.
             value: Any = ready.tool.execute(copy.deepcopy(ready.arguments))
@@ -171,15 +181,11 @@ class Runner:
                 message = f"tool '{call.name}' returned None, expected a ToolResult"
                 return await self._refuse(data, "InvalidResult", message)
             result = as_result(value)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+        # Tools are third-party code: an exception becomes an answer to the model.
+        except BaseException as error:
+            if not is_failure(error, cancels):
                 await self.report(data, "Interrupted", INTERRUPTED)
                 raise
-            # The call was not cancelled: the tool failed with its own internal cancellation.
-            return await self._refuse(data, "CancelledError", f"tool '{call.name}' failed: {error}")
-        # Tools are third-party code: an exception becomes an answer to the model.
-        except Exception as error:
             logger.debug("Tool %r raised", call.name, exc_info=True)
             kind = type(error).__name__
             return await self._refuse(data, kind, f"tool '{call.name}' failed: {kind}: {error}")
@@ -211,8 +217,9 @@ class Runner:
         return result if changed is shown else revised(result, shown, changed)
 
     async def _refuse(self, data: dict[str, Any], kind: str, message: str) -> ToolResult:
+        result = self._refused[data["tool_call_id"]] = failure(message, kind)
         await self.report(data, kind, message)
-        return failure(message, kind)
+        return result
 
     async def report(self, data: dict[str, Any], kind: str, message: str) -> None:
         error = {"type": kind, "message": message}

@@ -48,6 +48,8 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
         if close is not None:
             await close()
     response = relay.last
+    if response is not None and not isinstance(response, Mapping) and not _is_response(response):
+        return response  # no chunk either; reported by the caller
     if not _is_response(response):
         channel.partial_text = "".join(relay.texts)
         raise StreamError(
@@ -83,6 +85,8 @@ class _Relay:
             chunk_data = cast("dict[str, Any]", chunk)
             kind = chunk_data.get("type")
             if kind == _CHUNK_DELTA:
+                if type(chunk_data["delta"]) is not str:
+                    raise TypeError("a delta of the stream is not a string")
                 if chunk_data["block_type"] == "text":
                     self.texts.append(chunk_data["delta"])
                 await notify(

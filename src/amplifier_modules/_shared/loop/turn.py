@@ -28,7 +28,12 @@ from amplifier_modules._shared.loop.limit_requests import LimitRequests
 from amplifier_modules._shared.loop.limits import Reached
 from amplifier_modules._shared.loop.overflow import Room
 from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
-from amplifier_modules._shared.loop.replies import UsageTotal, assistant_message, text_of
+from amplifier_modules._shared.loop.replies import (
+    UsageTotal,
+    assistant_message,
+    lost_usage,
+    text_of,
+)
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import Steering
@@ -218,7 +223,7 @@ class Turn:
 
     async def _gets_room(self) -> bool:
         """Whether a hook raises the turn's limit of model calls, which is reached."""
-        if self._most_cycles <= 0 or self._cycles < self._most_cycles:
+        if Turn._has_room(self):
             return False  # The limit of a step of the turn is reached.
         reached = Reached("max_iterations", self._most_cycles, self._cycles)
         allowed = await self._limits.more(reached, self.span.fields)
@@ -240,7 +245,10 @@ class Turn:
 
     async def _counted(self, exchange: Awaitable[Reply]) -> Reply:
         """The answer of an exchange, counted in the turn's usage."""
-        reply = await exchange
+        try:
+            reply = await exchange
+        finally:
+            self._usage.add(lost_usage(self._exchanges.lost))
         self._cycles += 1
         self._usage.add(reply.usage)
         return reply

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_support.private_files import open_private
+from amplifier_support.private_files import open_private_in
 
 
 class Captured(NamedTuple):
@@ -74,7 +74,8 @@ class OutputCapture:
             return self._path
         try:
             path = self._new_file()
-            self._file = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            self._file = open_private_in(path.parent, path.name, flags)
         except OSError as error:
             self._problem = error.strerror or str(error)
             return None

@@ -6,7 +6,7 @@ the session. It is found through a capability, so that the tool that reads files
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.session_capabilities import SESSION_DIR, TOOL_OUTPUT_DIR
+from amplifier_support.private_files import make_private_folder
 
 
 def output_dir(coordinator: Any) -> Path:
@@ -24,8 +25,9 @@ def output_dir(coordinator: Any) -> Path:
     session = SESSION_DIR.of(coordinator)
     if session is not None:
         folder = Path(session) / "tool-output"
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link", str(folder))
+        make_private_folder(folder)
     else:
         folder = Path(tempfile.mkdtemp(prefix="amplifier-output-"))
         coordinator.register_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))

@@ -126,7 +126,9 @@ class HTTPProviderConfig(ModuleConfig):
     )
     connect_timeout: float = Field(default=CONNECT_TIMEOUT, gt=0, description="In seconds.")
     idle_timeout: float = Field(
-        default=IDLE_TIMEOUT, gt=0, description="Time limit without any data, in seconds."
+        default=IDLE_TIMEOUT,
+        gt=0,
+        description="Longest time without progress of an answer, in seconds; pings are none.",
     )
     max_retries: int = Field(default=4, ge=0)
     priority: int = Field(

@@ -13,10 +13,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import chain, takewhile
 from typing import Any, cast
 
 from amplifier_core.llm_errors import InvalidRequestError, LLMTimeoutError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
+from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.http.client import Endpoint, SSEStream
 from amplifier_modules._shared.providers.base import (
     Chunk,
@@ -26,7 +28,6 @@ from amplifier_modules._shared.providers.base import (
 )
 from amplifier_modules._shared.providers.chat_messages import (
     wire_messages,
-    wire_name,
     wire_response_format,
     wire_tool_choice,
     wire_tools,
@@ -37,6 +38,8 @@ from amplifier_modules._shared.providers.chat_stream import (
     read_usage,
     tool_calls_of,
 )
+from amplifier_modules._shared.providers.lost_usage import add_lost
+from amplifier_modules._shared.providers.merging import merge_deltas
 
 _PATH = "/chat/completions"
 _DONE = "[DONE]"
@@ -129,29 +132,38 @@ class ChatCompletionsProvider(HTTPProvider):
         self, endpoint: Endpoint, request: ChatRequest, body: dict[str, Any]
     ) -> AsyncGenerator[Chunk]:
         model: str = body["model"]
-        names = {wire_name(tool.name): tool.name for tool in request.tools or ()}
+        names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
         answer = ChatStream(provider=self._name, model=model, names=names)
         async with endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout) as stream:
+            progress = True
             try:
-                while (events := await stream.read()) is not None:
-                    for _, data in events:
-                        if data == _DONE:
-                            break
-                        for piece in answer.feed(data):
-                            yield piece
-                    else:
-                        continue
-                    await stream.finish()
-                    break
-            except (StreamError, LLMTimeoutError):
-                # With the finish reason the answer is whole; only its accounting is lost.
+                while (events := await stream.read(progress=progress)) is not None:
+                    texts = [data for _, data in events]
+                    read = takewhile(lambda data: data != _DONE, texts)
+                    progress = False
+                    for piece in merge_deltas(chain.from_iterable(map(answer.feed, read))):
+                        progress = True
+                        yield piece
+                    if _DONE in texts:
+                        await stream.finish()
+                        break
                 if answer.finish_reason is None:
+                    raise self._unfinished(request)
+            except BaseException as error:
+                # With the finish reason the answer is whole; only its accounting is lost.
+                is_whole = answer.finish_reason is not None
+                if not (is_whole and isinstance(error, (StreamError, LLMTimeoutError))):
+                    add_lost(self._usage(answer))
                     raise
-            if answer.finish_reason is None:
-                raise self._unfinished(request)
             for piece in answer.close():
                 yield piece
             yield self._response(request, body, answer, stream)
+
+    def _usage(self, answer: ChatStream) -> Usage | None:
+        usage = read_usage(answer.usage)
+        if usage is not None:
+            usage.cost_usd = self._cost(answer.model or "", usage, answer.service_tier)
+        return usage
 
     def _response(
         self, request: ChatRequest, body: dict[str, Any], answer: ChatStream, stream: SSEStream
@@ -162,9 +174,6 @@ class ChatCompletionsProvider(HTTPProvider):
         finish = "content_filter" if answer.refusal() else FINISH_REASONS.get(stopped, "stop")
         if calls and finish == "stop":
             finish = "tool_calls"
-        usage = read_usage(answer.usage)
-        if usage is not None:
-            usage.cost_usd = self._cost(answer.model or "", usage, answer.service_tier)
         metadata: dict[str, Any] = {
             "model": answer.model,
             "stop_reason": stopped,
@@ -178,7 +187,7 @@ class ChatCompletionsProvider(HTTPProvider):
         return ChatResponse(
             content=cast("Any", content),
             tool_calls=calls or None,
-            usage=usage,
+            usage=self._usage(answer),
             degradation=combined(self._degradations(request, body)),
             finish_reason=finish,
             metadata=metadata,

@@ -14,11 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
-from amplifier_modules._shared.history import portable_call_id
+from amplifier_modules._shared.history import portable_id
 
-_LONGEST_NAME = 64
 _LONGEST_ID = 40
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _PERSON = re.compile(r"[^\s<|\\/>]{1,64}")
 _IMAGES_FOLLOW = "[the images of this result are in the next message]"
 
@@ -70,7 +68,7 @@ def wire_tool_choice(choice: str | Mapping[str, Any]) -> tuple[str | dict[str, A
     source = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else choice
     name = source.get("name")
     if kind in ("tool", "function") and isinstance(name, str):
-        return {"type": "function", "function": {"name": wire_name(name)}}, parallel
+        return {"type": "function", "function": {"name": portable_id(name)}}, parallel
     return (_choice_word(kind) if kind in _WORDS else dict(choice)), parallel
 
 
@@ -87,7 +85,7 @@ def wire_response_format(request: ChatRequest) -> dict[str, Any] | None:
     wrapped = isinstance(inner, Mapping) and isinstance(given.get("name"), str)
     schema: dict[str, Any] = dict(cast("Mapping[str, Any]", inner)) if wrapped else given
     name = str(given["name"] if wrapped else schema.get("title") or "response")
-    described: dict[str, Any] = {"name": wire_name(name), "schema": schema}
+    described: dict[str, Any] = {"name": portable_id(name), "schema": schema}
     strict = wanted.strict if wanted.strict is not None else given.get("strict")
     if wrapped and isinstance(strict, bool):
         described["strict"] = strict
@@ -96,17 +94,9 @@ def wire_response_format(request: ChatRequest) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": described}
 
 
-def wire_name(name: str) -> str:
-    """`name` in the letters and length the API allows; what had to change ends in a hash of it."""
-    cleaned = _NOT_IN_NAMES.sub("_", name)
-    if cleaned == name and 0 < len(name) <= _LONGEST_NAME:
-        return name
-    return f"{cleaned[: _LONGEST_NAME - 9]}_{_digest(name)}"
-
-
 def wire_call_id(call_id: str) -> str:
     """`call_id` in the letters and length the API allows; equal ids stay equal."""
-    portable = portable_call_id(call_id)
+    portable = portable_id(call_id)
     if len(portable) <= _LONGEST_ID:
         return portable
     return f"{portable[: _LONGEST_ID - 9]}_{_digest(call_id)}"
@@ -117,7 +107,7 @@ _WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "requir
 
 def _choice_word(word: str) -> str | dict[str, Any]:
     known = _WORDS.get(word)
-    return known or {"type": "function", "function": {"name": wire_name(word)}}
+    return known or {"type": "function", "function": {"name": portable_id(word)}}
 
 
 def _digest(text: str) -> str:
@@ -130,7 +120,7 @@ def _function(tool: ToolSpec) -> dict[str, Any]:
         schema = {**schema, "type": "object"}
     if "properties" not in schema:
         schema = {**schema, "properties": {}}
-    function: dict[str, Any] = {"name": wire_name(tool.name), "parameters": schema}
+    function: dict[str, Any] = {"name": portable_id(tool.name), "parameters": schema}
     if tool.description:
         function["description"] = tool.description
     if tool.get("strict") is not None:
@@ -164,7 +154,7 @@ def _assistant_message(message: Message) -> dict[str, Any]:
             "id": wire_call_id(block.id),
             "type": "function",
             "function": {
-                "name": wire_name(block.name),
+                "name": portable_id(block.name),
                 "arguments": json.dumps(block.input, ensure_ascii=False, separators=(",", ":")),
             },
         }

@@ -15,8 +15,10 @@ from typing import Any, Literal, cast
 
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ToolCall, Usage
+from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.http.errors import error_for_body
-from amplifier_modules._shared.http.sse import read_event
+from amplifier_modules._shared.http.sse import described, read_event
+from amplifier_support.usage import token_count, token_counts
 
 BlockType = Literal["text", "thinking", "tool_call"]
 Piece = dict[str, Any]
@@ -73,7 +75,7 @@ class _Block:
         if self.kind == "text":
             block: dict[str, Any] = {"type": "text", "text": self.text}
             return block | {"refusal": True} if self.refusal else block
-        arguments, invalid = parse_arguments(self.text)
+        arguments, invalid = arguments_or_text(self.text)
         block = {"type": "tool_call", "id": self.id, "name": self.name, "input": arguments}
         return block if invalid is None else block | {"invalid_arguments": invalid}
 
@@ -119,15 +121,15 @@ class ChatStream:
         except ValueError as error:
             raise self._broken("sent an event that is not valid JSON") from error
         if not isinstance(event, dict):
-            raise self._broken("sent an event that is not a JSON object")
+            raise self._broken("sent an event that is not a JSON object", retryable=False)
         chunk = cast("dict[str, Any]", event)
         if chunk.get("error"):
             raise error_for_body(chunk, provider=self._provider, model=self._asked)
         pieces: list[Piece] = []
         try:
             self._read(chunk, pieces)
-        except (AttributeError, TypeError, KeyError) as error:
-            raise self._broken("sent an event of an unknown shape") from error
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise self._broken(f"sent {described(error)}", retryable=False) from error
         return pieces
 
     def close(self) -> list[Piece]:
@@ -147,11 +149,12 @@ class ChatStream:
 
     def _read(self, chunk: dict[str, Any], pieces: list[Piece]) -> None:
         if self.id is None:
-            self.id = str(chunk.get("id") or "")
-            self.model = str(chunk.get("model") or self.model or "")
-        if usage := chunk.get("usage"):
-            self.usage = usage
-        if tier := chunk.get("service_tier"):
+            given, model = chunk.get("id"), chunk.get("model")
+            self.id = given if isinstance(given, str) else ""
+            self.model = model if isinstance(model, str) and model else self.model
+        if isinstance(usage := chunk.get("usage"), dict):
+            self.usage = cast("dict[str, Any]", usage)
+        if isinstance(tier := chunk.get("service_tier"), str):
             self.service_tier = tier
         for choice in chunk.get("choices") or ():
             if not choice.get("index"):
@@ -171,7 +174,7 @@ class ChatStream:
         if reason := choice.get("finish_reason"):
             if reason in _GAVE_UP:
                 raise self._broken(f"stopped in the middle of its answer ({reason})")
-            self.finish_reason = str(reason)
+            self.finish_reason = reason if isinstance(reason, str) else "unknown"
 
     def _add_text(
         self, kind: BlockType, text: Any, pieces: list[Piece], *, refusal: bool = False
@@ -196,7 +199,8 @@ class ChatStream:
         block = self._call_of(call, function)
         if block is None:
             self._end_text(pieces)
-            name = str(function.get("name") or "")
+            given = function.get("name")
+            name = given if isinstance(given, str) else ""
             block = _Block(
                 "tool_call",
                 len(self._blocks),
@@ -228,20 +232,9 @@ class ChatStream:
             return given
         return f"call_{secrets.token_hex(12)}"
 
-    def _broken(self, what: str) -> StreamError:
+    def _broken(self, what: str, *, retryable: bool = True) -> StreamError:
         text = f"{self._provider} {what}"
-        return StreamError(text, provider=self._provider, model=self._asked)
-
-
-def parse_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """A call's arguments, and their text if it is not a JSON object."""
-    if not text.strip():
-        return {}, None
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}, text
-    return (cast("dict[str, Any]", value), None) if isinstance(value, dict) else ({}, text)
+        return StreamError(text, provider=self._provider, model=self._asked, retryable=retryable)
 
 
 def tool_calls_of(content: list[dict[str, Any]]) -> list[ToolCall]:
@@ -257,28 +250,32 @@ def tool_calls_of(content: list[dict[str, Any]]) -> list[ToolCall]:
 
 
 def read_usage(raw: Mapping[str, Any] | None) -> Usage | None:
-    """The server's usage object in the kernel's terms; None if there is none."""
+    """The server's usage object in the kernel's terms; None if there is none or it is not valid."""
     if not raw:
         return None
-    prompt = _count(raw, "prompt_tokens") or 0
-    output = _count(raw, "completion_tokens") or 0
-    read = raw.get("prompt_tokens_details") or {}
-    written = raw.get("completion_tokens_details") or {}
-    cached = _count(read, "cached_tokens")
+    counts = token_counts(raw, "prompt_tokens", "completion_tokens")
+    if counts is None:
+        return None
+    prompt, output = counts
+    read = _details(raw, "prompt_tokens_details")
+    written = _details(raw, "completion_tokens_details")
+    cached = token_count(read.get("cached_tokens"))
     return Usage(
         input_tokens=prompt,
         output_tokens=output,
-        total_tokens=_count(raw, "total_tokens") or prompt + output,
-        reasoning_tokens=_count(written, "reasoning_tokens"),
+        total_tokens=token_count(raw.get("total_tokens")) or prompt + output,
+        reasoning_tokens=token_count(written.get("reasoning_tokens")),
         # DeepSeek reports what came from its cache under a name of its own.
-        cache_read_tokens=_count(raw, "prompt_cache_hit_tokens") if cached is None else cached,
-        cache_write_tokens=_count(read, "cache_write_tokens"),
+        cache_read_tokens=token_count(raw.get("prompt_cache_hit_tokens"))
+        if cached is None
+        else cached,
+        cache_write_tokens=token_count(read.get("cache_write_tokens")),
     )
 
 
-def _count(source: Mapping[str, Any], key: str) -> int | None:
-    value = source.get(key)
-    return value if isinstance(value, int) and value >= 0 else None
+def _details(source: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = source.get(key)
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 
 
 def _index(call: dict[str, Any], default: int) -> int:

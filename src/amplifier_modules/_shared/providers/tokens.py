@@ -109,7 +109,9 @@ def _count(usage: object, key: str) -> int:
 
 
 def _get(source: object, key: str) -> Any:
-    if isinstance(source, (dict, Mapping)):
+    if type(source) is dict:
+        return cast("dict[str, Any]", source).get(key)
+    if isinstance(source, Mapping):
         return cast("Mapping[str, Any]", source).get(key)
     return getattr(source, key, None)
 

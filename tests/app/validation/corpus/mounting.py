@@ -86,7 +86,7 @@ FOLDER = [
         (("async def mount", "async def start"),),
         "structure",
         "none of its packages and files has a mount function",
-        "define 'async def mount(coordinator, config)'",
+        "Define 'async def mount(coordinator, config)'",
         project=None,
     ),
     Case(

@@ -45,7 +45,7 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
         UsageError: There is no such module.
         SourceError: The source is unavailable.
     """
-    path = Path(text).expanduser().absolute()
+    path = Path(os.path.expanduser(text)).absolute()
     if path.is_dir() or path.suffix == ".py":
         _refuse_missing(path, text)
         return Subject(str(path), path)

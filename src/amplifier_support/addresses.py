@@ -87,11 +87,16 @@ class Rule(NamedTuple):
     network: Network | None
     port: int | None
 
-    def covers(self, host: str, port: int, address: Address) -> bool:
+    def covers(self, host: str, port: int, address: Address | None) -> bool:
+        """Whether the rule is for a host; `address` is None if it has a name that was not resolved."""
         if self.port is not None and self.port != port:
             return False
         if self.network is not None:
-            return address.version == self.network.version and address in self.network
+            return (
+                address is not None
+                and address.version == self.network.version
+                and address in self.network
+            )
         name = self.name or ""
         return host.endswith(name[1:]) if name.startswith("*.") else host == name
 
@@ -130,9 +135,16 @@ class AddressPolicy:
     Args:
         allow_hosts: Entries as in the config.
         allow_private: Allow all addresses of this machine and of private networks.
+        setting: Where hosts are listed, for messages.
     """
 
-    def __init__(self, allow_hosts: Sequence[str] = (), allow_private: bool = False) -> None:
+    def __init__(
+        self,
+        allow_hosts: Sequence[str] = (),
+        allow_private: bool = False,
+        setting: str = "allow_hosts of tool-web",
+    ) -> None:
+        self._setting = setting
         self._rules = [read_rule(entry) for entry in allow_hosts]
         self._allow_private = allow_private
         self.identity = repr((sorted(self._rules, key=repr), allow_private))
@@ -158,7 +170,7 @@ class AddressPolicy:
         resolved = "is" if host == str(literal) else f"resolves to {address},"
         raise RefusedAddress(
             f"{host} {resolved} {why}; only public addresses are allowed unless the user lists "
-            "the host in allow_hosts of tool-web"
+            f"the host in {self._setting}"
         )
 
 

@@ -1,0 +1,20 @@
+"""Two prompts in one session; the second answer is printed as it comes: python conversation.py PLAN"""
+
+import asyncio
+import sys
+
+from amplifier_app import api
+
+
+async def main() -> None:
+    async with api.open_session(api.load_plan(sys.argv[1])) as session:
+        await session.run("Choose a word of five letters and say it.")
+        async for event in session.stream("Say it backwards."):
+            if event["type"] == "text":
+                print(event["delta"], end="", flush=True)
+            elif event["type"] == "tool_start":
+                print(f"\n[{event['name']}]", file=sys.stderr)
+        print(f"\nContinue with: amplifier run --resume {session.id}")
+
+
+asyncio.run(main())

@@ -1,0 +1,301 @@
+"""Decide which row runs next, until every row has ended or the batch must stop."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+import math
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.batch.engine import Died, Ended, Engine, RowTask, Spent, Stopped
+from amplifier_app.batch.folder import BatchWriter
+from amplifier_app.batch.prompts import PromptTemplate
+from amplifier_app.batch.results import result_line
+from amplifier_app.batch.rows import Row
+from amplifier_app.batch.workdirs import Workdirs
+from amplifier_app.render.result import RunReport, result_object
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.limits import describe_reached
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+
+_OF_THE_PLAN = {Ending.CONFIGURATION.value, Ending.MODULE.value}
+"""Outcomes that every row has, unless another one has passed."""
+
+_TRIES: Mapping[str, float] = {Ending.UNAVAILABLE.value: math.inf, Ending.SESSION.value: 3}
+"""How often to try what may pass: a busy provider; a session that a dying worker has, or a full disk."""
+
+_LONGEST_WAIT = 60.0
+_SAVE_SECONDS = 1.0
+
+DEFAULT_TRIES = 5
+"""How often a row may find the provider unavailable before it ends with that."""
+
+
+class Limits(NamedTuple):
+    """When a batch stops.
+
+    Attributes:
+        workers: How many rows run at once.
+        max_cost: US dollars for all rows together, over all runs of the batch.
+        failures: How many rows may fail, as a number of rows; None for any.
+        tries: How often a row may find the provider unavailable.
+    """
+
+    workers: int
+    max_cost: Decimal | None = None
+    failures: int | None = None
+    tries: int = DEFAULT_TRIES
+
+
+class Stop(NamedTuple):
+    """Why a batch stops before its end."""
+
+    ending: Ending
+    message: str
+    hint: str | None = None
+
+
+class Dispatcher:
+    """Runs the rows of a batch.
+
+    Args:
+        rows: The rows that have not ended, in order.
+        prompts: Makes their prompts.
+        workdirs: Where they run.
+        engine: Runs them.
+        writer: Records what happens.
+        limits: When to stop.
+        changed: Called after every change.
+    """
+
+    def __init__(
+        self,
+        rows: Iterator[Row],
+        prompts: PromptTemplate,
+        workdirs: Workdirs,
+        engine: Engine,
+        writer: BatchWriter,
+        limits: Limits,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._rows = rows
+        self._prompts = prompts
+        self._workdirs = workdirs
+        self._engine = engine
+        self._writer = writer
+        self._limits = limits
+        self._changed = changed
+        self._running: dict[str, Row] = {}
+        self._costs: dict[str, Decimal] = {}
+        self._waiting: list[tuple[float, int, Row]] = []  # heap of rows that try again later
+        self._suspects: deque[Row] = deque()
+        self._died: set[str] = set()
+        self._tries: Counter[str] = Counter()
+        self._passed_before: dict[str, int] = {}  # when the row was tried first
+        self._crowd = float(limits.workers)
+        self._pause = 0.0
+        self._looked = 0.0  # when no row could be started last
+        self._failures = 0
+        self._saved = time.monotonic()
+        self.stopped: Stop | None = None
+
+    @property
+    def running(self) -> int:
+        """How many rows run now."""
+        return len(self._running)
+
+    @property
+    def cost(self) -> Decimal:
+        """US dollars of all rows so far, including those that run."""
+        return self._writer.progress.counts.cost + sum(self._costs.values(), Decimal(0))
+
+    async def stop(self, why: Stop, *, immediate: bool = False) -> None:
+        """Start no more rows, and stop those that run."""
+        self.stopped = self.stopped or why
+        await self._engine.cancel(immediate=immediate)
+
+    async def run(self) -> None:
+        """Run rows until all have ended, or the batch is stopped and no row runs any more."""
+        await self._fill()
+        while self._running or (not self.stopped and self._waiting):
+            await self._wait()
+            await self._fill()
+            self._changed()
+            if time.monotonic() - self._saved > _SAVE_SECONDS:
+                self._writer.save_status()
+                self._saved = time.monotonic()
+
+    # Starting rows
+
+    async def _fill(self) -> None:
+        while not self.stopped and (row := self._next()) is not None:
+            await self._start(row)
+
+    def _next(self) -> Row | None:
+        self._looked = now = time.monotonic()
+        if now < self._pause or len(self._running) >= max(1, int(self._crowd)):
+            return None
+        if self._is_alone():
+            return None
+        if self._waiting and self._waiting[0][0] <= now:
+            return heapq.heappop(self._waiting)[2]
+        row = next(self._rows, None)
+        if row is None and not self._running and not self._waiting and self._suspects:
+            return self._suspects.popleft()
+        return row
+
+    def _is_alone(self) -> bool:
+        """Whether a row runs that must be the only one."""
+        return any(row_id in self._died for row_id in self._running)
+
+    async def _start(self, row: Row) -> None:
+        state = self._writer.progress.of(row.id)
+        attempt = state.attempt if state.begun else state.attempt + 1
+        session = session_id_of(row.id, attempt)
+        prompt, workdir = self._prompts.render(row), self._workdirs.of(row, session)
+        self._writer.claim(row.id, attempt, session)
+        self._running[row.id] = row
+        task = RowTask(row.id, prompt, row.fields, session, state.begun, workdir)
+        await self._engine.submit(task)
+        if self.stopped:  # while the worker was starting
+            await self._engine.cancel(immediate=False)
+
+    # What comes back
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout_at(self._next_due()):
+                event = await self._engine.event()
+        except TimeoutError:
+            return
+        if isinstance(event, Spent):
+            recorded = self._writer.progress.recorded.get(event.id, Decimal(0))
+            self._costs[event.id] = Decimal(str(event.cost)) - recorded
+            await self._check_cost()
+        elif isinstance(event, Ended):
+            await self._ended(event)
+        elif isinstance(event, Stopped):
+            self._release(event.id, "stopped")
+        else:
+            await self._all_died(event)
+
+    def _next_due(self) -> float | None:
+        """When a row can start without an event, by the clock of the event loop."""
+        times = (self._pause, *(due for due, _, _ in self._waiting[:1]))
+        # What has become due since counts, too.
+        later = [] if self.stopped else [due for due in times if due > self._looked]
+        left = min(later, default=0.0) - time.monotonic()
+        return left + asyncio.get_running_loop().time() if later else None
+
+    async def _ended(self, event: Ended) -> None:
+        result, row = event.result, self._running[event.id]
+        outcome = result["outcome"]
+        if self._tries[row.id] + 1 < min(self._limits.tries, _TRIES.get(outcome, 1)):
+            self._try_later(row, result)
+            return
+        if self._is_of_every_row(row, outcome):
+            self._release(row.id, outcome)
+            error = result["error"] or {}
+            ending = Ending(outcome)
+            await self.stop(Stop(ending, error.get("message") or outcome, error.get("hint")))
+            return
+        self._forget(row.id)
+        self._writer.end(self._line(row, result))
+        if self._limits.max_cost is not None and result["steps"] and result["cost"] is None:
+            hint = "Run the batch without --max-cost, or use a model with a known price."
+            why = "cannot enforce --max-cost: no price known for this model"
+            await self.stop(Stop(Ending.BUDGET, why, hint))
+        if outcome == Ending.OK.value:
+            self._crowd = min(self._crowd + 1 / self._crowd, self._limits.workers)
+            return
+        await self._count_failure()
+
+    async def _count_failure(self) -> None:
+        self._failures += 1
+        if self._failures == self._limits.failures:
+            counted = describe.count(self._failures, "row")
+            await self.stop(Stop(Ending.ERROR, f"stopped because {counted} failed (--stop-after)"))
+
+    def _is_of_every_row(self, row: Row, outcome: str) -> bool:
+        """Whether the other rows would end like this, too."""
+        if outcome == Ending.SESSION.value:
+            return self._passed == self._passed_before[row.id]
+        return outcome == Ending.AUTHENTICATION.value or (
+            outcome in _OF_THE_PLAN and not self._passed
+        )
+
+    @property
+    def _passed(self) -> int:
+        return self._writer.progress.counts.outcomes[Ending.OK.value]
+
+    def _line(self, row: Row, result: dict[str, Any]) -> dict[str, Any]:
+        attempt = self._writer.progress.of(row.id).attempt
+        return result_line(row.id, row.number, attempt, result)
+
+    def _try_later(self, row: Row, result: dict[str, Any]) -> None:
+        """Wait as long as the provider asks for, and send fewer rows at once."""
+        self._tries[row.id] += 1
+        self._passed_before.setdefault(row.id, self._passed)
+        after = (result["error"] or {}).get("retry_after_ms")
+        wait = min(2.0 ** self._tries[row.id], _LONGEST_WAIT) if after is None else after / 1000
+        due = time.monotonic() + wait
+        self._release(row.id, result["outcome"])
+        heapq.heappush(self._waiting, (due, row.number, row))
+        self._pause = max(self._pause, due)
+        self._crowd = max(1.0, self._crowd / 2)
+
+    async def _all_died(self, event: Died) -> None:
+        """Run the rows of a dead worker again, each alone; a row that kills its worker again ends."""
+        for row_id in event.ids:
+            row = self._running[row_id]
+            if not event.began:
+                self._release(row_id, "died")
+                heapq.heappush(self._waiting, (time.monotonic(), row.number, row))
+                continue
+            if row_id not in self._died or self.stopped:
+                self._release(row_id, "died")
+                self._died.add(row_id)
+                self._suspects.append(row)
+                continue
+            self._forget(row_id)
+            message = f"its worker died twice while it ran ({event.how})"
+            outcome = Outcome(Ending.ERROR, message, "See log.txt in the folder of the batch.")
+            session = session_id_of(row_id, self._writer.progress.of(row_id).attempt)
+            self._writer.end(
+                self._line(row, {**result_object(outcome, RunReport()), "session_id": session})
+            )
+            await self._count_failure()
+
+    def _release(self, row_id: str, why: str) -> None:
+        cost = self._costs.get(row_id)
+        self._forget(row_id)
+        self._writer.release(row_id, why, cost)
+
+    def _forget(self, row_id: str) -> None:
+        self._running.pop(row_id)
+        self._costs.pop(row_id, None)
+
+    async def _check_cost(self) -> None:
+        limit = self._limits.max_cost
+        if limit is None or self.stopped or self.cost < limit:
+            return
+        used = describe_reached("max_cost", float(limit), float(self.cost))
+        hint = "Raise it with: amplifier batch resume FOLDER --max-cost DOLLARS"
+        await self.stop(Stop(Ending.BUDGET, f"{used} (--max-cost)", hint))
+
+
+def session_id_of(row_id: str, attempt: int) -> str:
+    """The id of the session of a row: the row's own id where a folder can have it."""
+    name = row_id
+    if not _PLAIN_ID.fullmatch(row_id):
+        digest = hashlib.sha256(row_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        name = f"row-{digest}"
+    return name if attempt == 1 else f"{name}.{attempt}"

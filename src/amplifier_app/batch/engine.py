@@ -1,0 +1,85 @@
+"""Who runs rows: an engine takes tasks and reports events; the dispatcher decides everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from amplifier_app.batch.workdirs import Workdir
+
+
+class RowTask(NamedTuple):
+    """A row to run.
+
+    Attributes:
+        id: The row.
+        prompt: Its prompt.
+        fields: Its values, for checks.
+        session: The id of its session.
+        begun: Whether the session exists already, and is continued.
+        workdir: Its working directory.
+    """
+
+    id: str
+    prompt: str
+    fields: dict[str, Any]
+    session: str
+    begun: bool
+    workdir: Workdir
+
+
+class Spent(NamedTuple):
+    """A running row has cost this much so far, in US dollars, including earlier runs of its session."""
+
+    id: str
+    cost: float
+
+
+class Ended(NamedTuple):
+    """A row has ended; `result` is the JSON result of its run."""
+
+    id: str
+    result: dict[str, Any]
+
+
+class Stopped(NamedTuple):
+    """A row was stopped by `cancel` and can be continued."""
+
+    id: str
+
+
+class Died(NamedTuple):
+    """A worker died with these rows.
+
+    Attributes:
+        ids: The rows.
+        how: The signal or exit code.
+        began: Whether the rows had begun, so that one of them may be the cause.
+    """
+
+    ids: Sequence[str]
+    how: str
+    began: bool
+
+
+Event = Spent | Ended | Stopped | Died
+
+
+class Engine(Protocol):
+    """Runs rows, some of them at once."""
+
+    async def submit(self, task: RowTask) -> None:
+        """Start a row; the caller limits how many run at once."""
+        ...
+
+    async def event(self) -> Event:
+        """Wait for the next event."""
+        ...
+
+    async def cancel(self, *, immediate: bool) -> None:
+        """Stop all running rows.
+
+        Args:
+            immediate: Stop at once, instead of after the running tool call of each row.
+        """
+        ...

@@ -1,0 +1,344 @@
+"""The folder of a batch: its options, its results and its progress.
+
+    batch.json       the plan, the input and the options, with their digests
+    plan.yaml        the plan with everything it extends, without secrets
+    journal.jsonl    which rows were claimed and ended; each record is on disk before the next step
+    results.jsonl    one line for each row that has ended
+    sessions/        the session of each row
+    work/            the folders of rows that have one of their own
+    status.json      the sums of the journal's first bytes, so that `status` need not read them
+    log.txt          what workers and their modules wrote to stdout and stderr
+    lock             held by the process that runs the batch
+
+A row has ended once its line is in results.jsonl. A crash can leave a line that the journal does not know
+yet; opening the folder for writing adds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.base.private_files import make_private_folder, open_private, write_private
+from amplifier_app.batch.journal import Appender, Record, scan
+from amplifier_app.batch.progress import Counts, Progress
+from amplifier_app.batch.results import dollars_of
+from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
+from amplifier_support import journal as lines
+
+SCHEMA_VERSION = 1
+RESULTS = "results.jsonl"
+WORK = "work"
+
+_SAVED_INPUTS = ("input.jsonl", "input.json", "input.txt")
+
+_UNCOMMITTED = re.compile(r"results-[0-9a-f]{8}\.jsonl")
+
+
+class BatchFolder:
+    """A batch on disk.
+
+    Attributes:
+        path: The folder.
+        facts: The content of batch.json.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.facts = _read_facts(path)
+        # A saved input is in the folder, wherever that was moved to.
+        if isinstance(source := self.facts.get("input"), str):
+            self.facts["input"] = str(path.absolute() / source)
+
+    @classmethod
+    def create(cls, path: Path, facts: Mapping[str, Any], plan: str) -> BatchFolder:
+        """Begin a batch in a new or empty folder.
+
+        Args:
+            path: The folder.
+            facts: The content of batch.json.
+            plan: The plan as YAML, without secrets.
+
+        Raises:
+            ConfigError: There is something in it.
+            SessionError: It cannot be created.
+        """
+        require_unused(path, _SAVED_INPUTS)
+        source = facts.get("input")
+        if source is not None and Path(source).parent == path.absolute():
+            facts = {**facts, "input": Path(source).name}
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **facts}, indent=2, default=str)
+        write_private(path / "plan.yaml", plan)
+        write_private(path / "batch.json", text + "\n")
+        return cls(path)
+
+    @property
+    def sessions(self) -> Path:
+        """The folder of the rows' sessions."""
+        return self.path / "sessions"
+
+    @property
+    def plan(self) -> str:
+        """The plan as YAML, without secrets.
+
+        Raises:
+            SessionError: It cannot be read.
+        """
+        try:
+            return (self.path / "plan.yaml").read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SessionError(f"cannot read {self.path / 'plan.yaml'}: {error}") from error
+
+    def counts(self) -> tuple[Counts, bool]:
+        """The progress of the batch, and whether a process is running it.
+
+        Raises:
+            SessionError: The journal is damaged.
+        """
+        counts, start = self._snapshot()
+        scan(self.path / "journal.jsonl", counts.add, start)
+        return counts, is_locked(self.path / "lock")
+
+    def progress(self) -> Progress:
+        """How far each row is.
+
+        Raises:
+            SessionError: The journal is damaged.
+        """
+        progress = Progress()
+        scan(self.path / "journal.jsonl", progress.add)
+        return progress
+
+    def results(self) -> Iterator[Record]:
+        """The lines of results.jsonl that belong to ended rows.
+
+        Raises:
+            SessionError: They cannot be read.
+        """
+        counts, _ = self.counts()
+        left = counts.size
+        path = self.path / RESULTS
+        if counts.replaced is not None and (self.path / counts.replaced).exists():
+            path = self.path / counts.replaced
+        try:
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                for number, line in enumerate(file, 1):
+                    if left <= 0:
+                        return
+                    left -= len(line)
+                    record = lines.parse(line)
+                    if record is None:
+                        raise SessionError(f"{path} is damaged at line {number}")
+                    yield record
+        except OSError as error:
+            raise SessionError(f"cannot read {path}: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def writing(self) -> Generator[BatchWriter]:
+        """Open it for writing; only one process can.
+
+        Raises:
+            SessionError: Another process has it, or it is damaged or cannot be written.
+        """
+        try:
+            lock = SessionLock(self.path / "lock", self.path.name)
+        except InUse as error:
+            raise SessionError(
+                f"the batch in {self.path} is running ({error.holder})",
+                hint=f"Show its progress: amplifier batch status {self.path}",
+            ) from error
+        try:
+            writer = BatchWriter(self)
+            try:
+                yield writer
+            finally:
+                writer.close()
+        finally:
+            lock.release()
+
+    def _snapshot(self) -> tuple[Counts, int]:
+        try:
+            data = json.loads((self.path / "status.json").read_bytes())
+            return Counts.from_dict(data["counts"]), int(data["journal_size"])
+        # Missing, or of a crash: the journal has it all.
+        except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
+            return Counts(), 0
+
+
+class BatchWriter:
+    """The one writer of a batch.
+
+    Attributes:
+        folder: Its folder.
+        progress: The progress of each row.
+    """
+
+    def __init__(self, folder: BatchFolder) -> None:
+        self.folder = folder
+        self.progress = Progress()
+        self.log = open_private(folder.path / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        path = folder.path
+        self._journal = Appender(
+            path / "journal.jsonl", scan(path / "journal.jsonl", self.progress.add)
+        )
+        self._finish_replacing()
+        known, found = self.progress.counts.size, list[Record]()
+        self._results = Appender(path / RESULTS, scan(path / RESULTS, found.append, known))
+        # What a crash left without its record.
+        for result in found:
+            known += len(lines.encode(result))
+            self._note_ended(result, known)
+        for row_id in sorted(self.progress.running):
+            self.release(row_id, "interrupted")
+
+    def claim(self, row_id: str, attempt: int, session: str) -> None:
+        """Record that a row is about to run. Raises SessionError."""
+        record = {"event": "claimed", "id": row_id, "attempt": attempt, "session": session}
+        self._note(record)
+
+    def release(self, row_id: str, why: str, cost: Decimal | None = None) -> None:
+        """Record that a row stopped before its end and will be continued.
+
+        Args:
+            row_id: The row.
+            why: Why it stopped, in one word.
+            cost: US dollars since it was claimed.
+
+        Raises:
+            SessionError: The journal cannot be written.
+        """
+        self._note({"event": "released", "id": row_id, "why": why, "cost": _number(cost)})
+
+    def end(self, result: Record) -> None:
+        """Record the result of a row. Raises SessionError."""
+        self._results.append(result)
+        self._note_ended(result, self._results.size)
+
+    def reopen(self, selects: Callable[[Record], bool]) -> int:
+        """Return the rows whose results are selected to the queue, and how many there are.
+
+        Raises:
+            SessionError: The folder cannot be written; no row is reopened.
+        """
+        name = f"results-{secrets.token_hex(4)}.jsonl"
+        rows: dict[str, dict[str, Any]] = {}
+        size = 0
+        descriptor = open_private(self.folder.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            with open(descriptor, "wb") as kept:
+                for result in self.folder.results():
+                    if selects(result):
+                        rows[result["row"]] = {
+                            "outcome": result["outcome"],
+                            "cost": dollars_of(result),
+                        }
+                    else:
+                        size += kept.write(lines.encode(result))
+                kept.flush()
+                os.fsync(kept.fileno())
+        except OSError as error:
+            raise SessionError(f"cannot write {self.folder.path}: {error.strerror}") from error
+        # From this record on, the new file is the valid one.
+        self._note({"event": "reopened", "rows": rows, "file": name, "size": size})
+        self._results.close()
+        self._finish_replacing()
+        path = self.folder.path / RESULTS
+        self._results = Appender(path, scan(path, lambda record: None, size))
+        return len(rows)
+
+    def save_status(self) -> None:
+        """Write the sums, so that others can read them quickly."""
+        counts = self.progress.counts.as_dict()
+        text = json.dumps({"journal_size": self._journal.size, "counts": counts})
+        write_private(self.folder.path / "status.json", text)
+
+    def close(self) -> None:
+        """Save the sums and close the files."""
+        try:
+            self.save_status()
+        finally:
+            self._journal.close()
+            self._results.close()
+            os.close(self.log)
+
+    def _note_ended(self, result: Record, size: int) -> None:
+        total = dollars_of(result)
+        before = self.progress.recorded.get(result["row"], Decimal(0))
+        record = {
+            "event": "ended",
+            "id": result["row"],
+            "attempt": result["attempts"],
+            "outcome": result["outcome"],
+            "cost": None if total is None else _number(Decimal(str(total)) - before),
+            "size": size,
+        }
+        self._note(record)
+
+    def _note(self, record: Record) -> None:
+        self._journal.append(record)
+        self.progress.add(record)
+
+    def _finish_replacing(self) -> None:
+        """Finish what `reopen` began, or remove what it left."""
+        try:
+            for path in self.folder.path.iterdir():
+                if _UNCOMMITTED.fullmatch(path.name):
+                    if path.name == self.progress.counts.replaced:
+                        path.replace(self.folder.path / RESULTS)
+                    else:
+                        path.unlink()
+        except OSError as error:
+            raise SessionError(f"cannot write {self.folder.path}: {error.strerror}") from error
+
+
+def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
+    """Create a folder for a batch, if it does not exist.
+
+    Args:
+        path: The folder.
+        allowed: The names of files that may be in it.
+
+    Raises:
+        ConfigError: There is something else in it.
+        SessionError: It cannot be created.
+    """
+    make_private_folder(path)
+    if (path / "batch.json").exists():
+        raise ConfigError(
+            f"{path} already contains a batch",
+            hint=f"Continue it: amplifier batch resume {path}",
+        )
+    if any(entry.name not in allowed for entry in path.iterdir()):
+        raise ConfigError(f"{path} is not empty", hint="Choose another folder with -o.")
+
+
+def _number(cost: Decimal | None) -> str | None:
+    """An amount as the journal has it, exactly."""
+    return None if cost is None else format(cost, "f")
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    file = path / "batch.json"
+    try:
+        facts = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no batch in {path}",
+            hint="Start one: amplifier batch run PLAN INPUT -o FOLDER",
+        ) from None
+    except OSError as error:
+        raise SessionError(f"cannot read {file}: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        raise SessionError(f"{file} is damaged: it is not JSON") from None
+    version = facts.get("schema_version") if isinstance(facts, dict) else None
+    if version != SCHEMA_VERSION:
+        raise SessionError(f"{file} is not of a batch that this version can read")
+    return facts

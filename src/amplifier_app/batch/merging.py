@@ -1,0 +1,93 @@
+"""Put the batches of shards together."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.batch.dispatch import session_id_of
+from amplifier_app.batch.folder import WORK, BatchFolder
+from amplifier_app.batch.journal import Record
+from amplifier_app.batch.progress import Progress
+
+_SAME = ("plan_digest", "lock_digest", "input_digest", "prompt")
+
+
+def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
+    """Copy results and sessions of several batches to a new one, in the order of the rows.
+
+    Args:
+        parts: Batches of the same plan and input, with different shards.
+        target: The new folder.
+
+    Raises:
+        ConfigError: They do not belong together, or a row is in two of them.
+        SessionError: A folder cannot be read or written, or a batch is running.
+    """
+    first = parts[0]
+    for part in parts:
+        for name in _SAME:
+            if part.facts[name] != first.facts[name]:
+                what = name.replace("_digest", "").replace("_", " ")
+                raise ConfigError(f"{first.path} and {part.path} have a different {what}")
+        if part.counts()[1]:
+            raise SessionError(
+                f"the batch in {part.path} is running", hint="Merge it when it has ended."
+            )
+    states = _states(parts)
+    facts: dict[str, Any] = {
+        **first.facts,
+        "shard": None,
+        "rows": sum(int(part.facts["rows"]) for part in parts),
+    }
+    merged = BatchFolder.create(target, facts, first.plan)
+    for part in parts:
+        _copy_folders(part.sessions, merged.sessions)
+    with merged.writing() as writer:
+        for result in sorted(_results(parts), key=lambda one: int(one["number"])):
+            writer.claim(result["row"], result["attempts"], result["session_id"])
+            writer.end(result)
+        for row_id, (part, progress) in states.items():
+            state = progress.of(row_id)
+            if state.outcome is None:
+                # It goes on with its session, and in its own folder if it has one.
+                session = session_id_of(row_id, state.attempt)
+                _copy_folders(part.path / WORK, merged.path / WORK, session)
+                writer.claim(row_id, state.attempt, session)
+                writer.release(row_id, "merged", progress.recorded.get(row_id))
+    return merged
+
+
+def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progress]]:
+    """Where each row that was touched is, and how far."""
+    found: dict[str, tuple[BatchFolder, Progress]] = {}
+    for part in parts:
+        progress = part.progress()
+        for row_id in progress.rows:
+            if row_id in found:
+                raise ConfigError(
+                    f"the row {row_id!r} is in {found[row_id][0].path} and in {part.path}",
+                    hint="Merge shards of one batch: --shard 1/2 and --shard 2/2.",
+                )
+            found[row_id] = part, progress
+    return found
+
+
+def _results(parts: Sequence[BatchFolder]) -> Iterator[Record]:
+    for part in parts:
+        yield from part.results()
+
+
+def _copy_folders(source: Path, target: Path, name: str | None = None) -> None:
+    """Copy the folders in a folder, or the one of a name."""
+    try:
+        if not source.is_dir():
+            return
+        for folder in source.iterdir():
+            if name in (None, folder.name) and folder.is_dir() and not folder.is_symlink():
+                shutil.copytree(folder, target / folder.name, symlinks=True)
+    except OSError as error:
+        raise SessionError(f"cannot copy {source}: {error}") from error

@@ -1,0 +1,151 @@
+"""The progress of a batch, from the records of its journal.
+
+    {"event": "claimed", "id", "attempt", "session"}    a row is about to run
+    {"event": "released", "id", "why", "cost"}          it stopped before its end, and will be continued
+    {"event": "ended", "id", "attempt", "outcome", "cost", "size"}
+    {"event": "reopened", "rows": {id: {"outcome", "cost"}}, "file", "size"}
+
+`size` is that of results.jsonl after the record. `cost` is in US dollars: what the row cost since it was
+claimed, or, in a reopened row, what its session has cost so far.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from amplifier_app.batch.journal import Record
+
+
+class RowState(NamedTuple):
+    """The progress of a row.
+
+    Attributes:
+        attempt: The number of its last attempt; 0 before the first.
+        outcome: How it ended; None while it has not.
+        begun: Whether its attempt has a session to continue.
+    """
+
+    attempt: int = 0
+    outcome: str | None = None
+    begun: bool = False
+
+
+UNTOUCHED = RowState()
+
+
+class Counts:
+    """What `status` shows; it needs no memory per row.
+
+    Attributes:
+        outcomes: Ended rows by outcome.
+        running: Rows that were claimed and have not ended.
+        cost: US dollars, of all attempts.
+        size: Bytes of results.jsonl that belong to ended rows.
+        replaced: The file that was to replace results.jsonl last, if any.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.running = 0
+        self.cost = Decimal(0)
+        self.size = 0
+        self.replaced: str | None = None
+
+    def add(self, record: Record) -> None:
+        """Count a record of the journal."""
+        event = record.get("event")
+        self.cost += cost_of(record)
+        if event == "claimed":
+            self.running += 1
+        elif event == "released":
+            self.running -= 1
+        elif event == "ended":
+            self.running -= 1
+            self.outcomes[str(record["outcome"])] += 1
+            self.size = int(record["size"])
+        elif event == "reopened":
+            self.outcomes -= Counter(row["outcome"] for row in record["rows"].values())
+            self.size, self.replaced = int(record["size"]), record["file"]
+
+    @property
+    def ended(self) -> int:
+        """The number of rows that have ended."""
+        return sum(self.outcomes.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON data."""
+        return {
+            "outcomes": dict(self.outcomes),
+            "running": self.running,
+            "cost": str(self.cost),
+            "size": self.size,
+            "replaced": self.replaced,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Counts:
+        """The counts that `as_dict` returned."""
+        counts = cls()
+        counts.outcomes.update(data["outcomes"])
+        counts.running = data["running"]
+        counts.cost = Decimal(data["cost"])
+        counts.size, counts.replaced = data["size"], data["replaced"]
+        return counts
+
+
+class Progress:
+    """The progress of each row, and the totals.
+
+    Attributes:
+        rows: The rows that were touched, by id.
+        running: The rows that were claimed, and neither released nor ended.
+        recorded: What the sessions of begun rows have cost, as far as it is counted.
+        counts: The sum.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, RowState] = {}
+        self.recorded: dict[str, Decimal] = {}
+        self.running: set[str] = set()
+        self.counts = Counts()
+        self._states: dict[RowState, RowState] = {}
+
+    def add(self, record: Record) -> None:
+        """Count a record of the journal."""
+        self.counts.add(record)
+        event = record.get("event")
+        if event == "claimed":
+            self.running.add(record["id"])
+            self._set(record["id"], RowState(int(record["attempt"]), None, True))
+        elif event == "released":
+            self.running.discard(record["id"])
+            if cost := cost_of(record):
+                self.recorded[record["id"]] = self.recorded.get(record["id"], Decimal(0)) + cost
+        elif event == "ended":
+            self.running.discard(record["id"])
+            self.recorded.pop(record["id"], None)
+            self._set(record["id"], RowState(int(record["attempt"]), str(record["outcome"])))
+        elif event == "reopened":
+            for row_id, row in record["rows"].items():
+                # A row that reached a limit goes on with its session.
+                goes_on = row["outcome"] == "budget"
+                self._set(row_id, RowState(self.rows[row_id].attempt, None, goes_on))
+                if goes_on:
+                    self.recorded[row_id] = cost_of(row)
+
+    def of(self, row_id: str) -> RowState:
+        """The progress of a row."""
+        return self.rows.get(row_id, UNTOUCHED)
+
+    def _set(self, row_id: str, state: RowState) -> None:
+        # Few states differ, so that a row costs little more than its id.
+        self.rows[row_id] = self._states.setdefault(state, state)
+
+
+def cost_of(record: Mapping[str, Any]) -> Decimal:
+    """The cost in a record of the journal; 0 if it has none."""
+    cost = record.get("cost")
+    return Decimal(str(cost)) if cost is not None else Decimal(0)

@@ -1,0 +1,211 @@
+"""The inputs of a batch as rows: JSON lines, a JSON array, CSV, lines of text, or files."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from amplifier_app.base.errors import ConfigError, Location
+from amplifier_support.readable_files import open_to_read
+
+STDIN = Path("-")
+
+_LONGEST_CELL = 64 * 1024 * 1024
+_JSON_LINES = (".jsonl", ".ndjson")
+_TABLES = {".csv": ",", ".tsv": "\t"}
+
+
+class Row(NamedTuple):
+    """One input.
+
+    Attributes:
+        number: Its position in the input, from 1.
+        where: Where it is written.
+        id: Its `id`, or else a hash of its fields; unique in the input.
+        fields: Its values by name.
+    """
+
+    number: int
+    where: Location
+    id: str
+    fields: dict[str, Any]
+
+
+def read_rows(source: Path) -> Iterator[Row]:
+    """The rows of an input, one after the other.
+
+    Args:
+        source: A file, a folder or a pattern of files. The ending decides how a file is read: `.jsonl`,
+            `.json` (an array), `.csv` and `.tsv` (with a heading), otherwise lines of text.
+
+    Raises:
+        ConfigError: It cannot be read, or a row is not valid, with its line.
+    """
+    seen: dict[bytes, int] = {}
+    for number, (where, fields) in enumerate(_fields(source), 1):
+        row_id = _id_of(fields, where)
+        digest = hashlib.blake2b(row_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        line = where.line or number
+        if digest in seen:
+            raise ConfigError(
+                f"two rows have the id {row_id!r}: {seen[digest]} and {line}",
+                hint="Give every row its own value in a field 'id'.",
+                location=where,
+            )
+        seen[digest] = line
+        yield Row(number, where, row_id, fields)
+
+
+def digest_of(source: Path) -> str:
+    """The `sha256:…` of an input: the bytes of a file, or the names of files.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    digest = hashlib.sha256()
+    if _is_file(source):
+        try:
+            with open(open_to_read(source), "rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        except OSError as error:
+            raise _unreadable(source, error) from error
+    else:
+        for path in _files(source):
+            digest.update(os.fsencode(path) + b"\0")
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _id_of(fields: dict[str, Any], where: Location) -> str:
+    given = fields.get("id")
+    if given is None or given == "":
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+    if isinstance(given, bool) or not isinstance(given, (str, int)):
+        raise ConfigError(
+            f"invalid row id: {json.dumps(given)[:80]}",
+            hint="Use a string or an integer.",
+            location=where,
+        )
+    return str(given)
+
+
+# -- forms of input ----------------------------------------------------------------------
+
+
+def _fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+    if not _is_file(source):
+        for path in _files(source):
+            yield Location(path), {"path": path, "name": os.path.basename(path)}
+        return
+    ending = source.suffix.lower()
+    try:
+        with open(open_to_read(source), encoding="utf-8-sig", newline="") as file:
+            if ending in _JSON_LINES:
+                yield from _json_lines(file, str(source))
+            elif ending == ".json":
+                yield from _json_array(file, str(source))
+            elif ending in _TABLES:
+                yield from _table(file, str(source), _TABLES[ending])
+            else:
+                yield from _text_lines(file, str(source))
+    except OSError as error:
+        raise _unreadable(source, error) from error
+    except UnicodeDecodeError as error:
+        message = f"it is not UTF-8 text (byte {error.start})"
+        raise ConfigError(message, location=Location(str(source))) from error
+
+
+def _is_file(source: Path) -> bool:
+    return not source.is_dir() and not (glob.has_magic(str(source)) and not source.exists())
+
+
+def _files(source: Path) -> list[str]:
+    """The files of a folder, without hidden ones, or those that match a pattern."""
+    pattern = os.path.join(glob.escape(str(source)), "**") if source.is_dir() else str(source)
+    found = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    if not found:
+        raise ConfigError(f"there are no files in {source}", hint="Check the path of the input.")
+    return found
+
+
+def _json_lines(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            where = Location(name, number)
+            yield where, _object(_parsed(line, where), where)
+
+
+def _json_array(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+    rows = _parsed(file.read(), Location(name))
+    if not isinstance(rows, list):
+        raise ConfigError(
+            "it is not a JSON array",
+            hint="Write [{…}, {…}], or one object per line in a .jsonl file.",
+            location=Location(name),
+        )
+    for number, row in enumerate(rows, 1):
+        where = Location(f"{name}[{number}]")
+        yield where, _object(row, where)
+
+
+def _parsed(text: str, where: Location) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        at = where if where.line else Location(where.file, error.lineno, error.colno)
+        raise ConfigError(f"invalid JSON: {error.msg}", location=at) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            "invalid JSON: nested too deeply, or a number too long", location=where
+        ) from error
+
+
+def _object(value: Any, where: Location) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(
+            "a row must be a JSON object",
+            hint='Write {"field": "value", …}, one per line.',
+            location=where,
+        )
+    return value
+
+
+def _table(file: IO[str], name: str, delimiter: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+    csv.field_size_limit(_LONGEST_CELL)
+    lines = csv.reader(file, delimiter=delimiter, strict=True)
+    try:
+        head = next(lines, [])
+        if not head or len(set(head)) < len(head) or "" in head:
+            raise ConfigError(
+                "the first line must name every column once", location=Location(name, 1)
+            )
+        for values in lines:
+            where = Location(name, lines.line_num)
+            if not values:
+                continue
+            if len(values) != len(head):
+                message = f"the row has {len(values)} values, the heading {len(head)}"
+                raise ConfigError(message, location=where)
+            yield where, dict(zip(head, values, strict=True))
+    except csv.Error as error:
+        raise ConfigError(
+            f"invalid CSV: {error}", location=Location(name, lines.line_num)
+        ) from error
+
+
+def _text_lines(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+    for number, line in enumerate(file, 1):
+        text = line.rstrip("\r\n")
+        if text.strip():
+            yield Location(name, number), {"text": text, "line": number}
+
+
+def _unreadable(source: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot read the input {source}: {(error.strerror or str(error)).lower()}")

@@ -1,0 +1,55 @@
+"""The end of a batch: its exit code and summary line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+from amplifier_app.base.outcome import OK, Ending, Outcome
+from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.batch.progress import Counts
+from amplifier_app.runtime import describe
+
+_FIRST = (Ending.CHECK_FAILED, Ending.BUDGET)
+"""The outcomes that decide the exit code, whatever others there are."""
+
+
+def outcome_of_batch(folder: BatchFolder, counts: Counts) -> Outcome:
+    """The outcome of a batch whose rows have all ended."""
+    failed = Counter({name: n for name, n in counts.outcomes.items() if name != Ending.OK.value})
+    if not failed:
+        return OK
+    ending = next((one for one in _FIRST if failed[one.value]), Ending(failed.most_common(1)[0][0]))
+    if set(failed) == {Ending.UNAVAILABLE.value}:
+        ending = Ending.UNAVAILABLE
+    number = sum(failed.values())
+    message = f"{number} of {counts.ended} rows failed: {in_words(failed)}"
+    again = f"Run them again: amplifier batch retry {folder.path} --only {','.join(sorted(failed))}"
+    return Outcome(ending, message, again)
+
+
+def in_words(outcomes: Counter[str]) -> str:
+    """`30 check_failed, 7 provider`."""
+    return ", ".join(f"{number} {name}" for name, number in outcomes.most_common())
+
+
+def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, Any]:
+    """The progress of a batch, as JSON data."""
+    rows = int(folder.facts["rows"])
+    return {
+        "schema_version": 1,
+        "folder": str(folder.path),
+        "rows": rows,
+        "ended": counts.ended,
+        "running": counts.running if running else 0,
+        "waiting": rows - counts.ended - (counts.running if running else 0),
+        "outcomes": dict(sorted(counts.outcomes.items())),
+        "cost": {"usd": float(counts.cost)},
+        "is_running": running,
+    }
+
+
+def cost_in_words(cost: Decimal) -> str:
+    """`$1.24`; empty if nothing was paid."""
+    return describe.cost(cost) if cost else ""

@@ -1,0 +1,189 @@
+"""Run the rows of a batch that have not ended, and say how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.base.signals import Interrupts
+from amplifier_app.base.stdio import stderr_is_tty, to_stderr
+from amplifier_app.batch.dispatch import Dispatcher, Stop
+from amplifier_app.batch.folder import RESULTS, WORK, BatchFolder, BatchWriter
+from amplifier_app.batch.local import LocalPool
+from amplifier_app.batch.prompts import PromptTemplate
+from amplifier_app.batch.rows import Row
+from amplifier_app.batch.summary import cost_in_words, in_words, outcome_of_batch
+from amplifier_app.batch.workdirs import Workdirs
+from amplifier_app.commands.batch.setup import limits_of, rows_of
+from amplifier_app.commands.batch.worker import request_as_data
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.run.request import Request
+from amplifier_app.runtime import describe
+
+_REDRAW_SECONDS = 0.2
+_PARTS = 10
+
+
+def execute(
+    folder: BatchFolder, request: Request, facts: Mapping[str, Any], *, quiet: bool
+) -> Outcome:
+    """Run what is left of a batch.
+
+    Args:
+        folder: The batch.
+        request: The plan and the options of every row.
+        facts: The facts of the batch, with the limits of this run.
+        quiet: Whether to show no progress.
+
+    Raises:
+        AppError: The batch cannot go on; what has ended is saved.
+    """
+    with folder.writing() as writer:
+        return run_loop(_execute(writer, request, facts, quiet))
+
+
+async def _execute(
+    writer: BatchWriter, request: Request, facts: Mapping[str, Any], quiet: bool
+) -> Outcome:
+    folder, limits = writer.folder, limits_of(facts)
+    if limits.max_cost is not None and request.max_cost is None:
+        # A row that has the same limit counts at once what it spends.
+        request = request._replace(max_cost=float(limits.max_cost))
+    setup = {"request": request_as_data(request), "working_dir": facts["working_dir"]}
+    workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path.absolute() / WORK)
+    # The working directory belongs to the process.
+    most = _cores() if workdirs.is_shared else limits.workers
+    processes = min(limits.workers, most, facts["rows"])
+    pool = LocalPool(
+        processes, setup, writer.log, {"AMPLIFIER_SESSIONS": str(folder.sessions.absolute())}
+    )
+    line = _ProgressLine(facts["rows"], quiet=quiet)
+    rows = _left(facts, writer)
+    dispatcher = Dispatcher(
+        rows,
+        PromptTemplate(facts["prompt"]),
+        workdirs,
+        pool,
+        writer,
+        limits,
+        lambda: line.show(dispatcher, writer),
+    )
+    stopping: list[Any] = []
+
+    def stop(immediate: bool) -> None:
+        why = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
+        line.say("stopping the running rows; 'amplifier batch resume' continues them")
+        coroutine = dispatcher.stop(Stop(why, why.value), immediate=immediate)
+        stopping.append(asyncio.get_running_loop().create_task(coroutine))
+
+    try:
+        with Interrupts(stop) as interrupts:
+            await dispatcher.run()
+    finally:
+        line.end()
+        await pool.close()
+    outcome = _outcome(writer, dispatcher)
+    if outcome.ending is Ending.OK:
+        line.finish(writer)
+    return outcome
+
+
+def _cores() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _left(facts: Mapping[str, Any], writer: BatchWriter) -> Iterator[Row]:
+    return (row for row in rows_of(facts) if writer.progress.of(row.id).outcome is None)
+
+
+def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
+    folder, counts = writer.folder, writer.progress.counts
+    stopped = dispatcher.stopped
+    if stopped is not None:
+        done = f"{counts.ended} of {folder.facts['rows']} rows have ended"
+        hint = stopped.hint or f"Continue with: amplifier batch resume {folder.path}"
+        return Outcome(
+            stopped.ending, f"{stopped.message}; {done}", hint.replace("FOLDER", str(folder.path))
+        )
+    return outcome_of_batch(folder, counts)
+
+
+class _ProgressLine:
+    """Progress on stderr: one line that is redrawn on a terminal, else a line for every tenth."""
+
+    def __init__(self, rows: int, *, quiet: bool) -> None:
+        self._rows = rows
+        self._quiet = quiet
+        self._redraws = stderr_is_tty() and os.environ.get("TERM") != "dumb"
+        self._started = time.monotonic()
+        self._ended_before: int | None = None
+        self._drawn = 0.0
+        self._part = 0
+
+    def show(self, dispatcher: Dispatcher, writer: BatchWriter) -> None:
+        """Show the progress of the batch."""
+        ended, now = writer.progress.counts.ended, time.monotonic()
+        if self._ended_before is None:
+            self._ended_before = ended
+            self._part = ended * _PARTS // self._rows
+        if self._quiet or (self._redraws and now - self._drawn < _REDRAW_SECONDS):
+            return
+        part = ended * _PARTS // self._rows
+        # What comes of the last row is in the final line.
+        if not self._redraws and (part == self._part or ended == self._rows):
+            return
+        self._part, self._drawn = part, now
+        text = self._text(dispatcher, writer, ended, now)
+        if self._redraws:
+            width = os.get_terminal_size(2).columns or 80
+            os.write(2, f"\r\x1b[K{text[: width - 1]}".encode())
+        else:
+            to_stderr(text)
+
+    def say(self, text: str) -> None:
+        """Write a line of its own."""
+        self.end()
+        to_stderr(text)
+
+    def finish(self, writer: BatchWriter) -> None:
+        """Report that all rows have passed."""
+        if self._quiet:
+            return
+        seconds = describe.duration(time.monotonic() - self._started)
+        cost = cost_in_words(writer.progress.counts.cost)
+        parts = [f"{self._rows:,} of {self._rows:,} rows passed", seconds, *filter(None, [cost])]
+        to_stderr(f"{' · '.join(parts)} · {writer.folder.path / RESULTS}")
+
+    def end(self) -> None:
+        """Remove the line that is redrawn."""
+        if self._redraws and self._drawn:
+            os.write(2, b"\r\x1b[K")
+            self._drawn = 0.0
+
+    def _text(self, dispatcher: Dispatcher, writer: BatchWriter, ended: int, now: float) -> str:
+        failed = writer.progress.counts.outcomes.copy()
+        failed.pop(Ending.OK.value, None)
+        parts = [f"{ended:,} of {self._rows:,} rows", f"{dispatcher.running} running"]
+        if failed:
+            parts.append(f"failed: {in_words(failed)}")
+        if cost := cost_in_words(dispatcher.cost):
+            parts.append(cost)
+        rate = (ended - (self._ended_before or 0)) / max(now - self._started, 0.001)
+        if rate:
+            parts.append(f"{_left_in_words((self._rows - ended) / rate)} left")
+        return " · ".join(parts)
+
+
+def _left_in_words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

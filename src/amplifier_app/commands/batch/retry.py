@@ -1,0 +1,69 @@
+"""`amplifier batch retry`."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+from typing import Annotated
+
+import typer
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.stdio import claimed_stdout, to_stderr
+from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.commands.batch.execution import execute
+from amplifier_app.commands.batch.setup import (
+    Asked,
+    FolderArgument,
+    MaxCostOption,
+    StopAfterOption,
+    WorkersOption,
+    reopened,
+)
+from amplifier_app.commands.finish import Invocation
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_OUTCOMES = [ending.value for ending in Ending if ending is not Ending.OK]
+
+
+@app.command()
+def retry(
+    context: typer.Context,
+    folder: FolderArgument,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="OUTCOMES",
+            help="Only rows with these outcomes, separated by commas, such as provider,budget. "
+            "[default: all that failed]",
+        ),
+    ] = None,
+    workers: WorkersOption = None,
+    max_cost: MaxCostOption = None,
+    stop_after: StopAfterOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Run the failed rows again, and those that have not ended.
+
+    \b
+      amplifier batch retry out
+      amplifier batch retry out --only provider,unavailable
+
+    A row that reached a limit continues its session; any other begins a new one.
+    """
+    invocation: Invocation = context.obj
+    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    asked = Asked(workers, max_cost, stop_after).checked()
+    wanted = set(_OUTCOMES if only is None else only.split(","))
+    if unknown := wanted.difference(_OUTCOMES):
+        raise UsageError(
+            f"--only: unknown outcome {sorted(unknown)[0]!r}",
+            hint=f"Outcomes: {', '.join(_OUTCOMES)}",
+        )
+    batch = BatchFolder(folder.absolute())
+    request = reopened(batch, invocation.stdout)
+    with batch.writing() as writer:
+        number = writer.reopen(lambda result: result["outcome"] in wanted)
+    if not quiet:
+        to_stderr(f"{number} failed {'row runs' if number == 1 else 'rows run'} again")
+    invocation.outcome = execute(batch, request, asked.over(batch.facts), quiet=quiet)

@@ -1,0 +1,300 @@
+"""What a batch is asked to do: its options, the facts in batch.json, and whether they still hold."""
+
+# Without `from __future__ import annotations`, whose strings would be compiled at every start.
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from amplifier_app.base.errors import AppError, ConfigError, UsageError
+from amplifier_app.base.private_files import open_private
+from amplifier_app.base.stdio import Output
+from amplifier_app.batch.dispatch import Limits
+from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.batch.prompts import PromptTemplate
+from amplifier_app.batch.rows import Row, digest_of, read_rows
+from amplifier_app.batch.workdirs import Workdirs
+from amplifier_app.commands.batch.worker import request_as_data, request_from
+from amplifier_app.commands.run.choose import Chosen, choose
+from amplifier_app.commands.run.one_shot import read_schema
+from amplifier_app.commands.run.request import Request
+from amplifier_app.sources.lockfile import lock_path_for, read_lock
+from amplifier_support.readable_files import open_to_read
+
+ROW_OPTIONS = (
+    *(
+        "provider",
+        "model",
+        "sets",
+        "max_steps",
+        "timeout",
+        "mode",
+        "sandbox",
+        "trust",
+        "no_project",
+        "tools",
+    ),
+    *("schema", "check", "retries", "locked", "lock", "offline"),
+)
+"""The options of `run` that apply to every row."""
+
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The folder of the batch.", show_default=False)
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        "-w",
+        min=1,
+        max=1000,
+        metavar="N",
+        rich_help_panel="Limits",
+        help="Rows to run at once. [default: 8]",
+    ),
+]
+MaxCostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-cost",
+        metavar="DOLLARS",
+        rich_help_panel="Limits",
+        help="Stop when all rows together have cost this much.",
+    ),
+]
+StopAfterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--stop-after",
+        metavar="N|X%",
+        rich_help_panel="Limits",
+        help="Stop when this many rows have failed.",
+    ),
+]
+
+_SHARD = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
+_DEFAULT_WORKERS = 8
+
+
+class Asked(NamedTuple):
+    """How a batch runs; None leaves a value as it is in batch.json.
+
+    Attributes:
+        workers: How many rows run at once.
+        max_cost: US dollars for all rows.
+        stop_after: How many rows may fail, as a number or a percentage.
+    """
+
+    workers: int | None
+    max_cost: str | None
+    stop_after: str | None
+
+    def checked(self) -> "Asked":
+        """The same options.
+
+        Raises:
+            UsageError: A value is out of range.
+        """
+        dollars_of(self.max_cost, "--max-cost")
+        if self.stop_after is not None and not re.fullmatch(r"[1-9]\d*%?", self.stop_after):
+            raise UsageError(
+                f"--stop-after: expected a number or a percentage, got {self.stop_after!r}"
+            )
+        return self
+
+    def over(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """The facts of batch.json with these options."""
+        given = {name: value for name, value in self._asdict().items() if value is not None}
+        return {**facts, **given}
+
+
+def dollars_of(text: str | None, option: str) -> Decimal | None:
+    """An amount of an option; None if it is not given.
+
+    Raises:
+        UsageError: It is not a number above 0.
+    """
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal(0)
+    if not amount.is_finite() or amount <= 0:
+        raise UsageError(f"{option}: expected a number above 0, got {text!r}")
+    return amount
+
+
+def limits_of(facts: Mapping[str, Any]) -> Limits:
+    """The limits in the facts of a batch."""
+    failures, most = None, facts.get("stop_after")
+    if most is not None:
+        number = int(most.rstrip("%"))
+        failures = max(1, facts["rows"] * number // 100) if most.endswith("%") else number
+    return Limits(
+        facts.get("workers") or _DEFAULT_WORKERS,
+        dollars_of(facts.get("max_cost"), "--max-cost"),
+        failures,
+    )
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """The shard `2/16` as its number from 0 and how many there are.
+
+    Raises:
+        UsageError: It is not a shard.
+    """
+    if text is None:
+        return None
+    found = _SHARD.fullmatch(text)
+    number, of = (int(found[1]), int(found[2])) if found else (2, 1)
+    if number > of:
+        raise UsageError(f"--shard: expected K/N with K from 1 to N, got {text!r}")
+    return number - 1, of
+
+
+def rows_of(facts: Mapping[str, Any]) -> Iterator[Row]:
+    """The rows of a batch, in order: those of its shard.
+
+    Raises:
+        ConfigError: The input cannot be read.
+    """
+    shard = parse_shard(facts.get("shard"))
+    for row in read_rows(Path(facts["input"])):
+        if shard is None or row.number % shard[1] == (shard[0] + 1) % shard[1]:
+            yield row
+
+
+def plan_request(plan: str, request: Request, max_cost_row: Decimal | None) -> Request:
+    """The request of every row: the plan by its file or its name, and what a row may cost."""
+    is_file = os.path.isfile(plan)
+    if not is_file and (os.sep in plan or plan.endswith((".yaml", ".yml", ".md"))):
+        raise ConfigError(f"there is no plan file {plan}", hint="Profiles: amplifier profile list")
+    _check_schema(request)
+    paths = {
+        name: path.absolute()
+        for name in ("schema", "lock")
+        if (path := getattr(request, name)) is not None
+    }
+    return request.checked()._replace(
+        plan=Path(plan).absolute() if is_file else None,
+        profile=None if is_file else plan,
+        max_cost=None if max_cost_row is None else float(max_cost_row),
+        **paths,
+    )
+
+
+def _check_schema(request: Request) -> None:
+    if request.schema is None:
+        return
+    try:
+        # Not a stream: every worker reads it again.
+        os.close(open_to_read(request.schema))
+    except OSError as error:
+        raise UsageError(f"--schema: cannot read {request.schema}: {error.strerror}") from error
+    read_schema(request)
+
+
+def new_facts(
+    request: Request,
+    chosen: Chosen,
+    source: Path,
+    prompt: str | None,
+    shard: str | None,
+    workdir: str,
+) -> dict[str, Any]:
+    """What batch.json has about a new batch, after every row was looked at.
+
+    Raises:
+        AppError: The input or a prompt is not valid.
+    """
+    workdirs = Workdirs(workdir, Path(os.getcwd()), Path())
+    facts: dict[str, Any] = {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "plan": chosen.plan.name,
+        "request": request_as_data(request),
+        "working_dir": os.getcwd(),
+        "prompt": prompt,
+        "workdir": workdir,
+        "input": str(source.absolute()),
+        "shard": shard,
+        **_digests(request, chosen, source),
+    }
+    template, number = PromptTemplate(prompt), 0
+    for row in rows_of(facts):
+        template.render(row)
+        workdirs.of(row, row.id)
+        number += 1
+    if not number:
+        raise ConfigError(f"{source} has no rows", hint="Check the path of the input.")
+    return {**facts, "rows": number}
+
+
+def reopened(folder: BatchFolder, output: Output) -> Request:
+    """The request of an existing batch, if its plan, lock and input are the same as at its start.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    facts = folder.facts
+    try:
+        os.chdir(facts["working_dir"])
+    except OSError as error:
+        raise ConfigError(
+            f"cannot change to the folder that the batch ran in: {facts['working_dir']}: "
+            f"{(error.strerror or '').lower()}"
+        ) from error
+    request = request_from(facts["request"])
+    found = _digests(request, choose(request, output), Path(facts["input"]))
+    names = {"plan_digest": "plan", "lock_digest": "lock file", "input_digest": "input"}
+    changed = [names[key] for key, digest in found.items() if facts[key] != digest]
+    if changed:
+        raise ConfigError(
+            f"the {' and the '.join(changed)} changed since the batch began",
+            hint="Restore it, or start a new batch: the results would not be comparable.",
+        )
+    return request
+
+
+def _digests(request: Request, chosen: Chosen, source: Path) -> dict[str, str | None]:
+    lock = None
+    if request.locked:
+        file = request.lock or lock_path_for(chosen.plan)
+        try:
+            lock = f"sha256:{hashlib.sha256(read_lock(file)).hexdigest()}"
+        except OSError as error:
+            raise ConfigError(f"cannot read the lock {file}: {error.strerror}") from error
+    return {
+        "plan_digest": chosen.plan.digest,
+        "lock_digest": lock,
+        "input_digest": digest_of(source),
+    }
+
+
+def saved_stdin(folder: Path) -> Path:
+    """Save the input on stdin to a folder, and return its file.
+
+    Raises:
+        AppError: It cannot be saved.
+    """
+    stdin = sys.stdin.buffer
+    first = stdin.readline()
+    while first and not first.strip():
+        first = stdin.readline()
+    ending = {b"{": ".jsonl", b"[": ".json"}.get(first.strip()[:1], ".txt")
+    file = folder / f"input{ending}"
+    try:
+        with open(open_private(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as saved:
+            saved.write(first)
+            shutil.copyfileobj(stdin, saved)
+    except OSError as error:
+        raise AppError(f"cannot save the input to {file}: {error.strerror}") from error
+    return file

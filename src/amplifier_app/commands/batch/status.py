@@ -1,0 +1,43 @@
+"""`amplifier batch status`."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.batch.summary import cost_in_words, totals
+from amplifier_app.commands.batch.setup import FolderArgument
+from amplifier_app.render.table import Column, Format, OutputOption, print_table
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def status(folder: FolderArgument, output: OutputOption = Format.TEXT) -> None:
+    """Show the progress of a batch, also while it runs.
+
+    \b
+      amplifier batch status out
+      amplifier batch status out --output json | jq .ended
+    """
+    batch = BatchFolder(folder)
+    counts, running = batch.counts()
+    found = totals(batch, counts, running=running)
+    if output is Format.JSON:
+        print(json.dumps(found, indent=2))
+        return
+    state = "running" if running else ("waiting to be resumed" if found["waiting"] else "ended")
+    print(
+        f"{found['ended']:,} of {found['rows']:,} rows, {state}{_and_cost(cost_in_words(counts.cost))}"
+    )
+    rows = [
+        *((name, f"{number:,}") for name, number in found["outcomes"].items()),
+        *((name, f"{found[name]:,}") for name in ("running", "waiting") if found[name]),
+    ]
+    print_table(["OUTCOME", Column("ROWS", right=True)], rows)
+
+
+def _and_cost(cost: str) -> str:
+    return f", {cost}" if cost else ""

@@ -1,0 +1,277 @@
+"""A worker of a batch: loads the plan once, then runs the rows it is given, many at once.
+
+It reads JSON lines from stdin: first the setup, `{"request", "working_dir"}`, then any number of
+
+    {"row": {"id", "prompt", "fields", "session", "begun", "workdir"}}
+    {"stop": "now" | "after the tool"}
+
+and writes `{"ready": true}` and for its rows
+
+    {"id", "cost"}       what the session has cost so far
+    {"id", "result"}     how it ended
+    {"id", "stopped"}    it was stopped, and can be continued
+
+Rows with different working directories come one at a time. It ends with its input: if the parent is gone,
+another process may continue the rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.outcome import Outcome, outcome_of
+from amplifier_app.base.stdio import Output, claimed_stdout, open_standard_streams
+from amplifier_app.batch.engine import RowTask
+from amplifier_app.batch.workdirs import Workdir
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.run.choose import (
+    Chosen,
+    choose,
+    open_chosen,
+    session_to_resume,
+    sources_of,
+)
+from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, read_schema, requirements
+from amplifier_app.commands.run.request import Request
+from amplifier_app.render.result import RunReport, cost_object, json_line, result_object
+from amplifier_app.runtime.approvals import Approvals, Policy
+from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
+from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.opening import Opening
+from amplifier_app.runtime.session import OpenSession
+from amplifier_app.runtime.turn import NO_TURN
+from amplifier_core.session_capabilities import BUDGET
+from amplifier_support.process_privacy import forbid_inspection
+from amplifier_support.usage import dollars
+
+_LONGEST_LINE = 1 << 30
+
+_PATHS = ("plan", "schema", "lock")
+
+
+def request_as_data(request: Request) -> dict[str, Any]:
+    """A request as JSON data."""
+    given = request._asdict()
+    return {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+
+
+def request_from(data: Mapping[str, Any]) -> Request:
+    """The request that `request_as_data` returned."""
+    fields: dict[str, Any] = {
+        name: Path(value) if name in _PATHS and value is not None else value
+        for name, value in data.items()
+        if name in Request._fields
+    }
+    return Request(**fields)
+
+
+class Worker:
+    """Runs rows in one event loop.
+
+    Args:
+        request: The plan and the options of every row.
+        chosen: What the request resolves to.
+        sources: Where the modules come from.
+        output: Where messages go.
+    """
+
+    def __init__(self, request: Request, chosen: Chosen, sources: Any, output: Output) -> None:
+        self._request = request
+        self._chosen = chosen
+        self._sources = sources
+        self._output = output
+        self._schema = read_schema(request)
+        self._checks = checks_of_run(request, chosen.plan)
+        self._rows: dict[asyncio.Task[None], RowRun] = {}
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message to the parent."""
+        self._output.write(json_line(message))
+
+    def handle(self, message: dict[str, Any]) -> None:
+        """Start a row, or stop all."""
+        if "row" in message:
+            row = RowTask(**message["row"])
+            run = RowRun(self, row._replace(workdir=Workdir(*row.workdir)))
+            task = asyncio.get_running_loop().create_task(run.run())
+            self._rows[task] = run
+            task.add_done_callback(self._rows.pop)
+            return
+        for run in self._rows.values():
+            run.stop(immediate=message["stop"] == "now")
+
+    def open(
+        self, task: RowTask, approvals: Approvals, opening: Opening
+    ) -> AbstractAsyncContextManager[OpenSession]:
+        """Open the session of a row, new or continued."""
+        request = self._request._replace(session=task.session)
+        resume = session_to_resume(request) if task.begun else None
+        chosen = self._chosen._replace(resume=resume)
+        return open_chosen(
+            request, chosen, approvals, Renderer(), self._sources, opening, row=task.id
+        )
+
+    def shot(
+        self, session: OpenSession, task: RowTask, approvals: Approvals, opening: Opening
+    ) -> OneShot:
+        """What sends the prompt of a row."""
+        required = requirements(self._request, session, self._schema, self._checks, task.fields)
+        return OneShot(session, opening, approvals, required)
+
+    @property
+    def timeout(self) -> float | None:
+        """The time limit of a row, in seconds."""
+        return self._request.timeout
+
+    @property
+    def policy(self) -> Policy:
+        """How approval requests are answered: no one can be asked."""
+        return self._request.approve or "deny"
+
+    @property
+    def has_requirements(self) -> bool:
+        """Whether an answer is examined before it is accepted."""
+        return self._schema is not None or bool(self._checks)
+
+    @property
+    def plan_digest(self) -> str:
+        """The digest of the plan."""
+        return self._chosen.plan.digest
+
+
+class RowRun:
+    """One row that runs.
+
+    Args:
+        worker: Its worker.
+        task: The row.
+    """
+
+    def __init__(self, worker: Worker, task: RowTask) -> None:
+        self._worker = worker
+        self._task = task
+        self._shot: OneShot | None = None
+        self._is_stopped = False
+        self._cost = 0.0
+        self._report = RunReport()
+        self._report.plan_digest = worker.plan_digest
+        self._totals: dict[str, Any] = {}
+
+    def stop(self, *, immediate: bool) -> None:
+        """Stop it; it is continued later."""
+        self._is_stopped = True
+        if self._shot is not None:
+            self._shot.stop(immediate)
+
+    async def run(self) -> None:
+        """Run the row to its end and report it."""
+        report = self._report
+        try:
+            outcome = await self._run()
+        # Whatever a module raises ends this row, not the others.
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            outcome = outcome_of(error)
+        if outcome is None:
+            self._worker.tell({"id": self._task.id, "stopped": True})
+            return
+        self._worker.tell(
+            {"id": self._task.id, "result": {**result_object(outcome, report), **self._totals}}
+        )
+
+    async def _run(self) -> Outcome | None:
+        worker, task, report = self._worker, self._task, self._report
+        limit = worker.timeout
+        opening = Opening(None if limit is None else time.monotonic() + limit)
+        approvals = Approvals(worker.policy)
+        await asyncio.to_thread(task.workdir.prepare)
+        if os.getcwd() != task.workdir.target:
+            os.chdir(task.workdir.target)
+        async with worker.open(task, approvals, opening) as session:
+            report.note_session(session)
+            self._watch_cost(session)
+            self._shot = worker.shot(session, task, approvals, opening)
+            try:
+                return await self._send(session, self._shot)
+            finally:
+                self._totals = _totals(session)
+
+    async def _send(self, session: OpenSession, shot: OneShot) -> Outcome | None:
+        prompt = self._task.prompt
+        if self._is_stopped:
+            return None
+        if self._task.begun:
+            answer = None if self._worker.has_requirements else await finished_answer(session)
+            if answer is not None:
+                self._report.turn = NO_TURN._replace(response=answer, status="success")
+                return shot.outcome(self._report.turn)
+            prompt = await prompt_to_continue(session, prompt)
+        try:
+            return await shot.send(prompt, self._worker.timeout, lambda: self._is_stopped)
+        finally:
+            shot.fill(self._report)
+
+    def _watch_cost(self, session: OpenSession) -> None:
+        budget = BUDGET.of(session.session.coordinator)
+        if budget is None:
+            return
+
+        def changed() -> None:
+            cost = float(dollars(budget.as_dict().get("cost_usd")) or 0)
+            if cost != self._cost:
+                self._cost = cost
+                self._worker.tell({"id": self._task.id, "cost": cost})
+
+        budget.listen(changed)
+
+
+def _totals(session: OpenSession) -> dict[str, Any]:
+    """Tokens and cost of all runs of a session."""
+    usage, spent = session.usage, session.spent or {}
+    cost = usage.cost_usd
+    if session.limits and not spent.get("unpriced"):
+        # Counted at once, so that it includes what a crash interrupted.
+        cost = dollars(spent.get("cost_usd"))
+    return {"usage": dict(usage.tokens), "cost": cost_object(cost)}
+
+
+async def _serve(output: Output) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    setup = json.loads(await reader.readline())
+    os.chdir(setup["working_dir"])
+    request = request_from(setup["request"])
+    chosen = choose(request, output)
+    worker = Worker(request, chosen, await sources_of(request, chosen), output)
+    worker.tell({"ready": True})
+    while line := await reader.readline():
+        worker.handle(json.loads(line))
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    open_standard_streams()
+    forbid_inspection()
+    code = 0
+    with claimed_stdout() as output:
+        try:
+            run_loop(_serve(output))
+        except Exception as error:
+            outcome = outcome_of(error)
+            print(f"{outcome.message}\n{outcome.hint or ''}".rstrip(), file=sys.stderr)
+            code = outcome.exit_code
+        # Rows may wait in threads; their sessions are continued by the next worker.
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

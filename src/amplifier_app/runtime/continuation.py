@@ -1,0 +1,42 @@
+"""Go on with a prompt that ended too early, without repeating what was done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_app.runtime.module_faults import messages_of
+from amplifier_app.runtime.usage import field_of
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
+
+CONTINUE = "Continue."
+"""The prompt that goes on with an unfinished one."""
+
+
+async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
+    """What to send to go on with `prompt`: the prompt itself if the model has not reacted to it."""
+    messages = await messages_of(session.session)
+    if _role(messages) in ("assistant", "tool"):
+        return CONTINUE
+    if messages and _role(messages) == "user" and messages[-1].get("content") == prompt:
+        await session.context.set_messages(messages[:-1])
+    return prompt
+
+
+async def finished_answer(session: OpenSession) -> str | None:
+    """The answer to the last prompt, if the model has given it; None if the prompt is unfinished."""
+    messages = await messages_of(session.session)
+    if _role(messages) != "assistant" or messages[-1].get("tool_calls"):
+        return None
+    content = messages[-1].get("content")
+    if isinstance(content, str):
+        return content or None
+    blocks = content if isinstance(content, list) else []
+    if any(field_of(block, "type") in ("tool_call", "tool_use") for block in blocks):
+        return None
+    return "".join(str(field_of(block, "text") or "") for block in blocks) or None
+
+
+def _role(messages: list[Any]) -> str | None:
+    return messages[-1].get("role") if messages else None

@@ -1,0 +1,130 @@
+"""The sandbox of a session: from its plan, shared with its sub-sessions, and enforced or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from amplifier_app.base import paths
+from amplifier_app.base.errors import ConfigError
+from amplifier_core.session_capabilities import SANDBOX, SESSION_DIR
+from amplifier_support.sandbox.policy import PolicyError, SandboxPolicy, is_at_least, parse_policy
+from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
+
+_HINT = (
+    "Run with --sandbox off, or set 'session.sandbox: {unavailable: warn}' in the plan or in your "
+    "settings to go without one where it is unavailable. Details: amplifier docs sandbox"
+)
+
+
+def register_sandbox(coordinator: Any, config: Mapping[str, Any]) -> Sandbox:
+    """Register the sandbox of a session; that of a sub-session permits no more than its parent's.
+
+    Args:
+        coordinator: The session's, with the parent's sandbox if it has one.
+        config: The mount plan.
+
+    Returns:
+        The sandbox, which is closed with the session that has no parent.
+
+    Raises:
+        ConfigError: The plan's value is not a policy.
+    """
+    session: Mapping[str, Any] = config.get("session") or {}
+    try:
+        return _registered(coordinator, parse_policy(session.get("sandbox")))
+    except PolicyError as error:
+        raise ConfigError(f"session.sandbox: {error}") from error
+
+
+def _registered(coordinator: Any, policy: SandboxPolicy | None) -> Sandbox:
+    parent = SANDBOX.of(coordinator)
+    if parent is None:
+        folder = SESSION_DIR.of(coordinator)
+        sandbox = Sandbox(
+            policy,
+            folder=os.getcwd(),
+            hidden=map(str, (paths.config_dir(), paths.state_dir())),
+            readable=() if folder is None else (os.path.join(folder, "tool-output"),),
+        )
+        coordinator.register_cleanup(sandbox.close)
+    elif policy != parent.policy and is_at_least(policy, parent.policy):
+        sandbox = parent.with_policy(policy)
+    else:
+        return parent
+    SANDBOX.register(coordinator, sandbox)
+    return sandbox
+
+
+def unused_sandbox(sandbox: Sandbox, config: Mapping[str, Any]) -> str | None:
+    """Why a sandbox that the plan or the user asked for restricts nothing; None if all is well.
+
+    Args:
+        sandbox: The session's, with all modules mounted.
+        config: The mount plan.
+    """
+    session: Mapping[str, Any] = config.get("session") or {}
+    if sandbox.needed or sandbox.policy is None or session.get("sandbox") is None:
+        return None
+    entries = [entry for section in ("tools", "hooks") for entry in config.get(section) or ()]
+    names = [str(entry["module"]) for entry in entries if entry.get("source")]
+    if not names:
+        return None
+    return f"no module uses the sandbox: programs that {', '.join(names)} may start run with your rights"
+
+
+def own_policies(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The entries of a plan with a policy of their own, and what it is."""
+    for section in ("tools", "hooks"):
+        for entry in config.get(section) or ():
+            name = str(entry.get("instance_id") or entry["module"])
+            own: Mapping[str, Any] = entry.get("config") or {}
+            yield from _own_policy(name, own)
+            servers = own.get("servers")
+            if isinstance(servers, Mapping):
+                for server, settings in cast("Mapping[str, Any]", servers).items():
+                    yield from _own_policy(f"{name}, server '{server}'", settings)
+
+
+def _own_policy(name: str, settings: Any) -> Iterator[tuple[str, str]]:
+    value = (
+        cast("Mapping[str, Any]", settings).get("sandbox")
+        if isinstance(settings, Mapping)
+        else None
+    )
+    if value is None:
+        return
+    # An invalid one is a problem of the entry's config.
+    with contextlib.suppress(PolicyError):
+        yield name, str(parse_policy(value) or "no sandbox")
+
+
+def sandbox_for_checks(coordinator: Any) -> Sandbox | None:
+    """The sandbox for commands that check an answer; None if the session has none.
+
+    Raises:
+        ConfigError: The machine cannot enforce it.
+    """
+    sandbox = SANDBOX.of(coordinator)
+    if sandbox is None:
+        return None
+    try:
+        return sandbox.for_commands()
+    except SandboxUnavailable as error:
+        raise _unavailable(error.missing) from error
+
+
+def check_sandbox(sandbox: Sandbox) -> None:
+    """Refuse to go on if something needs what the machine cannot enforce.
+
+    Raises:
+        ConfigError: It does.
+    """
+    if sandbox.refused is not None:
+        raise _unavailable(sandbox.refused)
+
+
+def _unavailable(missing: str) -> ConfigError:
+    return ConfigError(f"the sandbox for commands is unavailable: {missing}", hint=_HINT)

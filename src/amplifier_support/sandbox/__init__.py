@@ -1,0 +1,1 @@
+"""The sandbox for the commands that an agent starts: a policy, and how it is enforced."""

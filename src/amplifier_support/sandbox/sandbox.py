@@ -1,0 +1,429 @@
+"""The one place that knows how a command starts under a policy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from amplifier_support.below import is_below
+from amplifier_support.sandbox import available
+from amplifier_support.sandbox.confinement import Confined, Confinement
+from amplifier_support.sandbox.policy import Level, PolicyError, SandboxPolicy, parse_policy
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from amplifier_support.sandbox.kernel_layer import KernelLayer
+    from amplifier_support.sandbox.private_folder import PrivateFolder
+    from amplifier_support.sandbox.proxy import Proxy
+
+_SYSTEM = (
+    "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/proc", "/sys",
+    "/dev", "/run/systemd/resolve", "/var/lib/dpkg", "/nix/store", "/gnu/store", "/snap",
+    "/System", "/Library", "/private/etc", "/private/var/db",
+)  # fmt: skip
+CREDENTIALS = (
+    "~/.ssh", "~/.gnupg", "~/.aws", "~/.azure", "~/.kube", "~/.docker", "~/.config/gcloud",
+    "~/.config/gh", "~/.config/op", "~/.password-store", "~/.local/share/keyrings", "~/.netrc",
+    "~/.git-credentials", "~/.config/git/credentials", "~/.pypirc", "~/.npmrc", "~/.pgpass",
+    "~/.cargo/credentials.toml", "~/.terraform.d", "~/.vault-token", "~/.mozilla", "~/.config/google-chrome",
+    "~/.config/chromium", "~/Library/Keychains",
+)  # fmt: skip
+"""Files and folders that commands cannot read, even where `read: host` is set."""
+
+_CACHES = {
+    "XDG_CACHE_HOME": "cache",
+    "PIP_CACHE_DIR": "cache/pip",
+    "UV_CACHE_DIR": "cache/uv",
+    "npm_config_cache": "cache/npm",
+}
+
+
+class SandboxUnavailable(RuntimeError):
+    """This machine cannot enforce the policy; the message says what is missing."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(f"this machine cannot enforce the sandbox: {missing}")
+        self.missing = missing
+
+
+class _Shared:
+    """What the sandboxes of one session have in common.
+
+    Args:
+        folder: The session's working directory.
+        hidden: What commands can neither read nor change, in addition to `CREDENTIALS`.
+        readable: Folders below these that they can read nevertheless.
+
+    Attributes:
+        folder: The session's working directory, links resolved.
+        private: The folder for temporary files, once there is one.
+        sandboxes: All of them.
+        needed: Whether something asked for a sandbox.
+        used: The layer that commands have run in.
+        refused: What was missing for the first policy that must be enforced.
+        without: What was missing for the first policy that permits to go without.
+        known: The folders that policies name, each with what it was at first.
+    """
+
+    def __init__(self, folder: str, hidden: Iterable[str], readable: Iterable[str]) -> None:
+        self.folder = os.path.realpath(folder)
+        self._hidden = tuple(hidden)
+        self._readable = tuple(readable)
+        self.private: PrivateFolder | None = None
+        self.sandboxes: list[Sandbox] = []
+        self.needed = False
+        self.used: Level | None = None
+        self.refused: str | None = None
+        self.without: str | None = None
+        self.known: dict[str, str] = {}
+
+    @cached_property
+    def hidden(self) -> tuple[str, ...]:
+        """What commands can neither read nor change, links resolved."""
+        expanded = map(os.path.expanduser, (*CREDENTIALS, *self._hidden))
+        return tuple(map(os.path.realpath, expanded))
+
+    @cached_property
+    def readable(self) -> tuple[str, ...]:
+        """Folders below these that they can read nevertheless, links resolved."""
+        return tuple(map(os.path.realpath, self._readable))
+
+    def resolved(self, place: str) -> str:
+        """A folder of a policy as it was when the session first named it, links resolved.
+
+        Later a command may have put a link in its place.
+
+        Raises:
+            PolicyError: It is a link of the working directory to a folder outside of that.
+        """
+        if place not in self.known:
+            path = os.path.normpath(os.path.join(self.folder, os.path.expanduser(place)))
+            resolved = os.path.realpath(path)
+            if is_below(path, self.folder) and not is_below(resolved, self.folder):
+                # The policy is the user's, but whoever wrote the repository chose the target.
+                problem = (
+                    f"'write' contains {place!r}, a link that leads out of the working directory"
+                )
+                raise PolicyError("write", problem, f"the path itself: {resolved}")
+            self.known[place] = resolved
+        return self.known[place]
+
+
+class Sandbox:
+    """Starts the commands of one session under a policy.
+
+    Args:
+        policy: What commands may do; None for no sandbox.
+        folder: The session's working directory.
+        hidden: Files and folders they cannot read or change, in addition to `CREDENTIALS`.
+        readable: Folders below those that they can read nevertheless.
+
+    Attributes:
+        policy: What commands may do; None for no sandbox.
+        written: The folders that they may change, links resolved, without that for temporary files.
+        refused_hosts: Hosts that commands asked the proxy for in vain, each with the reason.
+        removed: Files of commands that `tidy` has removed.
+    """
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None,
+        *,
+        folder: str,
+        hidden: Iterable[str] = (),
+        readable: Iterable[str] = (),
+    ) -> None:
+        self._set_up(policy, _Shared(folder, hidden, readable))
+
+    def _set_up(self, policy: SandboxPolicy | None, shared: _Shared) -> None:
+        self.policy = policy
+        self._shared = shared
+        self.written = tuple(map(shared.resolved, () if policy is None else policy.write))
+        self._kernel: KernelLayer | None = None
+        self._proxy: Proxy | None = None
+        self._proxy_starts: asyncio.Future[None] | None = None
+        self.refused_hosts: list[tuple[str, str]] = []
+        self.removed: list[str] = []
+        self._must_not_appear: list[str] | None = None
+        self._number = len(shared.sandboxes)
+        shared.sandboxes.append(self)
+
+    # -- policies ------------------------------------------------------------------------
+
+    def with_policy(self, policy: SandboxPolicy | None) -> Sandbox:
+        """A sandbox with another policy; closed with this one."""
+        other = Sandbox.__new__(Sandbox)
+        other._set_up(policy, self._shared)
+        return other
+
+    def for_commands(self, value: object = None) -> Sandbox:
+        """The sandbox for something that will start commands; call it before the first one.
+
+        Args:
+            value: A policy of its own, as in a plan; None for this one's.
+
+        Raises:
+            PolicyError: It is not a policy.
+            SandboxUnavailable: The machine cannot enforce it.
+        """
+        self._shared.needed = True
+        sandbox = self if value is None else self.with_policy(parse_policy(value))
+        missing = sandbox.missing
+        if sandbox.policy is not None and missing is not None:
+            if sandbox.policy.unavailable == "fail":
+                self._shared.refused = self._shared.refused or missing
+                raise SandboxUnavailable(missing)
+            self._shared.without = self._shared.without or missing
+        return sandbox
+
+    @property
+    def missing(self) -> str | None:
+        """What this machine lacks to enforce the policy; None if it can, or there is no policy."""
+        return None if self.policy is None else available.missing(self.policy)
+
+    @property
+    def enforced(self) -> bool:
+        """Whether commands are restricted."""
+        return self.policy is not None and self.missing is None
+
+    def describe(self) -> list[str]:
+        """What commands may do, what enforces it, and what it does not cover on this machine."""
+        if self.policy is None:
+            return ["commands run without a sandbox"]
+        if self.missing is not None:
+            return [f"commands run without a sandbox: {self.missing}"]
+        layers = [available.kernel_layer()]
+        if self.has_namespaces:
+            layers.append(available.namespace_layer())
+        by = " and ".join(layer.detail for layer in layers)
+        gaps = [gap for layer in layers for gap in layer.gaps]
+        if not self.has_namespaces and sys.platform.startswith("linux"):
+            gaps += available.WITHOUT_NAMESPACES
+            if self.policy.network != "none":
+                gaps.append(available.WITHOUT_NAMESPACES_BUT_NETWORK)
+        lines = [f"{self.policy}; enforced by {by}", *(f"not covered: {gap}" for gap in gaps)]
+        return lines + self.missing_folders
+
+    @property
+    def missing_folders(self) -> list[str]:
+        """What keeps commands from using folders of the policy, each as a sentence for the user."""
+        if self.policy is None or not self.enforced:
+            return []
+        there = [path for path in self.written if os.path.isdir(path)]
+        return [
+            f"commands cannot write to {place!r} of 'write' in the sandbox: {path!r} "
+            + ("is not a folder" if os.path.exists(path) else "does not exist; create it first")
+            for place, path in zip(self.policy.write, self.written, strict=True)
+            if not any(is_below(path, one) for one in there)
+        ]
+
+    @property
+    def limits(self) -> str | None:
+        """What commands cannot do, as a sentence for a model; None if they are not restricted."""
+        policy = self.policy
+        if policy is None or not self.enforced:
+            return None
+        places = ["the working directory" if path == "." else path for path in policy.write]
+        network = ", and have no network" if policy.network == "none" else ""
+        if isinstance(policy.network, tuple):
+            network = f", and reach only these hosts: {', '.join(policy.network)}"
+        where = " and ".join([", ".join(places), "$TMPDIR"] if places else ["$TMPDIR"])
+        return f"Commands run in a sandbox: they change files only in {where}{network}."
+
+    @property
+    def needed(self) -> bool:
+        """Whether something will start commands."""
+        return self._shared.needed
+
+    @property
+    def used(self) -> Level | None:
+        """The layer that commands of the session have run in; None if none was restricted."""
+        return self._shared.used
+
+    @property
+    def refused(self) -> str | None:
+        """What was missing when something asked for a policy that must be enforced."""
+        return self._shared.refused
+
+    @property
+    def goes_without(self) -> str | None:
+        """What was missing when something asked for a policy that need not be enforced."""
+        return self._shared.without
+
+    # -- commands ------------------------------------------------------------------------
+
+    def confined(self, argv: Sequence[str], environment: Mapping[str, str]) -> Confined:
+        """How to start a command under the policy.
+
+        Raises:
+            SandboxUnavailable: The machine cannot enforce the policy.
+            OSError: The temporary folder or the rules cannot be created.
+        """
+        policy, missing = self.policy, self.missing
+        if policy is None or (missing is not None and policy.unavailable == "warn"):
+            return Confined(argv, environment, None)
+        if missing is not None:
+            raise SandboxUnavailable(missing)
+        self._shared.used = "namespaces" if self.has_namespaces else "kernel"
+        environment = {**environment, **self._variables()}
+        if sys.platform == "darwin":
+            argv = [available.SEATBELT, "-p", self._profile(policy), *argv]
+            return Confined(argv, environment, None)
+        return Confined(argv, environment, self._restrictions(policy))
+
+    @property
+    def has_namespaces(self) -> bool:
+        """Whether commands get namespaces of their own; found out by trying, at first use."""
+        return self.enforced and available.namespace_layer().works
+
+    def launcher(self) -> tuple[list[str], list[str]]:
+        """What is put before and after the command line of the program that starts commands.
+
+        Both are empty without namespaces.
+
+        Raises:
+            OSError: The temporary folder cannot be created.
+        """
+        policy = self.policy
+        private = self.temporary_folder
+        if policy is None or private is None or not self.has_namespaces:
+            return [], []
+        from amplifier_support.sandbox import namespaces
+
+        view = namespaces.View(
+            folder=self._shared.folder,
+            write=self.written,
+            shown=self._shared.readable,
+            hidden=self._shared.hidden,
+            private=private,
+            network=policy.network == "all",
+            proxy=self._proxy_socket(private) if isinstance(policy.network, tuple) else None,
+        )
+        if self._must_not_appear is None:
+            self._must_not_appear = namespaces.must_not_appear((*view.write, view.folder))
+        proxy = [] if view.proxy is None else [view.proxy]
+        return namespaces.launcher(namespaces.starter(), view), ["inside", *proxy]
+
+    def tidy(self) -> None:
+        """Remove what commands made although it could run code outside; call it after each one."""
+        for path in self._must_not_appear or ():
+            if os.path.lexists(path):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                self.removed.append(path)
+
+    async def open_network(self) -> None:
+        """Start the proxy for the hosts that the policy names; does nothing if there is none.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        policy = self.policy
+        private = self.temporary_folder
+        if policy is None or private is None:
+            return
+        if isinstance(policy.network, str) or not self.has_namespaces:
+            return
+        import asyncio
+
+        from amplifier_support.sandbox.proxy import Proxy
+
+        if self._proxy is None:
+            self._proxy = Proxy(policy.network, self._note_refusal)
+            self._proxy_starts = asyncio.ensure_future(
+                self._proxy.start(self._proxy_socket(private))
+            )
+        if self._proxy_starts is not None:
+            await asyncio.shield(self._proxy_starts)
+
+    def _proxy_socket(self, private: str) -> str:
+        from amplifier_support.sandbox.namespaces import PROXIES, own_folders
+
+        return os.path.join(own_folders(private)[PROXIES], str(self._number))
+
+    def _note_refusal(self, host: str, why: str) -> None:
+        self.refused_hosts.append((host, why))
+
+    @property
+    def temporary_folder(self) -> str | None:
+        """The folder for temporary files of commands, created when it is first needed.
+
+        None if commands are not restricted.
+
+        Raises:
+            OSError: It cannot be created.
+        """
+        if not self.enforced:
+            return None
+        if self._shared.private is None:
+            from amplifier_support.sandbox.private_folder import PrivateFolder
+
+            self._shared.private = PrivateFolder()
+        return self._shared.private.path
+
+    def close(self) -> None:
+        """Remove the temporary folder and forget the rules, of all sandboxes of the session."""
+        for sandbox in self._shared.sandboxes:
+            if sandbox._proxy is not None:
+                sandbox._proxy.close()
+                sandbox._proxy = None
+            if sandbox._kernel is not None:
+                sandbox._kernel.close()
+                sandbox._kernel = None
+        private, self._shared.private = self._shared.private, None
+        if private is not None:
+            private.remove()
+
+    def _variables(self) -> dict[str, str]:
+        private = self.temporary_folder or ""
+        caches = {name: os.path.join(private, path) for name, path in _CACHES.items()}
+        variables = {"TMPDIR": private, **caches}
+        if self.policy is not None and isinstance(self.policy.network, tuple):
+            from amplifier_support.sandbox.forwarder import proxy_variables
+
+            variables.update(proxy_variables())
+        return variables
+
+    @property
+    def _write_roots(self) -> tuple[str, ...]:
+        return (*self.written, self.temporary_folder or "")
+
+    def _read_roots(self, policy: SandboxPolicy) -> tuple[str, ...]:
+        if policy.read == "host":
+            return ("/",)
+        return (*map(os.path.realpath, _SYSTEM), self._shared.folder)
+
+    def _profile(self, policy: SandboxPolicy) -> str:
+        from amplifier_support.sandbox import seatbelt
+
+        return seatbelt.profile(
+            write=self._write_roots,
+            read=self._read_roots(policy),
+            hidden=self._shared.hidden,
+            internet=policy.network != "none",
+        )
+
+    def _restrictions(self, policy: SandboxPolicy) -> Confinement:
+        if self._kernel is None:
+            # Only sessions that run commands need it.
+            from amplifier_support.sandbox.kernel_layer import KernelLayer, Places
+            from amplifier_support.sandbox.namespaces import own_folders
+
+            write = self._write_roots
+            if self.has_namespaces:
+                # Seen by commands as folders of the system, where the rule for this one does not apply.
+                write += tuple(own_folders(self.temporary_folder or "").values())
+            places = Places(
+                write, self._read_roots(policy), self._shared.readable, self._shared.hidden
+            )
+            # In namespaces without the machine's network there is nothing but a loopback interface.
+            internet = policy.network != "none" or self.has_namespaces
+            self._kernel = KernelLayer(
+                places, internet=internet, asks=not internet, shares=self.has_namespaces
+            )
+        return self._kernel.confinement()

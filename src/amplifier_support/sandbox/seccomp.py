@@ -1,0 +1,347 @@
+"""A seccomp filter: which system calls a process may make.
+
+It covers what Landlock does not: sockets other than those of the local machine, access to other processes' memory,
+name spaces and mounts, kernel interfaces with a long history of faults, and input faked on a terminal.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from amplifier_support.sandbox.system_calls import ASK
+
+_LOAD = 0x20
+_AND = 0x54
+_IF_EQUAL = 0x15
+_IF_GREATER_OR_EQUAL = 0x35
+_IF_ANY_BIT = 0x45
+_RETURN = 0x06
+
+_ALLOW = 0x7FFF0000
+_KILL_PROCESS = 0x80000000
+_ERROR = 0x00050000
+
+_NUMBER = 0
+_ARCHITECTURE = 4
+_X32 = 0x40000000
+
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_SOCK_STREAM, _SOCK_SEQPACKET, _SOCKET_KIND = 1, 5, 0xF
+_CLONE_NEW = 0x7E020080
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_O_ACCMODE, _O_TRUNC = 0o3, 0o1000
+
+REFUSED = (
+    # Other processes.
+    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd",
+    # Mounts and name spaces.
+    "mount", "umount2", "pivot_root", "chroot", "setns", "open_tree", "move_mount", "fsopen", "fsconfig",
+    "fsmount", "fspick", "mount_setattr", "open_tree_attr",
+    # Files by handle, which no path leads to.
+    "open_by_handle_at", "fanotify_init",
+    # Interfaces of the kernel that programs seldom need.
+    "io_uring_setup", "io_uring_enter", "io_uring_register", "bpf", "userfaultfd", "perf_event_open",
+    "add_key", "request_key", "keyctl",
+    # The machine.
+    "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot", "swapon",
+    "swapoff", "acct", "quotactl", "quotactl_fd", "syslog", "sethostname", "setdomainname", "settimeofday",
+    "clock_settime", "clock_adjtime", "adjtimex", "iopl", "ioperm",
+)  # fmt: skip
+SHARED_BY_NUMBER = (
+    "shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv",
+    "msgctl", "mq_open", "mq_unlink",
+)  # fmt: skip
+"""Memory, semaphores and queues that all processes of a user share, and that no path leads to."""
+
+_NEWER: Mapping[str, int] = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "clone3": 435,
+    "openat2": 437,
+    "pidfd_getfd": 438,
+    "process_madvise": 440,
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "open_tree_attr": 467,
+}
+
+
+class Architecture(NamedTuple):
+    """Numbers of an architecture.
+
+    Attributes:
+        audit: Its number in what the filter sees.
+        calls: The number of each system call; those it does not have are missing.
+    """
+
+    audit: int
+    calls: Mapping[str, int]
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "x86_64": Architecture(
+        0xC000003E,
+        {
+            **_NEWER,
+            "shmget": 29,
+            "shmat": 30,
+            "shmctl": 31,
+            "semget": 64,
+            "semop": 65,
+            "semctl": 66,
+            "msgget": 68,
+            "msgsnd": 69,
+            "msgrcv": 70,
+            "msgctl": 71,
+            "semtimedop": 220,
+            "mq_open": 240,
+            "mq_unlink": 241,
+            "open": 2,
+            "ioctl": 16,
+            "socket": 41,
+            "connect": 42,
+            "socketpair": 53,
+            "clone": 56,
+            "truncate": 76,
+            "ptrace": 101,
+            "syslog": 103,
+            "pivot_root": 155,
+            "adjtimex": 159,
+            "chroot": 161,
+            "acct": 163,
+            "settimeofday": 164,
+            "mount": 165,
+            "umount2": 166,
+            "swapon": 167,
+            "swapoff": 168,
+            "reboot": 169,
+            "sethostname": 170,
+            "setdomainname": 171,
+            "iopl": 172,
+            "ioperm": 173,
+            "init_module": 175,
+            "delete_module": 176,
+            "quotactl": 179,
+            "clock_settime": 227,
+            "kexec_load": 246,
+            "add_key": 248,
+            "request_key": 249,
+            "keyctl": 250,
+            "openat": 257,
+            "unshare": 272,
+            "perf_event_open": 298,
+            "fanotify_init": 300,
+            "prlimit64": 302,
+            "open_by_handle_at": 304,
+            "clock_adjtime": 305,
+            "setns": 308,
+            "process_vm_readv": 310,
+            "process_vm_writev": 311,
+            "kcmp": 312,
+            "finit_module": 313,
+            "kexec_file_load": 320,
+            "bpf": 321,
+            "userfaultfd": 323,
+        },
+    ),
+    "aarch64": Architecture(
+        0xC00000B7,
+        {
+            **_NEWER,
+            "mq_open": 180,
+            "mq_unlink": 181,
+            "msgget": 186,
+            "msgctl": 187,
+            "msgrcv": 188,
+            "msgsnd": 189,
+            "semget": 190,
+            "semctl": 191,
+            "semtimedop": 192,
+            "semop": 193,
+            "shmget": 194,
+            "shmctl": 195,
+            "shmat": 196,
+            "ioctl": 29,
+            "umount2": 39,
+            "mount": 40,
+            "pivot_root": 41,
+            "truncate": 45,
+            "chroot": 51,
+            "openat": 56,
+            "quotactl": 60,
+            "acct": 89,
+            "unshare": 97,
+            "kexec_load": 104,
+            "init_module": 105,
+            "delete_module": 106,
+            "clock_settime": 112,
+            "syslog": 116,
+            "ptrace": 117,
+            "reboot": 142,
+            "sethostname": 161,
+            "setdomainname": 162,
+            "settimeofday": 170,
+            "adjtimex": 171,
+            "socket": 198,
+            "connect": 203,
+            "socketpair": 199,
+            "add_key": 217,
+            "request_key": 218,
+            "keyctl": 219,
+            "clone": 220,
+            "swapon": 224,
+            "swapoff": 225,
+            "perf_event_open": 241,
+            "prlimit64": 261,
+            "fanotify_init": 262,
+            "open_by_handle_at": 265,
+            "clock_adjtime": 266,
+            "setns": 268,
+            "process_vm_readv": 270,
+            "process_vm_writev": 271,
+            "kcmp": 272,
+            "finit_module": 273,
+            "bpf": 280,
+            "userfaultfd": 282,
+            "kexec_file_load": 294,
+        },
+    ),
+}
+
+
+def architecture() -> Architecture | None:
+    """This machine's; None if there is no filter for it."""
+    return ARCHITECTURES.get(os.uname().machine)
+
+
+def build(
+    architecture: Architecture,
+    *,
+    internet: bool,
+    truncation: bool,
+    asks: bool = False,
+    shares: bool = True,
+) -> bytes:
+    """The instructions of the filter.
+
+    Args:
+        architecture: The machine's.
+        internet: Whether sockets for the internet are allowed.
+        truncation: Whether truncating files must be refused here, as Landlock does not know it.
+        asks: Whether the launcher decides about connections. Datagrams, which need none, are
+            refused then.
+        shares: Whether `SHARED_BY_NUMBER` is allowed.
+    """
+    calls = architecture.calls
+    families = (*(() if asks else (_AF_UNIX,)), *((_AF_INET, _AF_INET6) if internet else ()))
+    refuse = _return(_ERROR | errno.EPERM)
+    missing = _return(_ERROR | errno.ENOSYS)
+    program = [
+        _load(_ARCHITECTURE),
+        _jump(_IF_EQUAL, architecture.audit, 1, 0),
+        _return(_KILL_PROCESS),
+        _load(_NUMBER),
+        # The other numbering of x86_64; elsewhere no number is as high.
+        _jump(_IF_GREATER_OR_EQUAL, _X32, 0, 1),
+        missing,
+    ]
+    for name in (*REFUSED, *(() if shares else SHARED_BY_NUMBER)):
+        if name in calls:
+            program += [_jump(_IF_EQUAL, calls[name], 0, 1), refuse]
+    body = [_argument(0)]
+    for family in families:
+        body += [_jump(_IF_EQUAL, family, 0, 1), _return(_ALLOW)]
+    if internet:
+        # Protocol 0 lists the network's interfaces and routes.
+        body += [_jump(_IF_EQUAL, _AF_NETLINK, 0, 3), _argument(2)]
+        body += [_jump(_IF_EQUAL, 0, 0, 1), _return(_ALLOW)]
+    if asks:
+        # Every other kind, also a raw one, sends datagrams.
+        connected = [_argument(1), _masked(_SOCKET_KIND)]
+        for kind in (_SOCK_STREAM, _SOCK_SEQPACKET):
+            connected += [_jump(_IF_EQUAL, kind, 0, 1), _return(_ALLOW)]
+        body += _on(_AF_UNIX, [*connected, refuse])
+        program += _on(calls["connect"], [ASK])
+        program += _on(calls["socketpair"], [*connected, refuse])
+    program += _on(calls["socket"], [*body, refuse])
+    # The limits of another process.
+    program += _on(
+        calls["prlimit64"],
+        [_argument(0), _jump(_IF_EQUAL, 0, 1, 0), refuse, _return(_ALLOW)],
+    )
+    # Its flags are in memory, which a filter cannot read; the C library falls back to `clone`.
+    program += [_jump(_IF_EQUAL, calls["clone3"], 0, 1), missing]
+    for name in ("clone", "unshare"):
+        program += _on(
+            calls[name],
+            [_argument(0), _jump(_IF_ANY_BIT, _CLONE_NEW, 0, 1), refuse, _return(_ALLOW)],
+        )
+    program += _on(
+        calls["ioctl"],
+        [
+            _argument(1),
+            _jump(_IF_EQUAL, _TIOCSTI, 1, 0),
+            _jump(_IF_EQUAL, _TIOCLINUX, 0, 1),
+            refuse,
+            _return(_ALLOW),
+        ],
+    )
+    if truncation:
+        program += _without_truncation(calls, refuse, missing)
+    return b"".join([*program, _return(_ALLOW)])
+
+
+def _without_truncation(calls: Mapping[str, int], refuse: bytes, missing: bytes) -> list[bytes]:
+    """Refuse what truncates a file that is not opened for writing."""
+    program = [
+        *(_jump(_IF_EQUAL, calls["truncate"], 0, 1), refuse),
+        *(_jump(_IF_EQUAL, calls["openat2"], 0, 1), missing),
+    ]
+    for name, flags in (("open", 1), ("openat", 2)):
+        if name in calls:
+            body = [
+                _argument(flags),
+                _masked(_O_ACCMODE | _O_TRUNC),
+                _jump(_IF_EQUAL, _O_TRUNC, 0, 1),
+                refuse,
+                _return(_ALLOW),
+            ]
+            program += _on(calls[name], body)
+    return program
+
+
+def _on(number: int, body: Sequence[bytes]) -> list[bytes]:
+    """Run `body`, which must return, if the number that was loaded is this one."""
+    return [_jump(_IF_EQUAL, number, 0, len(body)), *body]
+
+
+def _load(offset: int) -> bytes:
+    return struct.pack("=HBBI", _LOAD, 0, 0, offset)
+
+
+def _argument(index: int) -> bytes:
+    """Load the lower half of an argument, which is all of a C `int`."""
+    return _load(16 + 8 * index)
+
+
+def _masked(bits: int) -> bytes:
+    return struct.pack("=HBBI", _AND, 0, 0, bits)
+
+
+def _jump(test: int, value: int, if_true: int, if_false: int) -> bytes:
+    return struct.pack("=HBBI", test, if_true, if_false, value)
+
+
+def _return(value: int) -> bytes:
+    return struct.pack("=HBBI", _RETURN, 0, 0, value)

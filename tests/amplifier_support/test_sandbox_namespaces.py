@@ -1,0 +1,256 @@
+"""The namespace layer with real commands in bubblewrap."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_support.process.commands import Command, CommandNotStarted, Ended, ProcessRunner
+from amplifier_support.sandbox import available, namespaces
+from amplifier_support.sandbox.policy import parse_policy
+from amplifier_support.sandbox.sandbox import Sandbox
+
+WORKS = sys.platform.startswith("linux") and available.namespace_layer().works
+needs_namespaces = pytest.mark.skipif(not WORKS, reason="bubblewrap does not work here")
+
+
+class Box:
+    """A runner with namespaces, in the folder `work`."""
+
+    def __init__(self, folder: Path, **policy: Any) -> None:
+        self.work = folder / "work"
+        self.work.mkdir()
+        policy = {"level": "namespaces", **policy}
+        self.sandbox = Sandbox(parse_policy(policy), folder=str(self.work))
+        self.runner = ProcessRunner(self.sandbox)
+        self.output = ""
+
+    async def run(self, line: str, timeout: float = 30.0) -> Ended:
+        written = bytearray()
+        descriptor = os.open(self.work, os.O_RDONLY)
+        try:
+            command = Command(
+                ["/bin/sh", "-c", line], {"PATH": os.environ["PATH"], "HOME": "/"}, descriptor
+            )
+            return await self.runner.run(command, timeout=timeout, output=written.extend)
+        finally:
+            os.close(descriptor)
+            self.output = written.decode()
+
+    async def close(self) -> None:
+        await self.runner.close()
+        self.sandbox.close()
+
+
+@pytest.fixture
+async def box(tmp_path: Path) -> AsyncIterator[Box]:
+    box = Box(tmp_path)
+    yield box
+    await box.close()
+
+
+def commands_like(mark: str) -> list[str]:
+    """Processes of the machine that have the mark in their command line."""
+    found: list[str] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if mark.encode() in line:
+                found.append(entry.name)
+    return found
+
+
+@needs_namespaces
+async def test_commands_see_only_themselves_and_folders_of_their_own(box: Box) -> None:
+    (box.work / "file").write_text("here\n")
+    await box.run("cat file; ls /run; ls /proc | grep -c '^[0-9]'; echo x > /tmp/x; pwd")
+    lines = box.output.split()
+    assert lines[0] == "here"
+    assert int(lines[-2]) < 10
+    assert lines[-1] == str(box.work)
+    await box.run("cat /tmp/x /var/tmp/x; cd ..; ls")
+    assert box.output.split() == ["x", "x", "work"]
+    assert not Path("/tmp/x").exists()
+
+
+@needs_namespaces
+async def test_a_server_of_one_command_answers_the_next(box: Box) -> None:
+    serve = (
+        "import socket; s = socket.create_server(('127.0.0.1', 8765)); s.accept()[0].send(b'mine')"
+    )
+    await box.run(f'{sys.executable} -c "{serve}" >/dev/null 2>&1 & sleep 0.3')
+    ask = "import socket; print(socket.create_connection(('127.0.0.1', 8765)).recv(9))"
+    await box.run(f'{sys.executable} -c "{ask}"')
+    assert "mine" in box.output
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", 8765)).close()
+
+
+@needs_namespaces
+async def test_nothing_outlives_a_time_limit_or_the_runner(box: Box) -> None:
+    mark = f"333.{os.getpid()}"
+    leave = f"(setsid sleep {mark} &) ; trap '' TERM; setsid sh -c 'sleep {mark} & sleep {mark}'"
+    ended = await box.run(leave, timeout=0.5)
+    assert ended.timed_out
+    assert commands_like(mark) == []
+    await box.run(f"setsid sleep {mark} >/dev/null 2>&1 &")
+    assert commands_like(mark)
+    await box.runner.close()
+    assert commands_like(mark) == []
+
+
+@needs_namespaces
+async def test_what_runs_later_is_read_only_in_a_writable_folder(box: Box) -> None:
+    for folder in (".amplifier", ".git/hooks", ".git/objects"):
+        (box.work / folder).mkdir(parents=True)
+    config = "[core]\n\thooksPath = .husky\n[include]\n\tpath = ../shared.config\n"
+    (box.work / ".git/config").write_text(config)
+    (box.work / ".husky").mkdir()
+    (box.work / "shared.config").write_text("[core]\n")
+    tries = (
+        "echo x > .amplifier/plan.yaml; mv .amplifier moved; echo x > .git/hooks/pre-commit; "
+        "echo x >> .git/config; rm -f .git/config; mv .git moved; rm -rf .git/hooks"
+    )
+    tries += "; echo x > .husky/pre-commit; echo x >> shared.config; rm -f shared.config"
+    await box.run(f"{tries}; echo x > .git/objects/new; echo x > new")
+    assert (box.work / ".git/config").read_text() == config
+    assert (box.work / "shared.config").read_text() == "[core]\n"
+    assert (box.work / ".git/objects/new").exists()
+    assert (box.work / "new").exists()
+    names = {".amplifier", ".git", ".husky", "new", "shared.config"}
+    assert {path.name for path in box.work.iterdir()} == names
+    assert not list((box.work / ".husky").iterdir())
+    assert not list((box.work / ".amplifier").iterdir())
+    assert not list((box.work / ".git/hooks").iterdir())
+
+
+@needs_namespaces
+async def test_start_up_files_are_read_only_in_a_writable_home(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(box.work))
+    (box.work / ".bashrc").write_text("true\n")
+    (box.work / ".config/fish").mkdir(parents=True)
+    await box.run(
+        "echo evil >> .bashrc; mv .bashrc x; echo evil > .config/fish/config.fish; echo x > new"
+    )
+    assert (box.work / ".bashrc").read_text() == "true\n"
+    assert not list((box.work / ".config/fish").iterdir())
+    assert (box.work / "new").exists()
+
+
+@needs_namespaces
+async def test_the_working_directory_keeps_its_place_in_a_writable_folder(tmp_path: Path) -> None:
+    box = Box(tmp_path, write=[".."])
+    (box.work / ".git/hooks").mkdir(parents=True)
+    try:
+        await box.run(
+            "mv ../work ../moved; cd ..; mkdir -p work/.git/hooks; echo x > work/.git/hooks/x"
+        )
+        assert not list((box.work / ".git/hooks").iterdir())
+        assert not (tmp_path / "moved").exists()
+    finally:
+        await box.close()
+
+
+@needs_namespaces
+async def test_servers_on_sockets_of_the_machine_are_hidden(box: Box, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        folder = Path(__file__).parent  # neither below /tmp nor writable
+        place = folder / f".socket-{os.getpid()}"
+        server.bind(str(place))
+        try:
+            server.listen()
+            connect = f"import socket; socket.socket(socket.AF_UNIX).connect('{place}')"
+            await box.run(f'{sys.executable} -c "{connect}"; echo code $?')
+        finally:
+            place.unlink()
+    assert "ConnectionRefusedError" in box.output
+    assert "code 1" in box.output
+
+
+@needs_namespaces
+async def test_links_in_place_of_folders_do_not_lead_out_of_later_commands(tmp_path: Path) -> None:
+    outside = Path(__file__).parent / f".outside-{os.getpid()}"
+    outside.mkdir()
+    box = Box(tmp_path, write=[".", "build"])
+    (box.work / "build").mkdir()
+    try:
+        await box.run(
+            f"rmdir build; ln -s {outside} build; mv $TMPDIR/tmp $TMPDIR/old; ln -s {outside} $TMPDIR/tmp"
+        )
+        await box.runner.close()
+        with pytest.raises(CommandNotStarted, match="a command put a link in place of the folder"):
+            await box.run("echo x > /tmp/escaped; echo x > build/escaped")
+        (Path(box.sandbox.temporary_folder or "") / "tmp").unlink()
+        await box.run("echo x > /tmp/escaped; echo x > build/escaped")
+        other = box.sandbox.with_policy(parse_policy({"write": ["build"]}))
+        assert other.written == (str(box.work / "build"),)
+        assert list(outside.iterdir()) == []
+    finally:
+        await box.close()
+        shutil.rmtree(outside)
+
+
+@needs_namespaces
+async def test_a_folder_that_was_exchanged_is_not_entered(box: Box, tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        # Readable by the policy, but not what is mounted inside at this path.
+        command = Command(["/bin/sh", "-c", "pwd; ls"], {"PATH": os.environ["PATH"]}, descriptor)
+        with pytest.raises(Exception, match="No such file"):
+            await box.runner.run(command, timeout=10, output=lambda data: None)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (None, "bubblewrap (bwrap) is not installed"),
+        (
+            "#!/bin/sh\necho 'setting up uid map: Permission denied' >&2; exit 1\n",
+            "Permission denied",
+        ),
+    ],
+)
+def test_namespaces_are_unavailable_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, expected: str
+) -> None:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("there are namespaces on Linux only")
+    if program is not None:
+        (tmp_path / "bwrap").write_text(program)
+        (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    namespaces.starter.cache_clear()
+    try:
+        with pytest.raises(
+            namespaces.Unavailable, match=expected.replace("(", r"\(").replace(")", r"\)")
+        ):
+            namespaces.starter()
+    finally:
+        namespaces.starter.cache_clear()
+
+
+def test_a_policy_with_host_names_needs_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not available.kernel_layer().works:
+        pytest.skip("there is no kernel layer here")
+    monkeypatch.setattr(
+        available, "namespace_layer", lambda: available.Layer(False, "bwrap is missing")
+    )
+    policy = parse_policy({"network": ["example.com"]})
+    assert policy is not None
+    assert available.missing(policy) == (
+        "the network by host name needs namespaces: bwrap is missing"
+    )

@@ -1,0 +1,117 @@
+"""Which rows run again, and when a batch stops."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import Location
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.batch.dispatch import Dispatcher, Limits
+from amplifier_app.batch.engine import Died, Ended, Event, RowTask
+from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.batch.prompts import PromptTemplate
+from amplifier_app.batch.rows import Row
+from amplifier_app.batch.workdirs import Workdirs
+from amplifier_app.render.result import RunReport, result_object
+
+ONE_WORKER = Limits(1)
+
+
+class Scripted:
+    """An engine whose rows end as a function of the row and its run (from 1) says."""
+
+    def __init__(self, ends: Callable[[str, int], Ending | None], retry_after: int) -> None:
+        self._ends = ends
+        self._retry_after = retry_after
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self.runs: list[str] = []
+
+    async def submit(self, task: RowTask) -> None:
+        self.runs.append(task.id)
+        ending = self._ends(task.id, self.runs.count(task.id))
+        if ending is None:
+            self._events.put_nowait(Died([task.id], "SIGKILL", began=True))
+            return
+        result: dict[str, Any] = result_object(Outcome(ending, "why"), RunReport())
+        if ending is not Ending.OK:
+            result["error"]["retry_after_ms"] = self._retry_after
+        self._events.put_nowait(Ended(task.id, {**result, "session_id": task.session}))
+
+    async def event(self) -> Event:
+        return await self._events.get()
+
+    async def cancel(self, *, immediate: bool) -> None:
+        pass
+
+
+async def run(
+    folder: Path,
+    rows: Sequence[str],
+    ends: Callable[[str, int], Ending | None],
+    limits: Limits = ONE_WORKER,
+    changed: Callable[[], None] = lambda: None,
+    retry_after: int = 0,
+) -> tuple[Dispatcher, dict[str, str], list[str]]:
+    facts = {"input": str(folder / "rows.jsonl"), "rows": len(rows)}
+    batch = BatchFolder.create(folder / "out", facts, "")
+    engine = Scripted(ends, retry_after)
+    inputs = (
+        Row(n, Location("rows.jsonl", n), name, {"prompt": "p"}) for n, name in enumerate(rows, 1)
+    )
+    with batch.writing() as writer:
+        workdirs = Workdirs("same", folder, folder / "work")
+        dispatcher = Dispatcher(
+            inputs, PromptTemplate(None), workdirs, engine, writer, limits, changed
+        )
+        async with asyncio.timeout(60):
+            await dispatcher.run()
+    ended = {result["row"]: result["outcome"] for result in batch.results()}
+    return dispatcher, ended, engine.runs
+
+
+async def test_a_session_that_another_process_still_has_is_tried_again(tmp_path: Path) -> None:
+    def ends(row: str, run: int) -> Ending:
+        return Ending.SESSION if (row, run) == ("a", 1) else Ending.OK
+
+    dispatcher, ended, runs = await run(tmp_path, ["a", "b"], ends)
+    assert (dispatcher.stopped, ended) == (None, {"a": "ok", "b": "ok"})
+    assert runs.count("a") == 2
+
+
+async def test_rows_do_not_end_while_no_session_can_be_saved(tmp_path: Path) -> None:
+    dispatcher, ended, _ = await run(tmp_path, ["a", "b"], lambda row, run: Ending.SESSION)
+    assert dispatcher.stopped is not None
+    assert dispatcher.stopped.ending is Ending.SESSION
+    assert ended == {}
+
+
+async def test_a_damaged_session_ends_its_row_only(tmp_path: Path) -> None:
+    def ends(row: str, run: int) -> Ending:
+        return Ending.SESSION if row == "a" else Ending.OK
+
+    dispatcher, ended, _ = await run(tmp_path, ["a", "b", "c"], ends, Limits(2))
+    assert (dispatcher.stopped, ended) == (None, {"a": "session", "b": "ok", "c": "ok"})
+
+
+async def test_rows_that_kill_their_workers_count_as_failed(tmp_path: Path) -> None:
+    dispatcher, ended, _ = await run(
+        tmp_path, ["a", "b"], lambda row, run: None, Limits(1, failures=1)
+    )
+    assert dispatcher.stopped is not None
+    assert "1 row failed" in dispatcher.stopped.message
+    assert len(ended) == 1
+
+
+async def test_a_row_that_becomes_due_between_two_looks_is_started(tmp_path: Path) -> None:
+    _, ended, runs = await run(
+        tmp_path,
+        ["a"],
+        lambda row, run: Ending.UNAVAILABLE if run == 1 else Ending.OK,
+        changed=lambda: time.sleep(0.05),
+        retry_after=30,
+    )
+    assert (ended, runs) == ({"a": "ok"}, ["a", "a"])

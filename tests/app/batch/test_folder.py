@@ -1,0 +1,192 @@
+"""The folder of a batch knows how far it is, whatever was interrupted."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.batch.folder import RESULTS, BatchFolder
+from amplifier_app.batch.merging import merge
+from amplifier_app.batch.results import result_line
+
+FACTS = {"rows": 3, "plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None}
+
+
+def result(
+    row: str, outcome: str = "ok", cost: float | None = None, attempt: int = 1
+) -> dict[str, Any]:
+    spent = None if cost is None else {"usd": cost}
+    number = ord(row[0]) - 96
+    return result_line(
+        row, number, attempt, {"outcome": outcome, "cost": spent, "session_id": row, "error": None}
+    )
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> BatchFolder:
+    return BatchFolder.create(tmp_path / "out", FACTS, "")
+
+
+def rows(batch: BatchFolder) -> list[tuple[str, str]]:
+    return [(one["row"], one["outcome"]) for one in batch.results()]
+
+
+def test_rows_that_ended_are_counted_and_others_wait(batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        writer.claim("a", 1, "a")
+        writer.end(result("a", cost=0.25))
+        writer.claim("b", 1, "b")
+        writer.release("b", "stopped", Decimal("0.5"))
+    counts, running = batch.counts()
+    assert not running
+    assert (dict(counts.outcomes), counts.running, counts.cost) == ({"ok": 1}, 0, Decimal("0.75"))
+    with batch.writing() as writer:
+        assert writer.progress.of("a").outcome == "ok"
+        assert (writer.progress.of("b").begun, writer.progress.of("b").attempt) == (True, 1)
+        assert writer.progress.of("c").attempt == 0
+
+
+def test_what_a_session_had_cost_before_is_not_counted_twice(batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        writer.claim("a", 1, "a")
+        writer.release("a", "stopped", Decimal("0.5"))
+        writer.claim("a", 1, "a")
+        writer.end(result("a", cost=0.75))
+        assert writer.progress.counts.cost == Decimal("0.75")
+
+
+def test_the_torn_end_of_either_file_is_repaired(batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        writer.claim("a", 1, "a")
+        writer.end(result("a"))
+    whole = {name: (batch.path / name).read_bytes() for name in ("journal.jsonl", RESULTS)}
+    for name, content in whole.items():
+        for cut in range(1, 40):
+            (batch.path / name).write_bytes(content + content[:cut])
+            with batch.writing() as writer:
+                assert writer.progress.of("a").outcome == "ok"
+            assert (batch.path / name).read_bytes() == content, (name, cut)
+
+
+def test_a_result_that_the_journal_does_not_know_yet_has_ended(batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        writer.claim("a", 1, "a")
+        writer.end(result("a", cost=0.25))
+    journal = batch.path / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    (batch.path / "status.json").unlink()
+    with batch.writing() as writer:
+        assert writer.progress.of("a").outcome == "ok"
+        assert writer.progress.counts.cost == Decimal("0.25")
+    assert rows(batch) == [("a", "ok")]
+
+
+def test_a_row_that_ran_during_a_crash_waits(batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        writer.claim("a", 1, "a")
+    with batch.writing() as writer:
+        assert writer.progress.counts.running == 0
+        assert writer.progress.of("a").begun
+
+
+@pytest.mark.parametrize("crash", ["before", "between", None])
+def test_reopened_rows_lose_their_results_at_one_moment(
+    batch: BatchFolder, crash: str | None
+) -> None:
+    with batch.writing() as writer:
+        for name, outcome in (("a", "provider"), ("b", "ok"), ("c", "budget")):
+            writer.claim(name, 1, name)
+            writer.end(result(name, outcome, 0.5))
+        before = (batch.path / RESULTS).read_bytes()
+        journal = (batch.path / "journal.jsonl").read_bytes()
+        assert writer.reopen(lambda one: one["outcome"] != "ok") == 2
+        after = (batch.path / RESULTS).read_bytes()
+        reopening = json.loads((batch.path / "journal.jsonl").read_bytes().splitlines()[-1])
+    if crash == "before":
+        (batch.path / "journal.jsonl").write_bytes(journal)
+    if crash is not None:
+        (batch.path / "status.json").unlink()
+        (batch.path / RESULTS).write_bytes(before)
+        (batch.path / reopening["file"]).write_bytes(after)
+    expected = (
+        [("a", "provider"), ("b", "ok"), ("c", "budget")] if crash == "before" else [("b", "ok")]
+    )
+    assert rows(batch) == expected
+    with batch.writing() as writer:
+        assert writer.progress.counts.ended == len(expected)
+        if crash != "before":
+            a, c = writer.progress.of("a"), writer.progress.of("c")
+            # A row that reached a limit goes on with its session.
+            assert ((a.attempt, a.begun), (c.attempt, c.begun)) == ((1, False), (1, True))
+    assert rows(batch) == expected
+    assert not list(batch.path.glob("results-*"))
+
+
+def test_only_one_process_writes(batch: BatchFolder) -> None:
+    with batch.writing():
+        assert batch.counts()[1]
+        with pytest.raises(SessionError, match=r"the batch in .* is running \(process \d+\)"):
+            batch.writing().__enter__()
+    assert not batch.counts()[1]
+
+
+def test_a_damaged_journal_is_named_with_its_line(batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        for name in "abc":
+            writer.claim(name, 1, name)
+    journal = batch.path / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    (batch.path / "status.json").unlink()
+    journal.write_bytes(lines[0] + b"{damaged\n" + b"".join(lines[2:]))
+    with pytest.raises(SessionError, match=r"journal\.jsonl is damaged at line 2"):
+        batch.counts()
+
+
+def test_lines_are_counted_from_the_beginning_of_a_journal(batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        for name in "abc":
+            writer.claim(name, 1, name)
+    assert (batch.path / "status.json").exists()
+    with open(batch.path / "journal.jsonl", "ab") as journal:
+        journal.write(b'{"event": "other"}\n{damaged\n{"event": "other"}\n')
+    with pytest.raises(SessionError, match=r"journal\.jsonl is damaged at line 5"):
+        batch.counts()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"schema_version": 99}', "[" * 100_000])
+def test_a_foreign_batch_file_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "batch.json").write_text(content)
+    with pytest.raises(SessionError):
+        BatchFolder(tmp_path)
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ConfigError, match="is not empty"):
+        BatchFolder.create(tmp_path, FACTS, "")
+    with pytest.raises(ConfigError, match="there is no batch in"):
+        BatchFolder(tmp_path)
+
+
+def test_shards_are_merged_in_the_order_of_the_rows(tmp_path: Path) -> None:
+    parts = [
+        BatchFolder.create(tmp_path / name, {**FACTS, "rows": 1}, "") for name in ("one", "two")
+    ]
+    for part, name in zip(parts, "ba", strict=True):
+        with part.writing() as writer:
+            writer.claim(name, 1, name)
+            writer.end(result(name))
+            (part.sessions / name).mkdir(parents=True)
+    merged = merge(parts, tmp_path / "all")
+    assert rows(merged) == [("a", "ok"), ("b", "ok")]
+    assert sorted(path.name for path in merged.sessions.iterdir()) == ["a", "b"]
+    with pytest.raises(ConfigError, match="the row 'b' is in"):
+        merge([parts[0], parts[0]], tmp_path / "twice")
+    other = BatchFolder.create(tmp_path / "other", {**FACTS, "plan_digest": "q"}, "")
+    with pytest.raises(ConfigError, match="have a different plan"):
+        merge([parts[0], other], tmp_path / "mixed")

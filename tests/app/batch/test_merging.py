@@ -1,0 +1,53 @@
+"""Batches of shards put together."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.batch.merging import merge
+from amplifier_app.batch.results import result_line
+
+FACTS = {"plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None, "rows": 1}
+
+
+def part(folder: Path, row: str, number: int, *, ended: bool) -> BatchFolder:
+    batch = BatchFolder.create(folder, {**FACTS, "input": "/rows.jsonl"}, "")
+    for kind in ("sessions", "work"):
+        (folder / kind / row).mkdir(parents=True)
+        (folder / kind / row / "file").write_text(row)
+    with batch.writing() as writer:
+        writer.claim(row, 1, row)
+        if ended:
+            writer.end(result_line(row, number, 1, {"outcome": "ok", "session_id": row}))
+        else:
+            writer.release(row, "stopped", Decimal("0.25"))
+    return batch
+
+
+def test_rows_that_have_not_ended_go_on_after_a_merge(tmp_path: Path) -> None:
+    parts = [
+        part(tmp_path / "1", "a", 1, ended=False),
+        part(tmp_path / "2", "b", 2, ended=True),
+    ]
+    merged = merge(parts, tmp_path / "all")
+    progress = merged.progress()
+    assert (progress.of("a").begun, progress.of("a").outcome) == (True, None)
+    assert progress.recorded["a"] == merged.counts()[0].cost == Decimal("0.25")
+    assert progress.of("b").outcome == "ok"
+    assert [result["row"] for result in merged.results()] == ["b"]
+    assert sorted(path.name for path in merged.sessions.iterdir()) == ["a", "b"]
+    assert [path.name for path in (merged.path / "work").iterdir()] == ["a"]
+
+
+def test_batches_with_the_same_row_or_that_run_are_not_merged(tmp_path: Path) -> None:
+    parts = [part(tmp_path / str(n), "a", 1, ended=False) for n in (1, 2)]
+    with pytest.raises(ConfigError, match="the row 'a' is in"):
+        merge(parts, tmp_path / "all")
+    with parts[0].writing(), pytest.raises(SessionError, match="is running"):
+        merge(parts[:1], tmp_path / "all")
+    assert not (tmp_path / "all").exists()

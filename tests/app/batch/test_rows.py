@@ -1,0 +1,155 @@
+"""Inputs of a batch become rows, or one clear error with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.base.errors import ConfigError, Location, UsageError
+from amplifier_app.batch.dispatch import session_id_of
+from amplifier_app.batch.prompts import PromptTemplate
+from amplifier_app.batch.rows import Row, digest_of, read_rows
+from amplifier_app.sessions.summary import ID
+
+
+def write(tmp_path: Path, name: str, text: str | bytes) -> Path:
+    file = tmp_path / name
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return file
+
+
+def fields(file: Path) -> list[dict[str, Any]]:
+    return [row.fields for row in read_rows(file)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.jsonl", '{"x": 1}\n\n{"x": [2]}', [{"x": 1}, {"x": [2]}]),
+        ("a.json", '[{"x": 1}, {"x": 2}]', [{"x": 1}, {"x": 2}]),
+        ("a.csv", 'x,y\r\n1,"a,\nb"\r\n', [{"x": "1", "y": "a,\nb"}]),
+        ("a.tsv", "x\ty\n1\t2\n", [{"x": "1", "y": "2"}]),
+        ("a.txt", "one\n\ntwo\r\n", [{"text": "one", "line": 1}, {"text": "two", "line": 3}]),
+        ("a.jsonl", b'\xef\xbb\xbf{"x": 1}\n', [{"x": 1}]),
+    ],
+)
+def test_each_form_of_input_gives_rows(
+    tmp_path: Path, name: str, text: str | bytes, expected: list[dict[str, Any]]
+) -> None:
+    assert fields(write(tmp_path, name, text)) == expected
+
+
+def test_a_folder_and_a_pattern_give_one_row_per_file(tmp_path: Path) -> None:
+    for name in ("b.py", "sub/a.py", "sub/c.txt", ".hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    names = [row.fields["name"] for row in read_rows(tmp_path)]
+    assert names == ["b.py", "a.py", "c.txt"]
+    assert [one["name"] for one in fields(tmp_path / "**/*.py")] == ["b.py", "a.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", '{"x": 1}\n{"x": \n', "a.jsonl:2: invalid JSON"),
+        ("a.jsonl", '{"x": 1}\n[1]\n', "a.jsonl:2: a row must be a JSON object"),
+        ("a.jsonl", '{"id": "a"}\n{"id": "b"}\n{"id": "a"}\n', "have the id 'a': 1 and 3"),
+        ("a.jsonl", '{"id": [1]}\n', "a.jsonl:1: invalid row id: [1]"),
+        ("a.jsonl", '{"x":' + "[" * 100_000, "a.jsonl:1: invalid JSON: nested too deeply"),
+        ("a.json", '{"x": 1}', "it is not a JSON array"),
+        ("a.json", "[{},\n}]", "a.json:2:1: invalid JSON"),
+        ("a.csv", "x,x\n1,2\n", "a.csv:1: the first line must name every column once"),
+        ("a.csv", "x,y\n1,2\n1\n", "a.csv:3: the row has 1 values, the heading 2"),
+        ("a.txt", b"\xff\xfe", "it is not UTF-8 text"),
+    ],
+)
+def test_an_invalid_input_is_an_error_with_its_line(
+    tmp_path: Path, name: str, text: str | bytes, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fields(write(tmp_path, name, text))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["missing.jsonl", "missing/*.py"])
+def test_a_missing_input_is_an_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError):
+        fields(tmp_path / name)
+
+
+def test_equal_rows_without_ids_are_reported_with_both_lines(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="1 and 2"):
+        fields(write(tmp_path, "a.jsonl", '{"x": 1}\n{"x": 1}\n'))
+
+
+def test_the_id_of_a_row_depends_on_its_fields_only(tmp_path: Path) -> None:
+    first = [
+        row.id for row in read_rows(write(tmp_path, "a.jsonl", '{"x": 1, "y": 2}\n{"x": 2}\n'))
+    ]
+    second = [
+        row.id for row in read_rows(write(tmp_path, "b.jsonl", '{"x": 2}\n{"y": 2, "x": 1}\n'))
+    ]
+    assert first == second[::-1]
+
+
+def test_the_digest_follows_the_content(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.txt", "one")
+    before = digest_of(file)
+    assert digest_of(file) == before
+    file.write_text("two")
+    assert digest_of(file) != before
+
+
+# -- prompts -----------------------------------------------------------------------------
+
+
+def row(**values: Any) -> Row:
+    return Row(1, Location("rows.jsonl", 7), "r", values)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("Say {{x}}.", "Say one."),
+        ("{{ x }}{{x}}", "oneone"),
+        ("{{data.a.1}}", "20"),
+        ("{{data}}", '{"a": [10, 20]}'),
+        ("{{a.b}}", "dotted"),
+        (r"\{{x}} {x}", "{{x}} {x}"),
+        ("{{hostile}}", "{{x}} ${HOME} %s"),
+    ],
+)
+def test_fields_are_inserted_and_not_expanded_again(template: str, expected: str) -> None:
+    values = {"x": "one", "data": {"a": [10, 20]}, "a.b": "dotted", "hostile": "{{x}} ${HOME} %s"}
+    assert PromptTemplate(template).render(row(**values)) == expected
+
+
+def test_without_a_template_the_field_prompt_or_text_is_the_prompt() -> None:
+    assert PromptTemplate(None).render(row(prompt="p", text="t")) == "p"
+    assert PromptTemplate(None).render(row(text="t")) == "t"
+
+
+def test_a_missing_field_names_the_row_and_its_fields() -> None:
+    with pytest.raises(ConfigError) as caught:
+        PromptTemplate("{{y}}").render(row(x=1))
+    assert "rows.jsonl:7: the row has no field 'y'" in str(caught.value)
+    assert "Its fields: x." in str(caught.value)
+
+
+@pytest.mark.parametrize("template", ["{{}}", "{{.a}}"])
+def test_braces_without_a_field_are_refused(template: str) -> None:
+    with pytest.raises(UsageError, match="names no field"):
+        PromptTemplate(template)
+
+
+@pytest.mark.parametrize(
+    "row_id", ["../../etc", "a/b", "", "é", "x" * 10_000_000, ".", "a.2", "\ud800", "C:\\x"]
+)
+def test_any_id_of_a_row_gives_a_session_id_of_its_own(row_id: str) -> None:
+    first, second = session_id_of(row_id, 1), session_id_of(row_id, 2)
+    assert first != second
+    assert first != session_id_of("a", 2)
+    assert ID.fullmatch(first)
+    assert ID.fullmatch(second)

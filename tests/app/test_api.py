@@ -1,0 +1,138 @@
+"""`amplifier_app.api`: plans run from Python, and the examples of its page run as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from amplifier_app import api
+from tests.app.plans import mock_plan
+from tests.support.cli import child_environment, run_amplifier
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "library"
+
+
+async def test_an_answer_has_the_text_the_ending_and_the_whole_result() -> None:
+    answer = await api.run(api.load_plan("mock"), "hello")
+    assert answer.is_ok
+    assert (answer.text, answer.outcome, answer.exit_code, answer.error) == (
+        "You said: hello",
+        "ok",
+        0,
+        None,
+    )
+    printed = run_amplifier("run", "--profile", "mock", "--output", "json", "hello")
+    assert answer.result["sandbox"] == json.loads(printed.stdout)["sandbox"] is not None
+    shown = run_amplifier("session", "show", answer.result["session_id"])
+    assert "You said: hello" in shown.stdout
+
+
+async def test_a_session_keeps_its_conversation_and_can_be_resumed(tmp_path: Path) -> None:
+    plan = api.load_plan(mock_plan(tmp_path, ["one", "two"]))
+    async with api.open_session(plan, session_id="mine") as session:
+        assert (await session.run("first")).text == "one"
+        events = [event async for event in session.stream("second")]
+    assert [event["delta"] for event in events if event["type"] == "text"] == ["two"]
+    assert events[-1]["type"] == "result"
+    assert events[-1]["response"] == "two"
+    async with api.open_session(plan, session_id="mine") as session:
+        await session.run("third")
+    shown = run_amplifier("session", "show", "mine").stdout
+    assert [word for word in ("first", "second", "third") if word not in shown] == []
+
+
+async def test_errors_of_a_prompt_are_in_the_answer(tmp_path: Path) -> None:
+    failing = mock_plan(tmp_path, [{"error": {"type": "AuthenticationError"}}])
+    answer = await api.run(api.load_plan(failing), "hello", save=False)
+    assert not answer.is_ok
+    assert (answer.outcome, answer.exit_code) == ("authentication", 4)
+    assert answer.error
+
+
+async def test_a_schema_gives_data(tmp_path: Path) -> None:
+    plan = api.load_plan(mock_plan(tmp_path, ["none", '{"n": 3}']))
+    schema = {"type": "object", "required": ["n"]}
+    answer = await api.run(plan, "hello", schema=schema, save=False)
+    assert answer.data == {"n": 3}
+
+
+async def test_a_prompt_can_be_stopped_and_the_session_continues(tmp_path: Path) -> None:
+    slow = mock_plan(tmp_path, ["a " * 500, "second"], mock={"chunk_size": 2, "chunk_delay": 0.05})
+    async with api.open_session(api.load_plan(slow), save=False) as session:
+        events = session.stream("first")
+        async for event in events:
+            if event["type"] == "text":
+                session.stop()
+            if event["type"] == "result":
+                assert event["outcome"] == "interrupted"
+        assert (await session.run("second")).text == "second"
+
+
+async def test_leaving_a_stream_stops_the_prompt(tmp_path: Path) -> None:
+    slow = mock_plan(tmp_path, ["a " * 500, "second"], mock={"chunk_size": 2, "chunk_delay": 0.05})
+    async with api.open_session(api.load_plan(slow), save=False) as session:
+        events = session.stream("first")
+        async for event in events:
+            if event["type"] == "text":
+                break
+        await events.aclose()
+        assert (await session.run("second")).text == "second"
+
+
+async def test_many_sessions_run_at_once() -> None:
+    plan = api.load_plan("mock")
+    answers = await asyncio.gather(*(api.run(plan, f"n{n}", save=False) for n in range(50)))
+    assert [answer.text for answer in answers] == [f"You said: n{n}" for n in range(50)]
+
+
+@pytest.mark.parametrize("plan", ["no-such-profile", Path("missing.yaml")])
+def test_a_plan_that_cannot_be_loaded_is_a_configuration_error(plan: str | Path) -> None:
+    with pytest.raises(api.ConfigError):
+        api.load_plan(plan)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("ask.py", "mock", "hello"), "You said: hello\n"),
+        (("conversation.py", "mock"), "You said: Say it backwards.\nContinue with: "),
+        (("many.py", "mock"), "What is 7 squared? You said: What is 7 squared?\n"),
+    ],
+)
+def test_the_examples_run(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    command = [sys.executable, EXAMPLES / arguments[0], *arguments[1:]]
+    environment = child_environment(tmp_path / "home")
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
+
+
+async def test_prompts_sent_at_once_run_one_after_the_other(tmp_path: Path) -> None:
+    slow = mock_plan(tmp_path, ["first", "second"], mock={"chunk_size": 2, "chunk_delay": 0.01})
+    async with api.open_session(api.load_plan(slow), save=False) as session:
+
+        async def text(prompt: str) -> str:
+            events = [event async for event in session.stream(prompt)]
+            return "".join(event["delta"] for event in events if event["type"] == "text")
+
+        assert await asyncio.gather(text("1"), text("2")) == ["first", "second"]
+
+
+async def test_wrong_values_and_a_closed_session_are_errors(tmp_path: Path) -> None:
+    plan = api.load_plan(mock_plan(tmp_path, ["one"]))
+    with pytest.raises(api.UsageError, match="approve: unknown value 'ask'"):
+        await api.run(plan, "hello", save=False, approve="ask")  # type: ignore[arg-type]
+    async with api.open_session(plan, save=False) as session:
+        with pytest.raises(api.UsageError, match="timeout: expected a number above 0, got nan"):
+            await session.run("hello", timeout=float("nan"))
+    with pytest.raises(api.SessionError, match="is closed"):
+        await session.run("hello")
+    with pytest.raises(api.ConfigError, match="unknown profile"):
+        api.load_plan("x" * 5000)

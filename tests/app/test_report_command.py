@@ -1,0 +1,57 @@
+"""`amplifier report` as its users meet it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.app.plans import mock_plan
+from tests.app.terminal import Terminal
+from tests.support.cli import run_amplifier
+
+KEY = "sk-ant-api03-" + "a1b2" * 12
+
+
+def test_a_report_has_names_and_errors_but_no_texts(tmp_path: Path) -> None:
+    call = {"name": "read_file", "input": {"path": "diary", "status": "lovesick"}}
+    replies = [{"tool_calls": [call]}, "My dear diary."]
+    hooks = [{"module": "hooks-logging"}]
+    plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-filesystem"}], hooks=hooks)
+    home = tmp_path / "home"
+    first = run_amplifier("run", "-f", plan, f"a prompt {KEY}", home=home, cwd=tmp_path)
+    assert first.code == 0, first.stderr
+
+    refused = run_amplifier("report", home=home, cwd=tmp_path)
+    assert refused.code == 2
+    assert "Pass --yes." in refused.stderr
+    with Terminal("report", "--to", "asked.md", home=home, cwd=tmp_path) as terminal:
+        terminal.until(
+            r"asked\.md will contain:.*Events +the last \d+ events.*Write the file\? \[y/N\]"
+        )
+        terminal.type("n\n")
+        assert terminal.finish() == 0
+    assert [*tmp_path.glob("*.md")] == []
+
+    done = run_amplifier("report", "--yes", "--to", "r.md", home=home, cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    text = (tmp_path / "r.md").read_text()
+    for part in ("amplifier 0", "python: 3", '"plan_digest": "sha256:', "tool:error", "read_file"):
+        assert part in text, part
+    for part in ("diary", "lovesick", "a prompt", KEY):
+        assert part not in text, part
+    assert (tmp_path / "r.md").stat().st_mode & 0o777 == 0o600
+    again = run_amplifier("report", "--yes", "--to", "r.md", home=home, cwd=tmp_path)
+    assert (again.code, "r.md already exists" in again.stderr) == (2, True)
+
+    done = run_amplifier("report", "--yes", "--texts", "-o", "all.md", home=home, cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    text = (tmp_path / "all.md").read_text()
+    assert "My dear diary." in text
+    assert KEY not in text
+
+
+def test_a_report_needs_no_session(tmp_path: Path) -> None:
+    done = run_amplifier("report", "--yes", "--to", "r.md", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    assert "## Session" not in (tmp_path / "r.md").read_text()
+    missing = run_amplifier("report", "--yes", "--session", "none", cwd=tmp_path)
+    assert missing.code == 6

@@ -1,0 +1,155 @@
+"""Runs the attempts through the program, in a world of their own.
+
+    python -m tests.e2e.escapes.drive '{"level": "kernel", "user": 65534, "program": [...], ...}'
+
+prints what came of it as JSON. As root it is started in mount, pid, network and IPC namespaces that are
+its own, so that an attempt which succeeds cannot harm the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.app.plans import mock_plan
+from tests.support.cli import child_environment
+from tests.support.outside import Outside
+
+_CATALOGUE = Path(__file__).with_name("catalogue.py")
+_CLONE_NEWUSER = 0x10000000
+_SIOCSIFFLAGS, _UP_RUNNING = 0x8914, 0x41
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    wanted: dict[str, Any] = json.loads(sys.argv[1])
+    if os.geteuid() == 0:
+        _start_loopback()
+        # No process inside may have the number of one outside by chance.
+        Path("/proc/sys/kernel/ns_last_pid").write_text("20000")
+    with _place() as place, Outside(place, user=wanted["user"], python=wanted["python"]) as outside:
+        done = _run(wanted, outside)
+        answers = _answers(outside.work)
+        beat = _beat(outside.work)
+        time.sleep(0.2)
+        # What was planted runs now, if it does.
+        subprocess.run(
+            ["git", "-c", "safe.directory=*", "-C", str(outside.work), "status"],
+            capture_output=True,
+            check=False,
+        )
+        left = ["heartbeat"] if _beat(outside.work) != beat else []
+        left += ["commondir"] if (outside.work / ".git/commondir").exists() else []
+        result = {"answers": answers, "changes": outside.changes(), "left": left, **done}
+    print(json.dumps(result))
+
+
+@contextlib.contextmanager
+def _place() -> Iterator[Path]:
+    """A folder that is neither below /tmp nor part of the machine's disk."""
+    if os.geteuid() != 0:
+        with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as folder:
+            yield Path(folder)
+        return
+    place = Path("/srv")
+    if _LIBC.mount(b"tmpfs", bytes(place), b"tmpfs", 0, b"mode=755") != 0:
+        raise OSError(ctypes.get_errno(), "cannot mount a folder for the test")
+    yield place
+
+
+def _start_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        fcntl.ioctl(one, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _UP_RUNNING))
+
+
+def _run(wanted: dict[str, Any], outside: Outside) -> dict[str, Any]:
+    work = outside.work
+    subprocess.run(["git", "init", "-q", str(work)], check=True)
+    for folder in (".amplifier", ".git/hooks"):
+        (work / folder).mkdir(exist_ok=True)
+    (work / ".git/hooks/post-checkout").touch()
+    (work / "situation.json").write_text(json.dumps(outside.facts()))
+    shutil.copytree(_CATALOGUE.parent, work / "escapes")
+    command = f"{wanted['python']} -I -B escapes/catalogue.py situation.json > answers; echo made"
+    call = {"name": "bash", "input": {"command": command, "timeout": 100}}
+    value = "off" if wanted["level"] == "off" else {"level": wanted["level"]}
+    session = {"orchestrator": "loop-basic", "context": "context-simple", "sandbox": value}
+    replies = [{"tool_calls": [call]}, "done here"]
+    plan = mock_plan(work.parent, replies, tools=[{"module": "tool-bash"}], session=session)
+    if wanted["user"] is not None:
+        for top in (work, outside.home):
+            for path in (top, *top.rglob("*")):
+                os.chown(path, wanted["user"], wanted["user"], follow_symlinks=False)
+    environment = child_environment(outside.home / ".amplifier", wanted["environment"])
+    environment["HOME"] = str(outside.home)
+    line = [*wanted["program"], "run", "-f", str(plan), "go", "--output", "json"]
+
+    def become() -> None:
+        if not wanted["namespaces"]:
+            _without_namespaces()
+        if wanted["user"] is not None:
+            os.setgroups([])
+            os.setgid(wanted["user"])
+            os.setuid(wanted["user"])
+
+    ran = subprocess.run(
+        line, cwd=work, env=environment, capture_output=True, check=False, timeout=150, preexec_fn=become
+    )  # fmt: skip
+    return {
+        "code": ran.returncode,
+        "stdout": ran.stdout.decode(errors="replace"),
+        "stderr": ran.stderr.decode(errors="replace"),
+    }
+
+
+def _without_namespaces() -> None:
+    """Enter a user namespace with all users, in which there can be no others."""
+    asked, entered = os.pipe(), os.pipe()
+    own = os.getpid()
+    helper = os.fork()
+    if helper == 0:
+        os.read(entered[0], 1)
+        for name in ("uid_map", "gid_map"):
+            Path(f"/proc/{own}/{name}").write_text("0 0 100000\n")
+        os.write(asked[1], b"x")
+        os._exit(0)
+    if _LIBC.unshare(_CLONE_NEWUSER) != 0:
+        raise OSError(ctypes.get_errno(), "no user namespace")
+    os.write(entered[1], b"x")
+    os.read(asked[0], 1)
+    os.waitpid(helper, 0)
+    Path("/proc/sys/user/max_user_namespaces").write_text("0")
+    for descriptor in (*asked, *entered):
+        os.close(descriptor)
+
+
+def _answers(work: Path) -> list[Any]:
+    try:
+        lines = (work / "answers").read_text().splitlines()
+    except OSError:
+        return []
+    return [json.loads(line) for line in lines]
+
+
+def _beat(work: Path) -> str:
+    try:
+        return (work / "heartbeat").read_text()
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,402 @@
+"""`amplifier batch` with real workers, a model on loopback, and kills."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall, Usage
+from tests.support.thorough import Scale
+
+KEY: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key"}
+
+
+def counting(request: Request) -> Any:
+    """A model that calls a tool once for each row, and answers with the row."""
+    messages = request.body["messages"]
+    prompt = next(block for block in _texts(messages) if block.startswith("row "))
+    if any(block.get("type") == "tool_result" for one in messages for block in _blocks(one)):
+        return Reply(f"did {prompt}")
+    effect = f"echo {prompt.split()[1]} >> effects.txt; sleep 0.05"
+    return Reply(tool_calls=[ToolCall("bash", {"command": effect})])
+
+
+def _blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = message["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _texts(messages: list[dict[str, Any]]) -> Iterator[str]:
+    return (block["text"] for one in messages for block in _blocks(one) if "text" in block)
+
+
+class Batches:
+    """Runs batches against a model on loopback."""
+
+    def __init__(self, folder: Path, server: ScriptedLLM, *, has_prices: bool = True) -> None:
+        self.folder = folder
+        self.server = server
+        plan: dict[str, Any] = {
+            "extends": "default",
+            "providers": [
+                {
+                    "module": "provider-anthropic",
+                    "config": {
+                        "base_url": server.base_url,
+                        "max_retries": 0,
+                        "prices": {"input": 3, "output": 15} if has_prices else None,
+                    },
+                }
+            ],
+        }
+        (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+
+    def rows(self, number: int) -> None:
+        """Write the input."""
+        lines = (json.dumps({"id": f"r{i}", "n": i}) for i in range(number))
+        (self.folder / "rows.jsonl").write_text("\n".join(lines))
+
+    def arguments(self, command: str, *more: str) -> tuple[str, ...]:
+        if command != "run":
+            return ("batch", command, "out", *more)
+        what = (
+            "plan.yaml",
+            "rows.jsonl",
+            "-o",
+            "out",
+            "--prompt",
+            "row r{{n}}",
+            "--approve",
+            "allow",
+        )
+        return ("batch", "run", *what, *more)
+
+    def __call__(self, command: str, *more: str) -> Finished:
+        return run_amplifier(*self.arguments(command, *more), cwd=self.folder, env=KEY, timeout=240)
+
+    def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
+        return start_amplifier(*self.arguments(command, *more), cwd=self.folder, env=KEY)
+
+    def results(self) -> list[dict[str, Any]]:
+        lines = (self.folder / "out" / "results.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def effects(self) -> Counter[str]:
+        file = self.folder / "effects.txt"
+        return Counter(file.read_text().split() if file.exists() else [])
+
+    def status(self) -> dict[str, Any]:
+        return json.loads(self("status", "--output", "json").stdout)
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> Iterator[Batches]:
+    with ScriptedLLM.running([counting], repeat_last=True) as server:
+        yield Batches(tmp_path, server)
+
+
+def test_every_row_is_a_session_with_one_line_of_results(batches: Batches) -> None:
+    batches.rows(6)
+    done = batches("run", "--workers", "4")
+    assert (done.code, done.stdout) == (0, ""), done.stderr
+    results = batches.results()
+    assert {one["row"]: one["response"] for one in results} == {
+        f"r{i}": f"did row r{i}" for i in range(6)
+    }
+    assert {one["outcome"] for one in results} == {"ok"}
+    assert all(one["sandbox"] for one in results)
+    assert batches.effects() == Counter({f"r{i}": 1 for i in range(6)})
+    sessions = {"AMPLIFIER_SESSIONS": str(batches.folder / "out" / "sessions")}
+    shown = run_amplifier("session", "show", "r3", env=sessions)
+    assert "did row r3" in shown.stdout
+    again = batches("run")
+    assert again.code == 78
+    assert "out already contains a batch" in again.stderr
+    schema = json.loads(run_amplifier("schema", "batch").stdout)
+    for one in results:
+        jsonschema.validate(one, schema)
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """The worker processes of a batch."""
+    found: list[int] = []
+    for task in Path(f"/proc/{process.pid}/task").glob("*/children"):
+        found += map(int, task.read_text().split())
+    return found
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process, when it has ended; what it wrote is in the message of a failure."""
+    _, stderr = process.communicate(timeout=240)
+    # A row whose worker was killed twice has failed.
+    assert process.returncode in (0, 1, -signal.SIGKILL), stderr.decode()
+    return process.returncode
+
+
+def run_with_kills(batches: Batches, kills: int, seed: int) -> None:
+    """Kill random workers and the parent at random moments until the batch has ended."""
+    draw = random.Random(seed)
+    process = batches.start("run", "--workers", "6")
+    for _ in range(kills):
+        time.sleep(draw.uniform(0.2, 0.8))
+        if process.poll() is not None:
+            if ended(process) >= 0:
+                return
+            process = batches.start("resume")
+            continue
+        victims = workers_of(process) if draw.random() < 0.6 else []
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(draw.choice(victims) if victims else process.pid, signal.SIGKILL)
+    while ended(process) < 0:
+        process = batches.start("resume")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_kills_lose_no_row_and_repeat_no_effect(batches: Batches, scale: Scale) -> None:
+    (rows, kills), seed = scale((20, 4), (1000, 200)), 20261122
+    batches.rows(rows)
+    run_with_kills(batches, kills, seed)
+    results = batches.results()
+    assert Counter(one["row"] for one in results) == Counter({f"r{i}": 1 for i in range(rows)}), (
+        seed
+    )
+    effects = batches.effects()
+    assert max(effects.values()) == 1, (seed, effects)
+    # A call that was killed or stopped before it did anything is not repeated, and the model knows.
+    for row in {one["row"] for one in results if one["outcome"] == "ok"} - set(effects):
+        transcript = batches.folder / "out" / "sessions" / row / "transcript.jsonl"
+        assert re.search("interrupted|not run", transcript.read_text()), (seed, row)
+    assert batches.status()["waiting"] == 0
+
+
+def test_ctrl_c_stops_and_resume_continues_the_same_sessions(batches: Batches) -> None:
+    batches.rows(12)
+    process = batches.start("run", "--workers", "2")
+    while not batches.effects():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert b"Continue with: amplifier batch resume out" in stderr
+    status = batches.status()
+    assert status["waiting"] > 0
+    assert not status["is_running"]
+    done = batches("resume")
+    assert done.code == 0, done.stderr
+    assert batches.effects() == Counter({f"r{i}": 1 for i in range(12)})
+
+
+def test_the_budget_stops_the_batch_and_can_be_raised(tmp_path: Path) -> None:
+    reply = Reply("answer", usage=Usage(input_tokens=100_000, output_tokens=10))
+    with ScriptedLLM.running([reply], repeat_last=True) as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(20)
+        done = batches("run", "--workers", "2", "--max-cost", "1")
+        assert done.code == 7, done.stderr
+        assert "cost budget reached" in done.stderr
+        assert "amplifier batch resume" in done.stderr
+        first = batches.status()
+        requests = len(server.completions)
+        each = first["cost"]["usd"] / requests
+        # The rows that ran when the limit was reached were each in one request.
+        assert 1 <= first["cost"]["usd"] <= 1 + 2 * each
+        done = batches("resume", "--max-cost", "100")
+        assert done.code == 0, done.stderr
+        assert batches.status()["cost"]["usd"] == pytest.approx(each * len(server.completions))
+
+
+def test_a_cost_limit_is_refused_once_the_price_turns_out_to_be_unknown(tmp_path: Path) -> None:
+    with ScriptedLLM.running(["answer"], repeat_last=True) as server:
+        batches = Batches(tmp_path, server, has_prices=False)
+        batches.rows(20)
+        done = batches("run", "--workers", "2", "--max-cost", "1")
+        assert done.code == 7, done.stderr
+        assert "cannot enforce --max-cost: no price known for this model" in done.stderr
+        assert len(server.completions) <= 4
+
+
+def test_rows_that_find_the_provider_busy_wait_and_none_fails(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+
+    def busy(request: Request) -> Any:
+        (prompt,) = [text for text in _texts(request.body["messages"]) if text.startswith("row ")]
+        asked[prompt] += 1
+        if asked[prompt] == 1:
+            return Status(429, headers={"retry-after": "1"})
+        return Reply("answer")
+
+    with ScriptedLLM.running([busy], repeat_last=True) as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(3)
+        done = batches("run")
+        assert done.code == 0, done.stderr
+        assert {one["outcome"] for one in batches.results()} == {"ok"}
+
+
+def test_failed_checks_decide_the_exit_code_and_retry_runs_only_them(batches: Batches) -> None:
+    batches.rows(4)
+    flag = batches.folder / "fixed"
+    check = f'python3 -c \'import json,os,sys; row=json.load(open(os.environ["AMPLIFIER_ROW_FILE"])); sys.exit(row["n"] == 2 and not os.path.exists("{flag}"))\''
+    done = batches("run", "--check", check, "--retries", "0")
+    assert done.code == 9, done.stderr
+    assert "1 of 4 rows failed: 1 check_failed" in done.stderr
+    report = batches("report", "--format", "junit").stdout
+    assert 'tests="4" failures="1" errors="0"' in report
+    flag.touch()
+    done = batches("retry", "--only", "check_failed")
+    assert done.code == 0, done.stderr
+    assert Counter(one["row"] for one in batches.results()) == Counter(
+        {f"r{i}": 1 for i in range(4)}
+    )
+    assert {one["row"]: one["attempts"] for one in batches.results()}["r2"] == 2
+
+
+def test_rows_run_in_folders_of_their_own(batches: Batches) -> None:
+    for name in ("a", "b"):
+        repository = batches.folder / "repos" / name
+        repository.mkdir(parents=True)
+        (repository / "name.txt").write_text(name)
+        for command in (
+            ["git", "init", "-q"],
+            ["git", "add", "."],
+            ["git", "-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "c"],
+        ):
+            subprocess.run(command, cwd=repository, check=True)
+        canary = repository / ".git" / "hooks" / "post-checkout"
+        canary.write_text(f"#!/bin/sh\ntouch {batches.folder}/canary\n")
+        canary.chmod(0o755)
+    lines = [json.dumps({"id": f"r{n}", "n": n, "name": name}) for n, name in enumerate("ab")]
+    (batches.folder / "rows.jsonl").write_text("\n".join(lines))
+    done = batches("run", "--workdir", "clone:repos/{{name}}", "--check", "test -e name.txt")
+    assert done.code == 0, done.stderr
+    work = batches.folder / "out" / "work"
+    assert {name: (work / name / "effects.txt").read_text() for name in ("r0", "r1")} == {
+        "r0": "r0\n",
+        "r1": "r1\n",
+    }
+    assert not (batches.folder / "repos" / "a" / "effects.txt").exists()
+    assert not (batches.folder / "canary").exists()
+
+
+def test_a_row_cannot_lead_out_of_the_folder_of_the_rows(batches: Batches) -> None:
+    (batches.folder / "repos").mkdir()
+    (batches.folder / "rows.jsonl").write_text('{"n": 1, "name": "../.."}')
+    done = batches("run", "--workdir", "same:repos/{{name}}")
+    assert done.code == 78, done.stderr
+    assert "rows.jsonl:1: the folder of row" in done.stderr
+    assert "is not in" in done.stderr
+
+
+def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -> None:
+    batches.rows(3)
+    assert batches("run").code == 0
+    with (batches.folder / "plan.yaml").open("a") as file:
+        file.write("instruction: Answer briefly.\n")
+    what = [word if word != "out" else "other" for word in batches.arguments("run")]
+    done = run_amplifier(*what, "--check", "false", "--retries", "0", cwd=batches.folder, env=KEY)
+    assert done.code == 9, done.stderr
+    done = run_amplifier("compare", "out", "other", cwd=batches.folder)
+    assert done.code == 9, done.stdout
+    assert "+instruction: Answer briefly." in done.stdout
+    assert "3 rows passed in only one of them" in done.stdout
+    assert "B is worse (3 rows, 98% intervals)" in done.stdout
+    found = json.loads(
+        run_amplifier("compare", "out", "out", "--output", "json", cwd=batches.folder).stdout
+    )
+    assert (found["verdict"], found["flips"]) == ("undecided", [])
+
+
+def test_the_plan_may_have_the_prompt(batches: Batches) -> None:
+    batches.rows(1)
+    with (batches.folder / "plan.yaml").open("a") as file:
+        file.write("prompt: 'row r{{n}}'\n")
+    what = ("batch", "run", "plan.yaml", "rows.jsonl", "-o", "out", "--approve", "allow")
+    done = run_amplifier(*what, cwd=batches.folder, env=KEY)
+    assert done.code == 0, done.stderr
+    assert batches.results()[0]["response"] == "did row r0"
+
+
+def test_input_from_stdin_is_saved_with_the_batch(batches: Batches) -> None:
+    what = ("batch", "run", "mock", "-", "-o", "out")
+    done = run_amplifier(*what, cwd=batches.folder, stdin="one\ntwo\n")
+    assert done.code == 0, done.stderr
+    assert {one["response"] for one in batches.results()} == {"You said: one", "You said: two"}
+    assert batches("resume").code == 0
+
+
+def test_an_error_of_the_plan_stops_the_batch_at_once(batches: Batches) -> None:
+    batches.rows(50)
+    done = run_amplifier(
+        *batches.arguments("run"), cwd=batches.folder, env={"ANTHROPIC_API_KEY": None}, timeout=120
+    )
+    assert done.code == 78, done.stderr
+    assert "0 of 50 rows have ended" in done.stderr
+    assert batches.status()["waiting"] == 50
+
+
+@pytest.mark.parametrize("changed", ["plan", "input"])
+def test_resume_refuses_what_has_changed_and_names_it(batches: Batches, changed: str) -> None:
+    batches.rows(2)
+    assert batches("run").code == 0
+    if changed == "plan":
+        with (batches.folder / "plan.yaml").open("a") as file:
+            file.write("instruction: Something else.\n")
+    else:
+        batches.rows(3)
+    done = batches("resume")
+    assert done.code == 78
+    assert f"the {changed} changed since the batch began" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("plan.yaml", "rows.jsonl", "-o", "out", "--prompt", "{{nothing}}"),
+            "has no field 'nothing'",
+        ),
+        (("missing.yaml", "rows.jsonl", "-o", "out"), "there is no plan file missing.yaml"),
+        (("plan.yaml", "missing.jsonl", "-o", "out"), "cannot read the input missing.jsonl"),
+    ],
+)
+def test_mistakes_are_reported_before_the_first_request(
+    batches: Batches, arguments: tuple[str, ...], message: str
+) -> None:
+    batches.rows(2)
+    done = run_amplifier("batch", "run", *arguments, cwd=batches.folder, env=KEY)
+    assert done.code == 78, done.stderr
+    assert message in done.stderr
+    assert not batches.server.completions
+    assert not (batches.folder / "out").exists()
+
+
+def test_an_input_on_stdin_is_private_and_moves_with_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir(mode=0o755)
+    run = ("batch", "run", "mock", "-", "-o", "out", "--prompt", "{{t}}")
+    invalid = run_amplifier(*run, cwd=tmp_path, stdin='{"t": 1')
+    assert "invalid JSON" in invalid.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+    done = run_amplifier(*run, cwd=tmp_path, stdin='{"id": 1, "t": "one"}\n{"id": 2, "t": "two"}')
+    assert done.code == 0, done.stderr
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "out").iterdir()} == {0}
+    (tmp_path / "out").rename(tmp_path / "moved")
+    (tmp_path / "elsewhere").mkdir()
+    resumed = run_amplifier("batch", "resume", "../moved", cwd=tmp_path / "elsewhere")
+    assert resumed.code == 0, resumed.stderr
+    assert "2 of 2 rows passed" in resumed.stderr

@@ -1,0 +1,258 @@
+"""The sandbox in runs of the program: who gets it, who may change it, and that it fails closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from amplifier_support.sandbox import available
+from tests.support.cli import Finished, run_amplifier
+
+pytestmark = pytest.mark.skipif(
+    not (sys.platform.startswith("linux") and available.kernel_layer().works),
+    reason="the kernel layer does not work here",
+)
+
+NAMESPACES = {"level": "namespaces"}
+
+
+class Project:
+    """A folder to work in, and a machine without bubblewrap."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.work = place / "work"
+        self.work.mkdir()
+        programs = place / "programs"
+        programs.mkdir()
+        for name in ("sh", "bash", "touch", "cat"):
+            (programs / name).symlink_to(str(shutil.which(name)))
+        self.env = {"PATH": str(programs), "TMPDIR": str(place)}
+
+    def run(
+        self,
+        commands: list[str],
+        *options: str,
+        sandbox: Any = None,
+        tools: list[Any] | None = None,
+        **plan: Any,
+    ) -> Finished:
+        calls = [{"name": "bash", "input": {"command": command}} for command in commands]
+        replies: list[Any] = [{"tool_calls": calls}, "done"] if calls else ["done"]
+        document: dict[str, Any] = {
+            "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+            "providers": [{"module": "provider-mock", "config": {"replies": replies}}],
+            "tools": [{"module": "tool-bash"}] if tools is None else tools,
+            **plan,
+        }
+        if sandbox is not None:
+            document["session"]["sandbox"] = sandbox
+        file = self.place / "plan.yaml"
+        file.write_text(yaml.safe_dump(document))
+        arguments = ("run", "-f", file, "--approve", "allow", "--output", "json", *options, "go")
+        return run_amplifier(*arguments, cwd=self.work, home=self.place / "home", env=self.env)
+
+
+def result_of(done: Finished) -> dict[str, Any]:
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_commands_are_restricted_by_default_and_the_result_says_by_what(project: Project) -> None:
+    outside = project.place / "outside"
+    done = project.run([f"touch inside; touch {outside}"])
+    assert done.code == 0, done.stderr
+    assert sorted(os.listdir(project.work)) == ["inside"]
+    assert not outside.exists()
+    said = result_of(done)["sandbox"]
+    assert said["policy"]["network"] == "none"
+    assert (said["enforced"], said["missing"]) == ("kernel", None)
+    # Nothing of it is left, and the program's own folder is out of reach.
+    assert [path.name for path in project.place.glob("amplifier-*")] == []
+    spy = project.run([f"cat {project.place}/home/sessions/*/metadata.json > found"])
+    assert (project.work / "found").read_text() == "", spy.stdout
+
+
+def test_the_user_decides_for_one_run(project: Project) -> None:
+    outside = project.place / "outside"
+    done = project.run([f"touch {outside}"], "--sandbox", "off")
+    assert result_of(done)["sandbox"] == {"policy": None, "enforced": None, "missing": None}
+    assert outside.exists()
+    project.run(["touch inside"], "--sandbox", "read-only")
+    assert os.listdir(project.work) == []
+    (project.place / "more").mkdir()
+    project.run(["touch ../more/made"], "--sandbox", "{write: [../more]}")
+    assert (project.place / "more" / "made").exists()
+    wrong = project.run([], "--sandbox", "none")
+    assert wrong.code == 2
+    assert (
+        "--sandbox: 'none' is not a sandbox policy; expected off, read-only, workspace"
+        in wrong.stderr
+    )
+
+
+HOOK = {"module": "hooks-shell", "config": {"hooks": [{"event": "tool:pre", "command": "true"}]}}
+SERVER = {"command": "cat", "required": True}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"sandbox": NAMESPACES},
+        {"sandbox": NAMESPACES, "tools": [], "hooks": [HOOK]},
+        {"sandbox": NAMESPACES, "tools": [], "checks": ["true"]},
+        {"tools": [{"module": "tool-bash", "config": {"sandbox": NAMESPACES}}]},
+        {
+            "sandbox": NAMESPACES,
+            "tools": [{"module": "tool-mcp", "config": {"servers": {"it": SERVER}}}],
+        },
+    ],
+    ids=["session", "hook", "check", "entry", "server"],
+)
+def test_what_cannot_be_enforced_ends_the_run_before_the_first_request(
+    project: Project, plan: dict[str, Any]
+) -> None:
+    done = project.run([], **plan)
+    assert done.code == 78, done.stderr
+    assert result_of(done)["steps"] == 0
+    error = result_of(done)["error"]
+    assert error["message"] == (
+        "the sandbox for commands is unavailable: bubblewrap (bwrap) is not installed"
+    )
+    assert "--sandbox off" in error["hint"]
+
+
+def test_a_sandbox_that_no_module_uses_is_reported(project: Project) -> None:
+    module = project.place / "tool-other"
+    module.mkdir()
+    (module / "__init__.py").write_text("async def mount(coordinator, config=None):\n    pass\n")
+    tools = [{"module": "tool-other", "source": str(module)}]
+    said = "no module uses the sandbox: programs that tool-other may start run with your rights"
+    assert said in project.run([], sandbox="workspace", tools=tools).stderr
+    assert "sandbox" not in project.run([], tools=tools).stderr
+
+
+def test_a_rule_of_the_plan_allows_commands_in_the_sandbox_only(project: Project) -> None:
+    hooks = [{"module": "hooks-approval"}]
+    rules = [{"action": "sandboxed", "tool": "bash"}]
+    for sandbox, made in (("off", []), ("workspace", ["made"])):
+        done = project.run(
+            ["touch made; touch made"],
+            "--sandbox",
+            sandbox,
+            "--approve",
+            "deny",
+            approvals=rules,
+            hooks=hooks,
+        )
+        assert os.listdir(project.work) == made, done.stderr
+
+
+def test_a_plan_may_go_without_or_start_no_commands(project: Project) -> None:
+    done = project.run(["touch made"], sandbox={**NAMESPACES, "unavailable": "warn"})
+    assert (done.code, os.listdir(project.work)) == (0, ["made"]), done.stderr
+    missing = "bubblewrap (bwrap) is not installed"
+    assert f"commands run without a sandbox: {missing}" in done.stderr
+    said = result_of(done)["sandbox"]
+    assert (said["enforced"], said["missing"]) == (None, missing)
+    assert project.run([], sandbox=NAMESPACES, tools=[]).code == 0
+
+
+def test_an_entry_may_have_a_policy_of_its_own(project: Project) -> None:
+    (project.place / "more").mkdir()
+    tools = [{"module": "tool-bash", "config": {"sandbox": {"write": ["../more"]}}}]
+    done = project.run(["touch ../more/made; touch made"], sandbox="read-only", tools=tools)
+    assert done.code == 0, done.stderr
+    assert (os.listdir(project.work), os.listdir(project.place / "more")) == ([], ["made"])
+
+
+def test_sub_agents_get_no_more_than_their_session(project: Project) -> None:
+    def attempt(session: Any, agent: Any) -> list[str]:
+        task = {"name": "task", "input": {"agent": "helper", "instruction": "touch it"}}
+        touch = {"name": "bash", "input": {"command": "touch made"}}
+        mock = {"module": "provider-mock", "config": {"replies": [{"tool_calls": [touch]}, "done"]}}
+        project.run(
+            [],
+            sandbox=session,
+            providers=[
+                {"module": "provider-mock", "config": {"replies": [{"tool_calls": [task]}, "done"]}}
+            ],
+            tools=[{"module": "tool-task"}, {"module": "tool-bash"}],
+            agents={
+                "helper": {
+                    "description": "Helps.",
+                    "session": {"sandbox": agent},
+                    "providers": [mock],
+                }
+            },
+        )
+        made = os.listdir(project.work)
+        for name in made:
+            (project.work / name).unlink()
+        return made
+
+    assert attempt("workspace", "workspace") == ["made"]
+    assert attempt("workspace", "read-only") == []
+    assert attempt("read-only", "off") == []
+
+
+def test_settings_set_it_and_an_untrusted_project_does_not(project: Project) -> None:
+    outside = project.place / "outside"
+    folder = project.work / ".amplifier"
+    folder.mkdir()
+    loose = json.dumps({"session": {"sandbox": "off"}})
+    (folder / "settings.yaml").write_text(loose)
+    call = {"name": "bash", "input": {"command": f"touch {outside}"}}
+    mock = {"module": "provider-mock", "config": {"replies": [{"tool_calls": [call]}, "done"]}}
+    home = project.place / "home"
+    home.mkdir(exist_ok=True)
+
+    def attempt(*options: str) -> bool:
+        outside.unlink(missing_ok=True)
+        done = run_amplifier(
+            *("run", "--approve", "allow", "-p", "mock", *options, "go"),
+            cwd=project.work, home=home, env=project.env,
+        )  # fmt: skip
+        assert done.code == 0, done.stderr
+        return outside.exists()
+
+    settings = {"providers": [mock]}
+    (home / "settings.yaml").write_text(json.dumps(settings))
+    assert not attempt("--no-project")
+    assert attempt("--trust")
+    (home / "settings.yaml").write_text(json.dumps({**settings, "session": {"sandbox": "off"}}))
+    assert attempt("--no-project")
+
+
+def test_plan_check_reports_what_is_enforced(project: Project) -> None:
+    document = {
+        "extends": "default",
+        "providers": [{"module": "provider-mock"}],
+        "session": {"sandbox": {"write": [".", "build"]}},
+    }
+    (project.work / "plan.yaml").write_text(json.dumps(document))
+    checked = ("plan", "check", "-f", "plan.yaml")
+    found = run_amplifier(*checked, cwd=project.work, env=project.env)
+    assert (
+        "write: ., build; read: host; network: none; level: kernel; enforced by Landlock"
+        in found.stderr
+    )
+    assert "not covered: commands can write to .git and .amplifier" in found.stderr
+    document["session"] = {"sandbox": NAMESPACES}
+    (project.work / "plan.yaml").write_text(json.dumps(document))
+    lacking = run_amplifier(*checked, cwd=project.work, env=project.env)
+    assert lacking.code == 78
+    assert "the sandbox for commands is unavailable: bubblewrap" in lacking.stderr
+    assert "plan has 1 problem" in lacking.stderr
+    assert "broken: its sandbox is unavailable" in lacking.stdout

@@ -1,0 +1,38 @@
+"""Finds processes that a test has started, also in namespaces of their own.
+
+Commands in the sandbox have process ids of their own, which mean nothing outside. Their working
+directory does: give each test a folder, run its commands there, and ask who still is in it.
+
+    assert wait_until(lambda: not processes_in(tmp_path), 2)
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process still does something; a zombie only waits for its parent."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def processes_in(folder: Path) -> list[int]:
+    """The ids, as seen from here, of live processes whose working directory is at or below a folder."""
+    top = os.path.realpath(folder)
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            place = os.readlink(entry / "cwd")
+        except OSError:
+            # It ended meanwhile, or is a zombie, which is nowhere.
+            continue
+        if (place == top or place.startswith(f"{top}/")) and is_alive(int(entry.name)):
+            found.append(int(entry.name))
+    return found
