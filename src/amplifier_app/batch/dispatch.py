@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.batch.engine import Died, Ended, Engine, RowTask, Spent, Stopped
+from amplifier_app.batch.engines.engine import Died, Ended, Engine, RowTask, Spent, Stopped
 from amplifier_app.batch.folder import BatchWriter
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.results import result_line

@@ -11,7 +11,7 @@ from typing import Any
 from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.batch.dispatch import Dispatcher, Limits
-from amplifier_app.batch.engine import Died, Ended, Event, RowTask
+from amplifier_app.batch.engines.engine import Died, Ended, Event, RowTask
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row

@@ -13,8 +13,8 @@ from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import stderr_is_tty, to_stderr
 from amplifier_app.batch.dispatch import Dispatcher, Stop
+from amplifier_app.batch.engines.local import LocalPool
 from amplifier_app.batch.folder import RESULTS, WORK, BatchFolder, BatchWriter
-from amplifier_app.batch.local import LocalPool
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row
 from amplifier_app.batch.summary import cost_in_words, in_words, outcome_of_batch

@@ -29,7 +29,7 @@ from typing import Any
 
 from amplifier_app.base.outcome import Outcome, outcome_of
 from amplifier_app.base.stdio import Output, claimed_stdout, open_standard_streams
-from amplifier_app.batch.engine import RowTask
+from amplifier_app.batch.engines.engine import RowTask
 from amplifier_app.batch.workdirs import Workdir
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.choose import (

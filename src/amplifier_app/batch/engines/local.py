@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amplifier_app.base.errors import ModuleError
-from amplifier_app.batch.engine import Died, Ended, Event, RowTask, Spent, Stopped
+from amplifier_app.batch.engines.engine import Died, Ended, Event, RowTask, Spent, Stopped
 
 WORKER = "amplifier_app.commands.batch.worker"
 

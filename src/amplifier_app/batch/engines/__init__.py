@@ -1,0 +1,1 @@
+"""What runs rows: `engine` is the interface, `local` the processes of this machine."""
