@@ -59,13 +59,15 @@ def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Pat
 
 
 def test_the_editor_of_the_project_is_not_used(tmp_path: Path) -> None:
-    (tmp_path / "edit").write_text("#!/bin/sh\ntouch ran\n")
-    (tmp_path / "edit").chmod(0o755)
+    (tmp_path / "its-editor").write_text("#!/bin/sh\ntouch ran\n")
+    (tmp_path / "its-editor").chmod(0o755)
     plan = mock_plan(tmp_path, ["ok"])
-    with Terminal("run", "-f", plan, cwd=tmp_path, env={"EDITOR": "edit", "VISUAL": None}) as term:
+    with Terminal(
+        "run", "-f", plan, cwd=tmp_path, env={"EDITOR": "its-editor", "VISUAL": None}
+    ) as term:
         term.prompt()
         term.type("text" + CTRL_X_CTRL_E)
-        wait_for(term, shows("no program 'edit' on PATH"))
+        wait_for(term, shows("no program 'its-editor' on PATH"))
         term.type(CTRL_C + CTRL_D)
         assert term.finish() == 0
     assert not (tmp_path / "ran").exists()
