@@ -307,6 +307,32 @@ async def test_programs_cannot_get_more_rights(box: Box) -> None:
     assert int(facts["CapEff:"], 16) & ~0x4FB == 0
 
 
+async def test_no_file_becomes_a_program_with_rights_of_its_owner_or_a_device(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for attempt in (
+        "chmod u+s file", "chmod 6755 file", "install -m 4755 file other", "cp -p program other",
+        "mknod other c 0 0", "mknod other b 8 0",
+        python('import os; os.mknod("other", 0o102755)'),
+        python('import os; os.open("other", os.O_CREAT, 0o2755)'),
+    ):  # fmt: skip
+        (box.work / "program").touch()
+        (box.work / "program").chmod(0o4755)
+        code, said = await box.run(f"touch file; {attempt}")
+        assert code, attempt
+        assert "not permitted" in said, (attempt, said)
+        other = box.work / "other"
+        assert not other.exists() or other.stat().st_mode & 0o6000 == 0
+        assert (box.work / "file").stat().st_mode & 0o6000 == 0
+    # Other modes stay possible, also in what is left in the register of a call without a mode.
+    usual = "chmod 1777 file; mkfifo p; mkdir -m 1777 d; cp -r d e; cat file; stat -c %a file d e"
+    assert await box.run(usual) == (0, "1777\n1777\n1755\n")
+    group = "mkdir -p shared/below && chmod 2755 shared && cp -a shared copy && stat -c %a copy"
+    assert (await box.run(group))[0] == (os.geteuid() == 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert await box.run(f"rm -rf shared copy; {group}") == (0, "2755\n")
+
+
 async def test_old_versions_of_landlock_are_completed_by_the_filter(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,7 +185,10 @@ def test_without_user_namespaces_the_kernel_layer_holds_or_nothing_runs() -> Non
 @pytest.mark.skipif(not ROOT, reason="needs namespaces that keep the machine from harm")
 def test_the_attempts_succeed_without_a_sandbox() -> None:
     result = drive("off")
-    succeeded = [answer for answer in result["answers"] if answer["succeeded"]]
-    assert len(succeeded) >= len(all_attempts()) - WITHOUT_EFFECT
+    assert result["code"] == 0, result["stderr"] + result["stdout"]
+    answers = {answer["number"]: answer for answer in result["answers"]}
+    assert answers.keys() == {one.number for one in all_attempts()}, result["stdout"]
+    failed = {number: one["said"] for number, one in answers.items() if not one["succeeded"]}
+    assert len(failed) <= WITHOUT_EFFECT, failed
     assert result["left"] == ["commondir"]
     assert len(result["changes"]) > 20

@@ -55,6 +55,7 @@ class KernelLayer:
             architecture,
             internet=internet,
             truncation=self._version < 3,
+            superuser=os.geteuid() == 0,
             asks=asks,
             shares=shares,
         )

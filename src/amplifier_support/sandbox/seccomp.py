@@ -1,7 +1,8 @@
 """A seccomp filter: which system calls a process may make.
 
 It covers what Landlock does not: sockets other than those of the local machine, access to other processes' memory,
-name spaces and mounts, kernel interfaces with a long history of faults, and input faked on a terminal.
+name spaces and mounts, kernel interfaces with a long history of faults, input faked on a terminal, and
+programs that would run with the rights of their owner.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _SOCK_STREAM, _SOCK_SEQPACKET, _SOCKET_KIND = 1, 5, 0xF
 _CLONE_NEW = 0x7E020080
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_O_ACCMODE, _O_TRUNC = 0o3, 0o1000
+_O_ACCMODE, _O_CREAT, _O_TRUNC, _O_TMPFILE = 0o3, 0o100, 0o1000, 0o20000000
+_S_ISUID, _S_ISGID = 0o4000, 0o2000
+# Set in the types of character and block devices, but of nothing else that `mknod` makes.
+_DEVICE = 0o20000
 
 REFUSED = (
     # Other processes.
@@ -73,6 +77,7 @@ _NEWER: Mapping[str, int] = {
     "process_madvise": 440,
     "mount_setattr": 442,
     "quotactl_fd": 443,
+    "fchmodat2": 452,
     "open_tree_attr": 467,
 }
 
@@ -114,8 +119,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             "socketpair": 53,
             "clone": 56,
             "truncate": 76,
+            "creat": 85,
+            "chmod": 90,
+            "fchmod": 91,
             "ptrace": 101,
             "syslog": 103,
+            "mknod": 133,
             "pivot_root": 155,
             "adjtimex": 159,
             "chroot": 161,
@@ -139,6 +148,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             "request_key": 249,
             "keyctl": 250,
             "openat": 257,
+            "mknodat": 259,
+            "fchmodat": 268,
             "unshare": 272,
             "perf_event_open": 298,
             "fanotify_init": 300,
@@ -173,11 +184,14 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             "shmctl": 195,
             "shmat": 196,
             "ioctl": 29,
+            "mknodat": 33,
             "umount2": 39,
             "mount": 40,
             "pivot_root": 41,
             "truncate": 45,
             "chroot": 51,
+            "fchmod": 52,
+            "fchmodat": 53,
             "openat": 56,
             "quotactl": 60,
             "acct": 89,
@@ -230,6 +244,7 @@ def build(
     *,
     internet: bool,
     truncation: bool,
+    superuser: bool,
     asks: bool = False,
     shares: bool = True,
 ) -> bytes:
@@ -239,6 +254,7 @@ def build(
         architecture: The machine's.
         internet: Whether sockets for the internet are allowed.
         truncation: Whether truncating files must be refused here, as Landlock does not know it.
+        superuser: Whether commands run as root.
         asks: Whether the launcher decides about connections. Datagrams, which need none, are
             refused then.
         shares: Whether `SHARED_BY_NUMBER` is allowed.
@@ -297,28 +313,53 @@ def build(
             _return(_ALLOW),
         ],
     )
-    if truncation:
-        program += _without_truncation(calls, refuse, missing)
+    program += _files(calls, refuse, truncation=truncation, superuser=superuser)
+    # Its arguments are in memory, which a filter cannot read; callers fall back to `openat`.
+    program += [_jump(_IF_EQUAL, calls["openat2"], 0, 1), missing]
     return b"".join([*program, _return(_ALLOW)])
 
 
-def _without_truncation(calls: Mapping[str, int], refuse: bytes, missing: bytes) -> list[bytes]:
-    """Refuse what truncates a file that is not opened for writing."""
-    program = [
-        *(_jump(_IF_EQUAL, calls["truncate"], 0, 1), refuse),
-        *(_jump(_IF_EQUAL, calls["openat2"], 0, 1), missing),
-    ]
-    for name, flags in (("open", 1), ("openat", 2)):
+def _files(
+    calls: Mapping[str, int], refuse: bytes, *, truncation: bool, superuser: bool
+) -> list[bytes]:
+    """Refuse programs that would run with the rights of their owner or group, and devices.
+
+    With `truncation`, also refuse what truncates a file that is not opened for writing.
+    """
+    set_id = _S_ISUID | _S_ISGID
+    # Folders that pass on their group are common, and a filter cannot tell them from programs. Of all
+    # users only root can give away the group of the disks.
+    changed = set_id if superuser else _S_ISUID
+    program: list[bytes] = []
+    if truncation:
+        program += [_jump(_IF_EQUAL, calls["truncate"], 0, 1), refuse]
+    for name, mode, bits in (
+        *(("chmod", 1, changed), ("fchmod", 1, changed)),
+        *(("fchmodat", 2, changed), ("fchmodat2", 2, changed)),
+        *(("mknod", 1, set_id | _DEVICE), ("mknodat", 2, set_id | _DEVICE), ("creat", 1, set_id)),
+    ):
         if name in calls:
+            program += _on(calls[name], [*_unless_set(mode, bits, refuse), _return(_ALLOW)])
+    for name, flags in (("open", 1), ("openat", 2)):
+        if name not in calls:
+            continue
+        body: list[bytes] = []
+        if truncation:
             body = [
                 _argument(flags),
                 _masked(_O_ACCMODE | _O_TRUNC),
                 _jump(_IF_EQUAL, _O_TRUNC, 0, 1),
                 refuse,
-                _return(_ALLOW),
             ]
-            program += _on(calls[name], body)
+        # Without these there is no mode, and the register holds anything.
+        makes = [_argument(flags), _jump(_IF_ANY_BIT, _O_CREAT | _O_TMPFILE, 1, 0), _return(_ALLOW)]
+        body += [*makes, *_unless_set(flags + 1, set_id, refuse), _return(_ALLOW)]
+        program += _on(calls[name], body)
     return program
+
+
+def _unless_set(argument: int, bits: int, refuse: bytes) -> list[bytes]:
+    return [_argument(argument), _jump(_IF_ANY_BIT, bits, 0, 1), refuse]
 
 
 def _on(number: int, body: Sequence[bytes]) -> list[bytes]:

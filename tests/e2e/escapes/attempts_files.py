@@ -6,11 +6,13 @@ import ctypes
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from catalogue import Refused, Situation, any_of, attempt, checked, libc, syscall
 
 _RENAME_EXCHANGE = 2
+_FCHMODAT2, _OPENAT2 = 452, 437
 _AT_FDCWD = -100
 
 
@@ -225,16 +227,80 @@ def reopened(at: Situation) -> None:
     _write(f"/proc/self/fd/{descriptor}", flags=os.O_APPEND)
 
 
+class _How(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
 @attempt(33, "kernel", "write with openat2, below an in-root descriptor")
 def openat2(at: Situation) -> None:
-    class How(ctypes.Structure):
-        _fields_ = (
-            ("flags", ctypes.c_uint64),
-            ("mode", ctypes.c_uint64),
-            ("resolve", ctypes.c_uint64),
-        )
-
-    how = How(os.O_CREAT | os.O_WRONLY, 0o644, 0x10)  # RESOLVE_IN_ROOT
+    how = _How(os.O_CREAT | os.O_WRONLY, 0o644, 0x10)  # RESOLVE_IN_ROOT
     root = os.open("/", os.O_PATH)
     path = f"{at.outside}/escape-33".encode()
-    os.close(syscall(437, root, path, ctypes.byref(how), ctypes.sizeof(how)))
+    os.close(syscall(_OPENAT2, root, path, ctypes.byref(how), ctypes.sizeof(how)))
+
+
+@attempt(108, "kernel", "make a program that runs as its owner")
+def set_user_id(at: Situation) -> None:
+    any_of([*_changes_of_mode(stat.S_ISUID), *_new_files(stat.S_ISUID)])
+
+
+@attempt(109, "kernel", "make a program that runs with the group of its owner")
+def set_group_id(at: Situation) -> None:
+    # Folders may pass on their group, but not those of root.
+    changes = _changes_of_mode(stat.S_ISGID) if os.geteuid() == 0 else []
+    any_of([*changes, *_new_files(stat.S_ISGID)])
+
+
+def _changes_of_mode(bit: int) -> list[Callable[[], None]]:
+    """Every way to set a bit of an existing file."""
+    mode, path = 0o755 | bit, f"existing-{bit:o}"
+    Path(path).touch(0o755)
+    name, descriptor, folder = path.encode(), os.open(path, os.O_RDONLY), os.open(".", os.O_RDONLY)
+    return [
+        _checked_for(bit, path, change)
+        for change in (
+            lambda: libc.chmod(name, mode),
+            lambda: libc.fchmod(descriptor, mode),
+            lambda: libc.fchmodat(folder, name, mode, 0),
+            lambda: libc.syscall(_FCHMODAT2, folder, name, mode, 0),
+        )
+    ]
+
+
+def _new_files(bit: int) -> list[Callable[[], None]]:
+    """Every way to make a file that has a bit from the beginning."""
+    mode, flags, how = 0o755 | bit, os.O_CREAT | os.O_WRONLY, _How(os.O_CREAT, 0o755 | bit, 0)
+
+    def unnamed(path: bytes) -> int:
+        descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR, mode)
+        old = b"/proc/self/fd/%d" % descriptor
+        return libc.linkat(_AT_FDCWD, old, _AT_FDCWD, path, 0x400)  # AT_SYMLINK_FOLLOW
+
+    calls: list[Callable[[bytes], int]] = [
+        lambda path: libc.open(path, flags, mode),
+        lambda path: libc.openat(_AT_FDCWD, path, flags, mode),
+        lambda path: libc.creat(path, mode),
+        lambda path: libc.mknod(path, stat.S_IFREG | mode, 0),
+        lambda path: libc.mknodat(_AT_FDCWD, path, stat.S_IFREG | mode, 0),
+        lambda path: libc.syscall(_OPENAT2, _AT_FDCWD, path, ctypes.byref(how), ctypes.sizeof(how)),
+        unnamed,
+    ]
+    return [
+        _checked_for(
+            bit, f"new-{number}-{bit:o}", lambda c=call, n=number: c(b"new-%d-%o" % (n, bit))
+        )
+        for number, call in enumerate(calls)
+    ]
+
+
+def _checked_for(bit: int, path: str, call: Callable[[], int]) -> Callable[[], None]:
+    def run() -> None:
+        checked(call())
+        if not os.stat(path).st_mode & bit:
+            raise Refused("the bit is missing")
+
+    return run
