@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -9,9 +10,10 @@ import random
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,7 @@ def test_the_budget_stops_the_batch_and_can_be_raised(tmp_path: Path) -> None:
         assert "amplifier batch resume" in done.stderr
         first = batches.status()
         requests = len(server.completions)
+        assert "amplifier batch resume out " in done.stderr
         each = first["cost"]["usd"] / requests
         # The rows that ran when the limit was reached were each in one request.
         assert 1 <= first["cost"]["usd"] <= 1 + 2 * each
@@ -400,3 +403,47 @@ def test_an_input_on_stdin_is_private_and_moves_with_the_folder(tmp_path: Path) 
     resumed = run_amplifier("batch", "resume", "../moved", cwd=tmp_path / "elsewhere")
     assert resumed.code == 0, resumed.stderr
     assert "2 of 2 rows passed" in resumed.stderr
+
+
+def test_limits_are_changed_while_the_batch_runs(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    async def held(request: Request) -> Reply:
+        await asyncio.to_thread(gate.wait, 60)
+        return Reply("answer")
+
+    with ScriptedLLM.running([held], repeat_last=True) as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(6)
+        process = batches.start("run", "--workers", "1")
+        _wait_for(lambda: len(server.completions) == 1)
+        shown = json.loads(batches("set", "--workers", "4", "--output", "json").stdout)
+        assert shown == {"schema_version": 1, "workers": 4, "max_cost": None, "stop_after": None}
+        _wait_for(lambda: len(server.completions) == 4)
+        gate.set()
+        assert ended(process) == 0
+        done = batches("set", "--max-cost", "2.50", "--stop-after", "10%")
+        assert [line.split() for line in done.stdout.splitlines()[1:]] == [
+            ["workers", "4"],
+            ["cost", "of", "all", "rows", "$2.50"],
+            ["failed", "rows", "10%"],
+        ]
+        done = batches("set", "--max-cost", "none")
+        assert "no limit" in done.stdout
+        assert batches("set", "--stop-after", "x").code == 2
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def test_a_prompt_too_long_for_the_model_is_noted_in_the_results(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"id": "a", "prompt": "x " * 1_000_000}))
+    done = run_amplifier("batch", "run", "mock", "rows.jsonl", "-o", "out", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    (result,) = map(json.loads, (tmp_path / "out" / "results.jsonl").read_text().splitlines())
+    (notice,) = result["notices"]
+    assert notice.startswith("context compacted: 500.2k → "), notice

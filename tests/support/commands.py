@@ -116,6 +116,8 @@ batch report {batch}
 batch report {batch} --format html
 batch retry {batch}
 batch resume {batch}
+batch set {batch}
+batch set {batch} --workers 2 --output json
 batch merge {batch} -o {out}/merged
 compare {batch} {batch}
 compare {batch} {batch} --output json

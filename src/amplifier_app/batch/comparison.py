@@ -49,6 +49,7 @@ class Difference(NamedTuple):
 class Flip(NamedTuple):
     """A row that passed in one batch only."""
 
+    number: int
     row: str
     a: str
     b: str
@@ -89,19 +90,19 @@ def compare(a: BatchFolder, b: BatchFolder) -> Comparison:
     """
     if a.facts["input_digest"] != b.facts["input_digest"]:
         raise ConfigError(
-            f"{a.path} and {b.path} have different inputs",
+            f"{a.shown} and {b.shown} have different inputs",
             hint="Run both plans over the same input: amplifier batch run PLAN INPUT -o FOLDER",
         )
     first, second = _by_row(a), _by_row(b)
     rows = [row for row in first if row in second]
     if not rows:
-        raise ConfigError(f"no row has ended in both {a.path} and {b.path}")
+        raise ConfigError(f"no row has ended in both {a.shown} and {b.shown}")
     rows.sort(key=lambda row: first[row].number)
     pairs = [(first[row], second[row]) for row in rows]
     return Comparison(
         _differences(pairs),
         [
-            Flip(row, one.outcome, other.outcome)
+            Flip(one.number, row, one.outcome, other.outcome)
             for row, (one, other) in zip(rows, pairs, strict=True)
             if one.values["passed"] != other.values["passed"]
         ],

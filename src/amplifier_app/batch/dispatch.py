@@ -33,7 +33,8 @@ _TRIES: Mapping[str, float] = {Ending.UNAVAILABLE.value: math.inf, Ending.SESSIO
 """How often to try what may pass: a busy provider; a session that a dying worker has, or a full disk."""
 
 _LONGEST_WAIT = 60.0
-_SAVE_SECONDS = 1.0
+_TICK_SECONDS = 0.5
+"""How often to save the sums and to read the limits."""
 
 DEFAULT_TRIES = 5
 """How often a row may find the provider unavailable before it ends with that."""
@@ -72,7 +73,7 @@ class Dispatcher:
         workdirs: Where they run.
         engine: Runs them.
         writer: Records what happens.
-        limits: When to stop.
+        limits: When to stop; asked again about every second.
         changed: Called after every change.
     """
 
@@ -83,7 +84,7 @@ class Dispatcher:
         workdirs: Workdirs,
         engine: Engine,
         writer: BatchWriter,
-        limits: Limits,
+        limits: Callable[[], Limits],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._rows = rows
@@ -91,7 +92,8 @@ class Dispatcher:
         self._workdirs = workdirs
         self._engine = engine
         self._writer = writer
-        self._limits = limits
+        self._read_limits = limits
+        self._limits = limits()
         self._changed = changed
         self._running: dict[str, Row] = {}
         self._costs: dict[str, Decimal] = {}
@@ -100,11 +102,11 @@ class Dispatcher:
         self._died: set[str] = set()
         self._tries: Counter[str] = Counter()
         self._passed_before: dict[str, int] = {}  # when the row was tried first
-        self._crowd = float(limits.workers)
+        self._crowd = float(self._limits.workers)
         self._pause = 0.0
         self._looked = 0.0  # when no row could be started last
         self._failures = 0
-        self._saved = time.monotonic()
+        self._ticked = time.monotonic()
         self.stopped: Stop | None = None
 
     @property
@@ -129,9 +131,19 @@ class Dispatcher:
             await self._wait()
             await self._fill()
             self._changed()
-            if time.monotonic() - self._saved > _SAVE_SECONDS:
+            if time.monotonic() - self._ticked > _TICK_SECONDS:
                 self._writer.save_status()
-                self._saved = time.monotonic()
+                await self._take_limits()
+                self._ticked = time.monotonic()
+
+    async def _take_limits(self) -> None:
+        """Take over limits that were changed while the batch runs."""
+        before, self._limits = self._limits, self._read_limits()
+        if self._limits.workers != before.workers:
+            self._crowd = float(self._limits.workers)
+        if self._limits != before:
+            await self._check_cost()
+            await self._check_failures()
 
     # Starting rows
 
@@ -187,13 +199,13 @@ class Dispatcher:
         else:
             await self._all_died(event)
 
-    def _next_due(self) -> float | None:
-        """When a row can start without an event, by the clock of the event loop."""
+    def _next_due(self) -> float:
+        """When to look again without an event, by the clock of the event loop."""
         times = (self._pause, *(due for due, _, _ in self._waiting[:1]))
         # What has become due since counts, too.
         later = [] if self.stopped else [due for due in times if due > self._looked]
-        left = min(later, default=0.0) - time.monotonic()
-        return left + asyncio.get_running_loop().time() if later else None
+        left = min((due - time.monotonic() for due in later), default=_TICK_SECONDS)
+        return min(left, _TICK_SECONDS) + asyncio.get_running_loop().time()
 
     async def _ended(self, event: Ended) -> None:
         result, row = event.result, self._running[event.id]
@@ -220,7 +232,11 @@ class Dispatcher:
 
     async def _count_failure(self) -> None:
         self._failures += 1
-        if self._failures == self._limits.failures:
+        await self._check_failures()
+
+    async def _check_failures(self) -> None:
+        most = self._limits.failures
+        if most is not None and self._failures >= most:
             counted = describe.count(self._failures, "row")
             await self.stop(Stop(Ending.ERROR, f"stopped because {counted} failed (--stop-after)"))
 
@@ -270,7 +286,10 @@ class Dispatcher:
             outcome = Outcome(Ending.ERROR, message, "See log.txt in the folder of the batch.")
             session = session_id_of(row_id, self._writer.progress.of(row_id).attempt)
             self._writer.end(
-                self._line(row, {**result_object(outcome, RunReport()), "session_id": session})
+                self._line(
+                    row,
+                    {**result_object(outcome, RunReport()), "session_id": session, "notices": []},
+                )
             )
             await self._count_failure()
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.private_files import make_private_folder, open_private, write_private
 from amplifier_app.batch.journal import Appender, Record, scan
 from amplifier_app.batch.progress import Counts, Progress
@@ -47,16 +48,16 @@ class BatchFolder:
     """A batch on disk.
 
     Attributes:
-        path: The folder.
+        path: The folder, absolute.
+        shown: The folder as the user named it.
         facts: The content of batch.json.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.facts = _read_facts(path)
-        # A saved input is in the folder, wherever that was moved to.
-        if isinstance(source := self.facts.get("input"), str):
-            self.facts["input"] = str(path.absolute() / source)
+        self.path = path.absolute()
+        self.shown = str(path)
+        self._version = _version_of(self._file)
+        self.facts = self._read()
 
     @classmethod
     def create(cls, path: Path, facts: Mapping[str, Any], plan: str) -> BatchFolder:
@@ -79,6 +80,40 @@ class BatchFolder:
         write_private(path / "plan.yaml", plan)
         write_private(path / "batch.json", text + "\n")
         return cls(path)
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Change facts, also while another process runs the batch.
+
+        Raises:
+            SessionError: The folder cannot be written.
+        """
+        if not values:
+            return
+        with changing_settings():
+            facts = {**_read_facts(self.path), **values}
+            write_private(self._file, json.dumps(facts, indent=2, default=str) + "\n")
+        self.facts = self._read()
+
+    def refresh(self) -> None:
+        """Read the facts again if another process has changed them.
+
+        Raises:
+            AppError: They cannot be read.
+        """
+        version = _version_of(self._file)
+        if version != self._version:
+            self._version, self.facts = version, self._read()
+
+    @property
+    def _file(self) -> Path:
+        return self.path / "batch.json"
+
+    def _read(self) -> dict[str, Any]:
+        facts = _read_facts(self.path)
+        # A saved input is in the folder, wherever that was moved to.
+        if isinstance(source := facts.get("input"), str):
+            facts["input"] = str(self.path / source)
+        return facts
 
     @property
     def sessions(self) -> Path:
@@ -152,8 +187,8 @@ class BatchFolder:
             lock = SessionLock(self.path / "lock", self.path.name)
         except InUse as error:
             raise SessionError(
-                f"the batch in {self.path} is running ({error.holder})",
-                hint=f"Show its progress: amplifier batch status {self.path}",
+                f"the batch in {self.shown} is running ({error.holder})",
+                hint=f"Show its progress: amplifier batch status {self.shown}",
             ) from error
         try:
             writer = BatchWriter(self)
@@ -299,6 +334,12 @@ class BatchWriter:
             raise SessionError(f"cannot write {self.folder.path}: {error.strerror}") from error
 
 
+def is_running(path: str | Path) -> bool:
+    """Whether a folder is that of a batch that a process runs now."""
+    folder = Path(path)
+    return (folder / "batch.json").is_file() and is_locked(folder / "lock")
+
+
 def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
     """Create a folder for a batch, if it does not exist.
 
@@ -323,6 +364,15 @@ def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
 def _number(cost: Decimal | None) -> str | None:
     """An amount as the journal has it, exactly."""
     return None if cost is None else format(cost, "f")
+
+
+def _version_of(file: Path) -> tuple[int, int] | None:
+    """What differs once a file was replaced."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

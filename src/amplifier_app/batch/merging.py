@@ -32,10 +32,10 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
         for name in _SAME:
             if part.facts[name] != first.facts[name]:
                 what = name.replace("_digest", "").replace("_", " ")
-                raise ConfigError(f"{first.path} and {part.path} have a different {what}")
+                raise ConfigError(f"{first.shown} and {part.shown} have a different {what}")
         if part.counts()[1]:
             raise SessionError(
-                f"the batch in {part.path} is running", hint="Merge it when it has ended."
+                f"the batch in {part.shown} is running", hint="Merge it when it has ended."
             )
     states = _states(parts)
     facts: dict[str, Any] = {
@@ -69,7 +69,7 @@ def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progre
         for row_id in progress.rows:
             if row_id in found:
                 raise ConfigError(
-                    f"the row {row_id!r} is in {found[row_id][0].path} and in {part.path}",
+                    f"the row {row_id!r} is in {found[row_id][0].shown} and in {part.shown}",
                     hint="Merge shards of one batch: --shard 1/2 and --shard 2/2.",
                 )
             found[row_id] = part, progress

@@ -15,7 +15,17 @@ from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.batch.journal import Record
 from amplifier_app.batch.results import dollars_of, seconds_of
 
-_COLUMNS = ("row", "outcome", "exit_code", "cost_usd", "steps", "seconds", "session", "response")
+_COLUMNS = (
+    "number",
+    "row",
+    "outcome",
+    "exit_code",
+    "cost_usd",
+    "steps",
+    "seconds",
+    "session",
+    "response",
+)
 _LONGEST_CELL = 100
 _LONGEST_ANSWER = 2000
 _BARS = 20
@@ -45,9 +55,9 @@ def _markdown(folder: BatchFolder) -> Iterator[str]:
     if counts.cost:
         yield f"\nCost: ${counts.cost:f}\n"
     failed = (result for result in folder.results() if result["outcome"] != _OK)
-    head = "\n| row | outcome | why |\n|---|---|---|\n"
+    head = "\n| number | row | outcome | why |\n|---:|---|---|---|\n"
     for result in failed:
-        cells = (result["row"], result["outcome"], _why(result))
+        cells = (str(result["number"]), result["row"], result["outcome"], _why(result))
         yield head + "| " + " | ".join(_cell(cell) for cell in cells) + " |\n"
         head = ""
 
@@ -84,6 +94,7 @@ def _csv(folder: BatchFolder) -> Iterator[str]:
     for result in folder.results():
         yield _csv_line(
             (
+                result["number"],
                 result["row"],
                 result["outcome"],
                 result["exit_code"],
@@ -123,7 +134,7 @@ def _html(folder: BatchFolder) -> Iterator[str]:
     cost = f" Cost: ${counts.cost:f}." if counts.cost else ""
     yield f"<p>{counts.outcomes[_OK]} of {rows} rows passed.{cost}</p>\n"
     yield from _plots(folder)
-    yield '<table><tr><th>row<th>outcome<th class="n">steps<th class="n">seconds<th class="n">cost<th>answer\n'
+    yield '<table><tr><th class="n">number<th>row<th>outcome<th class="n">steps<th class="n">seconds<th class="n">cost<th>answer\n'
     for result in folder.results():
         yield _html_row(result)
     yield "</table>\n</html>\n"
@@ -136,7 +147,7 @@ def _html_row(result: Record) -> str:
     cost = dollars_of(result)
     session = html.escape(f"sessions/{result['session_id']}/transcript.jsonl", quote=True)
     return (
-        f'<tr><td><a href="{session}">{html.escape(_shown(result["row"]))}</a><td>{outcome}'
+        f'<tr><td class="n">{result["number"]}<td><a href="{session}">{html.escape(_shown(result["row"]))}</a><td>{outcome}'
         f'<td class="n">{result["steps"]}<td class="n">{seconds_of(result):.1f}'
         f'<td class="n">{"" if cost is None else f"${cost:.4f}"}'
         f"<td><pre>{html.escape(_shown(result['response'][:_LONGEST_ANSWER]))}</pre>\n"

@@ -16,6 +16,14 @@ _OF_THE_ROW: dict[str, Any] = {
 }
 
 
+_NOTICES: dict[str, Any] = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "What `amplifier run` would write to stderr: warnings, retries, and how much of a conversation that "
+    "is too long for the model was left out.",
+}
+
+
 def result_line(row_id: str, number: int, attempts: int, result: dict[str, Any]) -> dict[str, Any]:
     """The line of a row that has ended."""
     return {"row": row_id, "number": number, "attempts": attempts, **result}
@@ -37,6 +45,6 @@ def batch_schema(result: dict[str, Any]) -> dict[str, Any]:
         **result,
         "title": "A line of results.jsonl",
         "description": "The result of one row of `amplifier batch`.",
-        "required": [*_OF_THE_ROW, *result["required"]],
-        "properties": {**_OF_THE_ROW, **result["properties"]},
+        "required": [*_OF_THE_ROW, *result["required"], "notices"],
+        "properties": {**_OF_THE_ROW, **result["properties"], "notices": _NOTICES},
     }

@@ -25,7 +25,9 @@ def outcome_of_batch(folder: BatchFolder, counts: Counts) -> Outcome:
         ending = Ending.UNAVAILABLE
     number = sum(failed.values())
     message = f"{number} of {counts.ended} rows failed: {in_words(failed)}"
-    again = f"Run them again: amplifier batch retry {folder.path} --only {','.join(sorted(failed))}"
+    again = (
+        f"Run them again: amplifier batch retry {folder.shown} --only {','.join(sorted(failed))}"
+    )
     return Outcome(ending, message, again)
 
 
@@ -39,7 +41,7 @@ def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, A
     rows = int(folder.facts["rows"])
     return {
         "schema_version": 1,
-        "folder": str(folder.path),
+        "folder": folder.shown,
         "rows": rows,
         "ended": counts.ended,
         "running": counts.running if running else 0,

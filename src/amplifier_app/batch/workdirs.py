@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, cast, get_args
 
 from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.private_files import make_private_folder
+from amplifier_app.batch.folder import is_running
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row
 from amplifier_support.git import git_environment
@@ -127,12 +128,14 @@ class Workdirs:
 
 
 def _left_out(*folders: Path) -> Callable[[str, Sequence[str]], list[str]]:
-    """What a copy leaves out: folders of the batch, which may be in the source, pipes, sockets and devices."""
+    """What a copy leaves out: folders of this batch and of others that run, pipes, sockets and devices."""
     skipped = {os.path.realpath(folder) for folder in folders}
 
     def left_out(folder: str, names: Sequence[str]) -> list[str]:
         paths = ((name, os.path.join(os.path.realpath(folder), name)) for name in names)
-        return [name for name, path in paths if path in skipped or _is_special(path)]
+        return [
+            name for name, path in paths if path in skipped or _is_special(path) or is_running(path)
+        ]
 
     return left_out
 

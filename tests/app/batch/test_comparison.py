@@ -19,7 +19,7 @@ class _Batch(BatchFolder):
     """A batch whose results are in memory; only comparison reads it."""
 
     def __init__(self, outcomes: list[bool], **facts: Any) -> None:
-        self.path = Path("batch")
+        self.path, self.shown = Path("batch"), "batch"
         self.facts = {"input_digest": "i", **facts}
         self._outcomes = outcomes
 
@@ -49,7 +49,7 @@ def test_a_difference_of_20_points_is_found_and_equal_plans_are_equal(scale: Sca
 
 def test_rows_that_flipped_are_listed_in_order() -> None:
     found: Comparison = compare(_Batch([True, False, True]), _Batch([True, True, False]))
-    assert found.flips == [("r2", "check_failed", "ok"), ("r3", "ok", "check_failed")]
+    assert found.flips == [(2, "r2", "check_failed", "ok"), (3, "r3", "ok", "check_failed")]
     assert found.verdict == "undecided"
     assert {one.name: (one.a, one.b, one.is_clear) for one in found.measures}["tokens"] == (
         100,

@@ -65,7 +65,7 @@ async def run(
     with batch.writing() as writer:
         workdirs = Workdirs("same", folder, folder / "work")
         dispatcher = Dispatcher(
-            inputs, PromptTemplate(None), workdirs, engine, writer, limits, changed
+            inputs, PromptTemplate(None), workdirs, engine, writer, lambda: limits, changed
         )
         async with asyncio.timeout(60):
             await dispatcher.run()
@@ -115,3 +115,66 @@ async def test_a_row_that_becomes_due_between_two_looks_is_started(tmp_path: Pat
         retry_after=30,
     )
     assert (ended, runs) == ({"a": "ok"}, ["a", "a"])
+
+
+async def test_changed_limits_apply_to_rows_that_are_running(tmp_path: Path) -> None:
+    batch = BatchFolder.create(tmp_path / "out", {"input": "rows", "rows": 6}, "")
+    rows = (Row(n, Location("rows", n), str(n), {"prompt": "p"}) for n in range(1, 7))
+    engine, limits = Held(), [Limits(1)]
+    with batch.writing() as writer:
+        dispatcher = Dispatcher(
+            rows,
+            PromptTemplate(None),
+            Workdirs("same", tmp_path, tmp_path / "work"),
+            engine,
+            writer,
+            lambda: limits[-1],
+        )
+        running = asyncio.create_task(dispatcher.run())
+        async with asyncio.timeout(60):
+            await engine.holds(1)
+            limits.append(Limits(3))
+            await engine.holds(3)
+            limits.append(Limits(3, failures=1))
+            engine.end(Ending.PROVIDER)
+            await engine.cancelled.wait()
+            while not running.done():
+                engine.end(Ending.OK)
+                await asyncio.sleep(0.01)
+            await running
+    assert dispatcher.stopped is not None
+    assert "1 row failed" in dispatcher.stopped.message
+    assert batch.counts()[0].ended < 6
+
+
+class Held:
+    """An engine that ends its oldest row when `end` is called."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._rows: list[RowTask] = []
+        self._submitted = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def submit(self, task: RowTask) -> None:
+        self._rows.append(task)
+        self._submitted.set()
+
+    async def event(self) -> Event:
+        return await self._events.get()
+
+    async def cancel(self, *, immediate: bool) -> None:
+        self.cancelled.set()
+
+    async def holds(self, rows: int) -> None:
+        """Wait until this many rows run."""
+        while len(self._rows) < rows:
+            self._submitted.clear()
+            await self._submitted.wait()
+
+    def end(self, ending: Ending) -> None:
+        if not self._rows:
+            return
+        task = self._rows.pop(0)
+        result = result_object(Outcome(ending, "why"), RunReport())
+        self._events.put_nowait(Ended(task.id, {**result, "session_id": task.session}))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import AppError, ConfigError, Location
+from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.batch.rows import Row
 from amplifier_app.batch.workdirs import Workdir, Workdirs
 
@@ -29,6 +30,15 @@ def test_a_copy_leaves_out_the_batch_inside_it_and_special_files(tmp_path: Path)
         Workdirs("copy", tmp_path, batch / "work").of(row(), "r1").prepare()
     copied = batch / "work" / "r1"
     assert sorted(path.name for path in copied.rglob("*")) == ["code.py", "link"]
+
+
+def test_a_copy_leaves_out_other_batches_while_they_run(tmp_path: Path) -> None:
+    for name in ("running", "ended"):
+        BatchFolder.create(tmp_path / "source" / name, {"rows": 1}, "")
+    with BatchFolder(tmp_path / "source" / "running").writing():
+        Workdirs("copy:source", tmp_path, tmp_path / "out" / "work").of(row(), "r1").prepare()
+    copied = tmp_path / "out" / "work" / "r1"
+    assert [path.name for path in copied.iterdir()] == ["ended"]
 
 
 def test_a_copy_that_fails_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:

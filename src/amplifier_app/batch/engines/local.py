@@ -25,25 +25,29 @@ class LocalPool:
     """Worker processes on this machine, which start when they are needed.
 
     Args:
-        processes: How many processes.
+        most: How many processes there may be; one starts when all others have a row.
         setup: What each worker needs to know; see `amplifier_app.commands.batch.worker`.
         log: Descriptor that gets what workers write to stdout and stderr.
         environment: Environment variables of the workers.
     """
 
     def __init__(
-        self, processes: int, setup: Mapping[str, Any], log: int, environment: Mapping[str, str]
+        self, most: int, setup: Mapping[str, Any], log: int, environment: Mapping[str, str]
     ) -> None:
         self._setup = json.dumps(setup).encode() + b"\n"
         self._log = log
         self._environment = {**os.environ, **environment}
-        self._workers = [_Worker(self) for _ in range(processes)]
+        self._most = most
+        self._workers: list[_Worker] = []
         self._events: asyncio.Queue[Event | Exception] = asyncio.Queue()
         self._false_starts = 0
 
     async def submit(self, task: RowTask) -> None:
         """See `Engine`."""
-        worker = min(self._workers, key=lambda one: len(one.rows))
+        worker = min(self._workers, key=lambda one: len(one.rows), default=None)
+        if worker is None or (worker.rows and len(self._workers) < self._most):
+            worker = _Worker(self)
+            self._workers.append(worker)
         await worker.submit(task)
 
     async def event(self) -> Event:

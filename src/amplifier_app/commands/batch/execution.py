@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,14 +13,14 @@ from typing import Any
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import stderr_is_tty, to_stderr
-from amplifier_app.batch.dispatch import Dispatcher, Stop
+from amplifier_app.batch.dispatch import Dispatcher, Limits, Stop
 from amplifier_app.batch.engines.local import LocalPool
 from amplifier_app.batch.folder import RESULTS, WORK, BatchFolder, BatchWriter
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row
 from amplifier_app.batch.summary import cost_in_words, in_words, outcome_of_batch
 from amplifier_app.batch.workdirs import Workdirs
-from amplifier_app.commands.batch.setup import limits_of, rows_of
+from amplifier_app.commands.batch.setup import Asked, limits_of, rows_of
 from amplifier_app.commands.batch.worker import request_as_data
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.request import Request
@@ -29,39 +30,34 @@ _REDRAW_SECONDS = 0.2
 _PARTS = 10
 
 
-def execute(
-    folder: BatchFolder, request: Request, facts: Mapping[str, Any], *, quiet: bool
-) -> Outcome:
+def execute(folder: BatchFolder, request: Request, asked: Asked, *, quiet: bool) -> Outcome:
     """Run what is left of a batch.
 
     Args:
         folder: The batch.
         request: The plan and the options of every row.
-        facts: The facts of the batch, with the limits of this run.
+        asked: The limits that were given, which are those of the batch from now on.
         quiet: Whether to show no progress.
 
     Raises:
         AppError: The batch cannot go on; what has ended is saved.
     """
     with folder.writing() as writer:
-        return run_loop(_execute(writer, request, facts, quiet))
+        folder.change(asked.given())
+        return run_loop(_execute(writer, request, quiet))
 
 
-async def _execute(
-    writer: BatchWriter, request: Request, facts: Mapping[str, Any], quiet: bool
-) -> Outcome:
-    folder, limits = writer.folder, limits_of(facts)
+async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcome:
+    folder, facts = writer.folder, writer.folder.facts
+    limits = limits_of(facts)
     if limits.max_cost is not None and request.max_cost is None:
         # A row that has the same limit counts at once what it spends.
         request = request._replace(max_cost=float(limits.max_cost))
     setup = {"request": request_as_data(request), "working_dir": facts["working_dir"]}
-    workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path.absolute() / WORK)
+    workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     # The working directory belongs to the process.
-    most = _cores() if workdirs.is_shared else limits.workers
-    processes = min(limits.workers, most, facts["rows"])
-    pool = LocalPool(
-        processes, setup, writer.log, {"AMPLIFIER_SESSIONS": str(folder.sessions.absolute())}
-    )
+    most = _cores() if workdirs.is_shared else sys.maxsize
+    pool = LocalPool(most, setup, writer.log, {"AMPLIFIER_SESSIONS": str(folder.sessions)})
     line = _ProgressLine(facts["rows"], quiet=quiet)
     rows = _left(facts, writer)
     dispatcher = Dispatcher(
@@ -70,7 +66,7 @@ async def _execute(
         workdirs,
         pool,
         writer,
-        limits,
+        lambda: _limits_now(folder),
         lambda: line.show(dispatcher, writer),
     )
     stopping: list[Any] = []
@@ -93,6 +89,12 @@ async def _execute(
     return outcome
 
 
+def _limits_now(folder: BatchFolder) -> Limits:
+    """The limits in batch.json, which `amplifier batch set` may have changed."""
+    folder.refresh()
+    return limits_of(folder.facts)
+
+
 def _cores() -> int:
     """How many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -109,9 +111,9 @@ def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
     stopped = dispatcher.stopped
     if stopped is not None:
         done = f"{counts.ended} of {folder.facts['rows']} rows have ended"
-        hint = stopped.hint or f"Continue with: amplifier batch resume {folder.path}"
+        hint = stopped.hint or f"Continue with: amplifier batch resume {folder.shown}"
         return Outcome(
-            stopped.ending, f"{stopped.message}; {done}", hint.replace("FOLDER", str(folder.path))
+            stopped.ending, f"{stopped.message}; {done}", hint.replace("FOLDER", folder.shown)
         )
     return outcome_of_batch(folder, counts)
 
@@ -160,7 +162,7 @@ class _ProgressLine:
         seconds = describe.duration(time.monotonic() - self._started)
         cost = cost_in_words(writer.progress.counts.cost)
         parts = [f"{self._rows:,} of {self._rows:,} rows passed", seconds, *filter(None, [cost])]
-        to_stderr(f"{' · '.join(parts)} · {writer.folder.path / RESULTS}")
+        to_stderr(f"{' · '.join(parts)} · {Path(writer.folder.shown) / RESULTS}")
 
     def end(self) -> None:
         """Remove the line that is redrawn."""

@@ -42,6 +42,6 @@ def resume(
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     asked = Asked(workers, max_cost, stop_after).checked()
-    batch = BatchFolder(folder.absolute())
+    batch = BatchFolder(folder)
     request = reopened(batch, invocation.stdout)
-    invocation.outcome = execute(batch, request, asked.over(batch.facts), quiet=quiet)
+    invocation.outcome = execute(batch, request, asked, quiet=quiet)

@@ -60,10 +60,10 @@ def retry(
             f"--only: unknown outcome {sorted(unknown)[0]!r}",
             hint=f"Outcomes: {', '.join(_OUTCOMES)}",
         )
-    batch = BatchFolder(folder.absolute())
+    batch = BatchFolder(folder)
     request = reopened(batch, invocation.stdout)
     with batch.writing() as writer:
         number = writer.reopen(lambda result: result["outcome"] in wanted)
     if not quiet:
         to_stderr(f"{number} failed {'row runs' if number == 1 else 'rows run'} again")
-    invocation.outcome = execute(batch, request, asked.over(batch.facts), quiet=quiet)
+    invocation.outcome = execute(batch, request, asked, quiet=quiet)

@@ -135,10 +135,10 @@ def run(
         source = saved = saved_stdin(folder)
     template = chosen.plan.data.get("prompt") if prompt is None else prompt
     try:
-        facts = asked.over(new_facts(request, chosen, source, template, shard, workdir))
+        facts = new_facts(request, chosen, source, template, shard, workdir)
     except BaseException:
         if saved is not None:
             saved.unlink(missing_ok=True)  # The folder can be used again.
         raise
     batch = BatchFolder.create(folder, facts, chosen.plan.to_yaml())
-    invocation.outcome = execute(batch, request, batch.facts, quiet=quiet)
+    invocation.outcome = execute(batch, request, asked, quiet=quiet)

@@ -46,6 +46,8 @@ ROW_OPTIONS = (
 )
 """The options of `run` that apply to every row."""
 
+DEFAULT_WORKERS = 8
+
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The folder of the batch.", show_default=False)
 ]
@@ -58,7 +60,7 @@ WorkersOption = Annotated[
         max=1000,
         metavar="N",
         rich_help_panel="Limits",
-        help="Rows to run at once. [default: 8]",
+        help=f"Rows to run at once. [default: {DEFAULT_WORKERS}]",
     ),
 ]
 MaxCostOption = Annotated[
@@ -67,7 +69,7 @@ MaxCostOption = Annotated[
         "--max-cost",
         metavar="DOLLARS",
         rich_help_panel="Limits",
-        help="Stop when all rows together have cost this much.",
+        help="Stop when all rows together have cost this much; 'none' for no limit.",
     ),
 ]
 StopAfterOption = Annotated[
@@ -76,12 +78,13 @@ StopAfterOption = Annotated[
         "--stop-after",
         metavar="N|X%",
         rich_help_panel="Limits",
-        help="Stop when this many rows have failed.",
+        help="Stop when this many rows have failed; 'none' for no limit.",
     ),
 ]
 
+_NO_LIMIT = "none"
+_FAILURES = re.compile(r"[1-9]\d*%?")
 _SHARD = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
-_DEFAULT_WORKERS = 8
 
 
 class Asked(NamedTuple):
@@ -103,17 +106,18 @@ class Asked(NamedTuple):
         Raises:
             UsageError: A value is out of range.
         """
-        dollars_of(self.max_cost, "--max-cost")
-        if self.stop_after is not None and not re.fullmatch(r"[1-9]\d*%?", self.stop_after):
+        if self.max_cost != _NO_LIMIT:
+            dollars_of(self.max_cost, "--max-cost")
+        if self.stop_after not in (None, _NO_LIMIT) and not _FAILURES.fullmatch(self.stop_after):
             raise UsageError(
                 f"--stop-after: expected a number or a percentage, got {self.stop_after!r}"
             )
         return self
 
-    def over(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The facts of batch.json with these options."""
+    def given(self) -> dict[str, Any]:
+        """The facts of batch.json that these options set."""
         given = {name: value for name, value in self._asdict().items() if value is not None}
-        return {**facts, **given}
+        return {name: None if value == _NO_LIMIT else value for name, value in given.items()}
 
 
 def dollars_of(text: str | None, option: str) -> Decimal | None:
@@ -140,7 +144,7 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
         number = int(most.rstrip("%"))
         failures = max(1, facts["rows"] * number // 100) if most.endswith("%") else number
     return Limits(
-        facts.get("workers") or _DEFAULT_WORKERS,
+        facts.get("workers") or DEFAULT_WORKERS,
         dollars_of(facts.get("max_cost"), "--max-cost"),
         failures,
     )

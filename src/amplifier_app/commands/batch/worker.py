@@ -44,15 +44,20 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, json_line, result_object
 from amplifier_app.runtime.approvals import Approvals, Policy
 from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
-from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.notices import notice_handlers
+from amplifier_app.runtime.observer import Level, Renderer
 from amplifier_app.runtime.opening import Opening
 from amplifier_app.runtime.session import OpenSession
-from amplifier_app.runtime.turn import NO_TURN
+from amplifier_app.runtime.turn import NO_TURN, EventHandler
+from amplifier_app.sessions.lock import InUse
 from amplifier_core.session_capabilities import BUDGET
 from amplifier_support.process_privacy import forbid_inspection
 from amplifier_support.usage import dollars
 
 _LONGEST_LINE = 1 << 30
+
+_MOST_NOTICES = 100
+"""Of a row, so that a module in a loop does not fill the results."""
 
 _PATHS = ("plan", "schema", "lock")
 
@@ -109,15 +114,13 @@ class Worker:
             run.stop(immediate=message["stop"] == "now")
 
     def open(
-        self, task: RowTask, approvals: Approvals, opening: Opening
+        self, task: RowTask, approvals: Approvals, opening: Opening, notices: Notices
     ) -> AbstractAsyncContextManager[OpenSession]:
         """Open the session of a row, new or continued."""
         request = self._request._replace(session=task.session)
         resume = session_to_resume(request) if task.begun else None
         chosen = self._chosen._replace(resume=resume)
-        return open_chosen(
-            request, chosen, approvals, Renderer(), self._sources, opening, row=task.id
-        )
+        return open_chosen(request, chosen, approvals, notices, self._sources, opening, row=task.id)
 
     def shot(
         self, session: OpenSession, task: RowTask, approvals: Approvals, opening: Opening
@@ -147,6 +150,26 @@ class Worker:
         return self._chosen.plan.digest
 
 
+class Notices(Renderer):
+    """Collects what `amplifier run` would write to stderr.
+
+    Attributes:
+        messages: One for each, such as `warning: anthropic: overloaded; retrying in 2 s`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def handlers(self) -> dict[str, EventHandler]:
+        return notice_handlers(self)
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        # The results have the checks.
+        if source != "check" and len(self.messages) < _MOST_NOTICES:
+            self.messages.append(message if level == "info" else f"{level}: {message}")
+
+
 class RowRun:
     """One row that runs.
 
@@ -163,6 +186,7 @@ class RowRun:
         self._cost = 0.0
         self._report = RunReport()
         self._report.plan_digest = worker.plan_digest
+        self._notices = Notices()
         self._totals: dict[str, Any] = {}
 
     def stop(self, *, immediate: bool) -> None:
@@ -179,12 +203,15 @@ class RowRun:
         # Whatever a module raises ends this row, not the others.
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = outcome_of(error)
+            if isinstance(error, InUse):
+                # The dispatcher tries again; a copy of the session would be another row.
+                outcome = outcome._replace(hint=None)
         if outcome is None:
             self._worker.tell({"id": self._task.id, "stopped": True})
             return
-        self._worker.tell(
-            {"id": self._task.id, "result": {**result_object(outcome, report), **self._totals}}
-        )
+        result = {**result_object(outcome, report), **self._totals}
+        result["notices"] = self._notices.messages
+        self._worker.tell({"id": self._task.id, "result": result})
 
     async def _run(self) -> Outcome | None:
         worker, task, report = self._worker, self._task, self._report
@@ -194,7 +221,7 @@ class RowRun:
         await asyncio.to_thread(task.workdir.prepare)
         if os.getcwd() != task.workdir.target:
             os.chdir(task.workdir.target)
-        async with worker.open(task, approvals, opening) as session:
+        async with worker.open(task, approvals, opening, self._notices) as session:
             report.note_session(session)
             self._watch_cost(session)
             self._shot = worker.shot(session, task, approvals, opening)

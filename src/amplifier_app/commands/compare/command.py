@@ -98,8 +98,8 @@ def _print(first: BatchFolder, second: BatchFolder, found: Comparison) -> None:
     print_table(_COLUMNS, [_row(one) for one in found.measures])
     if found.flips:
         print(f"\n{describe.count(len(found.flips), 'row')} passed in only one of them:")
-        shown = [(flip.row, flip.a, flip.b) for flip in found.flips[:_MOST_FLIPS]]
-        print_table([Column("ROW", fit="middle"), "A", "B"], shown)
+        shown = [(str(flip.number), *flip[1:]) for flip in found.flips[:_MOST_FLIPS]]
+        print_table([Column("NUMBER", right=True), Column("ROW", fit="middle"), "A", "B"], shown)
         if len(found.flips) > _MOST_FLIPS:
             print(f"… and {len(found.flips) - _MOST_FLIPS} more (--output json has all)")
     if found.unpaired:
@@ -129,7 +129,7 @@ def _amount(value: float, is_share: bool, sign: str = "") -> str:
 def _plan_changes(first: BatchFolder, second: BatchFolder) -> Iterator[str]:
     """How the plans differ, line by line."""
     old, new = _plan_of(first), _plan_of(second)
-    a, b = str(first.path), str(second.path)
+    a, b = first.shown, second.shown
     changes = list(difflib.unified_diff(old, new, a, b, n=1, lineterm=""))
     yield from (*changes, "") if changes else ("The plans are the same.", "")
 

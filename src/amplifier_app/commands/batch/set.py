@@ -1,0 +1,61 @@
+"""`amplifier batch set`."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import json
+from typing import Any
+
+import typer
+
+from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.commands.batch.setup import (
+    DEFAULT_WORKERS,
+    Asked,
+    FolderArgument,
+    MaxCostOption,
+    StopAfterOption,
+    WorkersOption,
+)
+from amplifier_app.render.table import Column, Format, OutputOption, print_table
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def set_limits(
+    folder: FolderArgument,
+    workers: WorkersOption = None,
+    max_cost: MaxCostOption = None,
+    stop_after: StopAfterOption = None,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Change the limits of a batch, also while it runs. Without options, shows them.
+
+    \b
+      amplifier batch set out
+      amplifier batch set out --workers 2 --max-cost 20
+
+    A running batch takes them over within about a second. With fewer workers, rows that run are not
+    stopped; with a lower --max-cost or --stop-after, the batch may stop.
+    """
+    asked = Asked(workers, max_cost, stop_after).checked()
+    batch = BatchFolder(folder)
+    batch.change(asked.given())
+    limits = _limits(batch.facts)
+    if output is Format.JSON:
+        print(json.dumps({"schema_version": 1, **limits}, indent=2))
+        return
+    cost, failures = limits["max_cost"], limits["stop_after"]
+    rows = [
+        ("workers", str(limits["workers"])),
+        ("cost of all rows", f"${cost}" if cost else "no limit"),
+        ("failed rows", failures or "no limit"),
+    ]
+    print_table(["", Column("AT MOST", right=True)], rows)
+
+
+def _limits(facts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "workers": facts.get("workers") or DEFAULT_WORKERS,
+        "max_cost": facts.get("max_cost"),
+        "stop_after": facts.get("stop_after"),
+    }
