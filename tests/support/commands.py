@@ -113,7 +113,7 @@ batch run {plan} {rows} -o {out}/fresh
 batch status {batch}
 batch status {batch} --output json
 batch report {batch}
-batch report {batch} --format html
+batch report {batch} --format html --to {out}/report.html --sessions
 batch retry {batch}
 batch resume {batch}
 batch set {batch}

@@ -2,5 +2,5 @@
 
 Read in this order: `rows` (the inputs), `prompts` (a row becomes a prompt), `folder` (what is on disk, and
 what it means after a crash), `engines` (what runs rows), `dispatch` (which row runs next),
-`report` (the results).
+`reports` (the results).
 """

@@ -29,11 +29,12 @@ from typing import Any
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.private_files import make_private_folder, open_private, write_private
-from amplifier_app.batch.journal import Appender, Record, scan
+from amplifier_app.batch.journal import Appender, Record, changed, check_lines, damaged, scan
 from amplifier_app.batch.progress import Counts, Progress
-from amplifier_app.batch.results import dollars_of
+from amplifier_app.batch.results import dollars_of, is_result
 from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
 from amplifier_support import journal as lines
+from amplifier_support.journal import Reading
 
 SCHEMA_VERSION = 1
 RESULTS = "results.jsonl"
@@ -76,7 +77,8 @@ class BatchFolder:
         source = facts.get("input")
         if source is not None and Path(source).parent == path.absolute():
             facts = {**facts, "input": Path(source).name}
-        text = json.dumps({"schema_version": SCHEMA_VERSION, **facts}, indent=2, default=str)
+        facts = {"schema_version": SCHEMA_VERSION, **facts, "batch": secrets.token_hex(8)}
+        text = json.dumps(facts, indent=2, default=str)
         write_private(path / "plan.yaml", plan)
         write_private(path / "batch.json", text + "\n")
         return cls(path)
@@ -139,7 +141,7 @@ class BatchFolder:
             SessionError: The journal is damaged.
         """
         counts, start = self._snapshot()
-        scan(self.path / "journal.jsonl", counts.add, start)
+        self.scan_journal(counts.add, start)
         return counts, is_locked(self.path / "lock")
 
     def progress(self) -> Progress:
@@ -149,8 +151,24 @@ class BatchFolder:
             SessionError: The journal is damaged.
         """
         progress = Progress()
-        scan(self.path / "journal.jsonl", progress.add)
+        self.scan_journal(progress.add)
         return progress
+
+    def scan_journal(self, each: Callable[[Record], None], start: int = 0) -> Reading:
+        """Call a function with every record of the journal; see `scan`.
+
+        Raises:
+            SessionError: It is damaged, or of another batch.
+        """
+        path = self.path / "journal.jsonl"
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            first = lines.parse(file.readline()) or {}
+            # Batches of versions before this record have none.
+            if first.get("event") == "begun" and first.get("batch") != self.facts.get("batch"):
+                raise SessionError(
+                    f"{path} is of another batch", hint="Restore the file from a copy."
+                )
+        return scan(path, each, start)
 
     def results(self) -> Iterator[Record]:
         """The lines of results.jsonl that belong to ended rows.
@@ -159,7 +177,7 @@ class BatchFolder:
             SessionError: They cannot be read.
         """
         counts, _ = self.counts()
-        left = counts.size
+        left, found = counts.size, 0
         path = self.path / RESULTS
         if counts.replaced is not None and (self.path / counts.replaced).exists():
             path = self.path / counts.replaced
@@ -167,14 +185,17 @@ class BatchFolder:
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
                 for number, line in enumerate(file, 1):
                     if left <= 0:
-                        return
+                        break
                     left -= len(line)
                     record = lines.parse(line)
-                    if record is None:
-                        raise SessionError(f"{path} is damaged at line {number}")
+                    if record is None or not is_result(record):
+                        raise damaged(path, number)
+                    found = number
                     yield record
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
+        if left or found != counts.ended:
+            raise changed(path, found, counts.ended)
 
     @contextlib.contextmanager
     def writing(self) -> Generator[BatchWriter]:
@@ -202,10 +223,12 @@ class BatchFolder:
     def _snapshot(self) -> tuple[Counts, int]:
         try:
             data = json.loads((self.path / "status.json").read_bytes())
-            return Counts.from_dict(data["counts"]), int(data["journal_size"])
+            if data["journal_size"] <= (self.path / "journal.jsonl").stat().st_size:
+                return Counts.from_dict(data["counts"]), int(data["journal_size"])
         # Missing, or of a crash: the journal has it all.
         except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
-            return Counts(), 0
+            pass
+        return Counts(), 0
 
 
 class BatchWriter:
@@ -221,14 +244,17 @@ class BatchWriter:
         self.progress = Progress()
         self.log = open_private(folder.path / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         path = folder.path
-        self._journal = Appender(
-            path / "journal.jsonl", scan(path / "journal.jsonl", self.progress.add)
-        )
+        self._journal = Appender(path / "journal.jsonl", folder.scan_journal(self.progress.add))
+        if not self._journal.size:
+            self._note({"event": "begun", "batch": folder.facts.get("batch")})
         self._finish_replacing()
         known, found = self.progress.counts.size, list[Record]()
+        check_lines(path / RESULTS, known, self.progress.counts.ended)
         self._results = Appender(path / RESULTS, scan(path / RESULTS, found.append, known))
         # What a crash left without its record.
-        for result in found:
+        for number, result in enumerate(found, self.progress.counts.ended + 1):
+            if not is_result(result) or self.progress.of(result["row"]).outcome is not None:
+                raise damaged(path / RESULTS, number)
             known += len(lines.encode(result))
             self._note_ended(result, known)
         for row_id in sorted(self.progress.running):

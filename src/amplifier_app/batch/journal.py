@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -40,20 +41,58 @@ def scan(path: Path, each: Callable[[Record], None], start: int = 0) -> Reading:
                     rest = journal.read(line + file.read())
                     for one in rest.records:
                         each(one)
+                        number += 1
                     return rest._replace(records=(), size=size + rest.size)
                 each(record)
                 size += len(line)
     except FileNotFoundError:
         return journal.EMPTY
     except journal.Damaged as error:
-        before = path.read_bytes()[:start].count(b"\n")
-        raise SessionError(
-            f"{path} is damaged at line {before + number - 1 + error.line}",
-            hint="Restore the file from a copy, or start the batch in a new folder.",
-        ) from error
+        raise damaged(path, _lines_before(path, start) + number - 1 + error.line) from error
+    # A record of another program, or one that was edited.
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise damaged(path, _lines_before(path, start) + number) from error
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}") from error
     return Reading((), size, 0, True)
+
+
+def damaged(path: Path, line: int) -> SessionError:
+    """The error for a file with a line that is not what was written."""
+    return SessionError(
+        f"{path} is damaged at line {line}",
+        hint="Restore the file from a copy, or start the batch in a new folder.",
+    )
+
+
+def check_lines(path: Path, size: int, expected: int) -> None:
+    """Check that the first `size` bytes of a file are this many lines.
+
+    Raises:
+        SessionError: They are not, or cannot be read.
+    """
+    found, block = 0, b"\n"
+    try:
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            while size and (block := file.read(min(size, 1 << 20))):
+                size -= len(block)
+                found += block.count(b"\n")
+    except OSError as error:
+        raise SessionError(f"cannot read {path}: {error.strerror}") from error
+    if size or found != expected or not block.endswith(b"\n"):
+        raise changed(path, found, expected)
+
+
+def changed(path: Path, found: int, expected: int) -> SessionError:
+    """The error for a file that has another number of lines than were written."""
+    return SessionError(
+        f"{path} was changed by another program: expected {expected} lines, found {found}",
+        hint="Restore the file from a copy, or start the batch in a new folder.",
+    )
+
+
+def _lines_before(path: Path, start: int) -> int:
+    return path.read_bytes()[:start].count(b"\n")
 
 
 class Appender:

@@ -1,5 +1,6 @@
 """The progress of a batch, from the records of its journal.
 
+    {"event": "begun", "batch"}                         which batch the journal is of; the first record
     {"event": "claimed", "id", "attempt", "session"}    a row is about to run
     {"event": "released", "id", "why", "cost"}          it stopped before its end, and will be continued
     {"event": "ended", "id", "attempt", "outcome", "cost", "size"}

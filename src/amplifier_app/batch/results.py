@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 _OF_THE_ROW: dict[str, Any] = {
@@ -29,6 +30,30 @@ def result_line(row_id: str, number: int, attempts: int, result: dict[str, Any])
     return {"row": row_id, "number": number, "attempts": attempts, **result}
 
 
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "row": (str,),
+    "number": (int,),
+    "attempts": (int,),
+    "outcome": (str,),
+    "exit_code": (int,),
+    "response": (str,),
+    "session_id": (str, NoneType),
+    "steps": (int,),
+    "duration_ms": (int, float),
+    "tools": (list,),
+    "sub_sessions": (list,),
+    "usage": (dict, NoneType),
+    "cost": (dict, NoneType),
+    "error": (dict, NoneType),
+}
+"""What is read of a line, in less time than its schema takes."""
+
+
+def is_result(line: Mapping[str, Any]) -> bool:
+    """Whether a line has what readers of results need."""
+    return all(isinstance(line.get(name, ...), types) for name, types in _TYPES.items())
+
+
 def dollars_of(result: Mapping[str, Any]) -> float | None:
     """What the session of a row has cost; None if unknown."""
     return (result.get("cost") or {}).get("usd")
@@ -37,6 +62,11 @@ def dollars_of(result: Mapping[str, Any]) -> float | None:
 def seconds_of(result: Mapping[str, Any]) -> float:
     """How long the row ran."""
     return result["duration_ms"] / 1000
+
+
+def reason_of(result: Mapping[str, Any]) -> str:
+    """Why the row failed; empty if it passed."""
+    return (result.get("error") or {}).get("message") or ""
 
 
 def batch_schema(result: dict[str, Any]) -> dict[str, Any]:

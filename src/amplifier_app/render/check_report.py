@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.redact import redact
-from amplifier_app.base.sanitize import xml_text
+from amplifier_app.render.junit import Case, suite
 from amplifier_app.runtime.checks import CheckResult
 
 
@@ -40,25 +39,30 @@ def junit(outcome: Outcome, response: str, checks: Sequence[CheckResult]) -> str
     """The run and its checks as test cases in JUnit XML."""
     failed = sum(not check.passed for check in checks)
     broken = _is_broken(outcome)
-    seconds = sum(check.duration_ms for check in checks) / 1000
-    run = f"    <system-out>{_xml(response)}</system-out>\n"
+    run = Case("amplifier", "run", output=response)
     if broken:
-        run = f"    <error message={_attribute(outcome.message)}/>\n"
-    cases = [f'  <testcase classname="amplifier" name="run">\n{run}  </testcase>\n']
-    for check in checks:
-        output = _xml(check.output)
-        if check.passed:
-            body = f"    <system-out>{output}</system-out>\n"
-        else:
-            body = f"    <failure message={_attribute(check.ending)}>{output}</failure>\n"
-        head = f'classname="amplifier.check" name={_attribute(check.name)}'
-        cases.append(
-            f'  <testcase {head} time="{check.duration_ms / 1000:.3f}">\n{body}  </testcase>\n'
+        run = Case("amplifier", "run", "error", outcome.message)
+    cases = [
+        Case(
+            "amplifier.check",
+            check.name,
+            None if check.passed else "failure",
+            check.ending,
+            check.output,
+            check.duration_ms / 1000,
         )
-    counts = f'tests="{len(cases)}" failures="{failed}" errors="{int(broken)}"'
-    head = '<?xml version="1.0" encoding="UTF-8"?>\n'
-    suite = f'<testsuite name="amplifier" {counts} time="{seconds:.3f}">\n'
-    return f"{head}{suite}{''.join(cases)}</testsuite>\n"
+        for check in checks
+    ]
+    return "".join(
+        suite(
+            "amplifier",
+            [run, *cases],
+            tests=1 + len(cases),
+            failures=failed,
+            errors=int(broken),
+            seconds=sum(check.duration_ms for check in checks) / 1000,
+        )
+    )
 
 
 def markdown(outcome: Outcome, response: str, checks: Sequence[CheckResult]) -> str:
@@ -97,11 +101,3 @@ def _is_broken(outcome: Outcome) -> bool:
 def _fence(text: str) -> str:
     longest = max(map(len, re.findall(r"`+", text)), default=0)
     return "`" * max(3, longest + 1)
-
-
-def _xml(text: str) -> str:
-    return escape(xml_text(text))
-
-
-def _attribute(text: str) -> str:
-    return quoteattr(xml_text(text))

@@ -123,12 +123,14 @@ def error_text(data: dict[str, Any], limit: int = 200) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.3 s`, `12 s`, `2 min 5 s`."""
+    """`300 ms`, `12 s`, `2 min 5 s`, `3 h 20 min`."""
     if seconds < 0.95:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 

@@ -22,9 +22,20 @@ def result(
 ) -> dict[str, Any]:
     spent = None if cost is None else {"usd": cost}
     number = ord(row[0]) - 96
-    return result_line(
-        row, number, attempt, {"outcome": outcome, "cost": spent, "session_id": row, "error": None}
-    )
+    run: dict[str, Any] = {
+        "outcome": outcome,
+        "exit_code": 0,
+        "response": "",
+        "cost": spent,
+        "session_id": row,
+        "error": None,
+        "steps": 1,
+        "usage": {},
+        "tools": [],
+        "sub_sessions": [],
+        "duration_ms": 1,
+    }
+    return result_line(row, number, attempt, run)
 
 
 @pytest.fixture
@@ -154,8 +165,74 @@ def test_lines_are_counted_from_the_beginning_of_a_journal(batch: BatchFolder) -
     assert (batch.path / "status.json").exists()
     with open(batch.path / "journal.jsonl", "ab") as journal:
         journal.write(b'{"event": "other"}\n{damaged\n{"event": "other"}\n')
-    with pytest.raises(SessionError, match=r"journal\.jsonl is damaged at line 5"):
+    with pytest.raises(SessionError, match=r"journal\.jsonl is damaged at line 6"):
         batch.counts()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "{}",
+        "[1]",
+        '{"event": "claimed"}',
+        '{"event": "ended", "id": "a", "attempt": "x", "outcome": "ok", "size": 1}',
+        '{"event": "ended", "id": "a", "attempt": 1, "outcome": "ok", "cost": "much", "size": 1}',
+        '{"event": "reopened", "rows": [], "file": "f", "size": 0}',
+        '{"event": "released", "id": ["a"]}',
+    ],
+)
+def test_a_foreign_record_is_named_with_its_line_or_ignored(
+    batch: BatchFolder, record: str
+) -> None:
+    with batch.writing() as writer:
+        writer.claim("a", 1, "a")
+    journal = batch.path / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes() + record.encode() + b"\n" + b'{"event": "x"}\n')
+    if record == "{}":
+        assert batch.counts()[0].running == 1
+        return
+    for read in (batch.progress, batch.writing().__enter__):
+        with pytest.raises(SessionError, match=r"journal\.jsonl is damaged at line 3"):
+            read()
+
+
+def test_the_journal_of_another_batch_is_refused(batch: BatchFolder, tmp_path: Path) -> None:
+    other = BatchFolder.create(tmp_path / "other", FACTS, "")
+    for one in (batch, other):
+        with one.writing() as writer:
+            writer.claim("a", 1, "a")
+    (batch.path / "journal.jsonl").write_bytes((other.path / "journal.jsonl").read_bytes())
+    for read in (batch.counts, batch.progress, batch.writing().__enter__):
+        with pytest.raises(SessionError, match=r"journal\.jsonl is of another batch"):
+            read()
+
+
+@pytest.mark.parametrize("edit", ["removed", "added", "truncated", "repeated", "missing"])
+def test_edited_results_are_refused_and_not_touched(batch: BatchFolder, edit: str) -> None:
+    with batch.writing() as writer:
+        for name in "abc":
+            writer.claim(name, 1, name)
+            writer.end(result(name))
+    file = batch.path / RESULTS
+    lines = file.read_bytes().splitlines(keepends=True)
+    edited = {
+        "removed": [lines[0], lines[2]],
+        "added": [lines[0], b"\n", *lines[1:]],
+        "truncated": [*lines[:2], lines[2][:40]],
+        "repeated": [*lines, lines[0]],
+        "missing": [],
+    }[edit]
+    file.write_bytes(b"".join(edited))
+    if edit == "missing":
+        file.unlink()
+    before = (batch.path / "journal.jsonl").read_bytes()
+    with pytest.raises(SessionError, match=r"results\.jsonl (was changed|is damaged at line)"):
+        batch.writing().__enter__()
+    if edit != "repeated":  # what is behind the known lines is not read yet
+        with pytest.raises(SessionError, match=r"results\.jsonl (was changed|is damaged at line)"):
+            list(batch.results())
+    assert (file.read_bytes() if file.exists() else b"") == b"".join(edited)
+    assert (batch.path / "journal.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"schema_version": 99}', "[" * 100_000])

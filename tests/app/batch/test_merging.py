@@ -10,7 +10,7 @@ import pytest
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.batch.merging import merge
-from amplifier_app.batch.results import result_line
+from tests.app.batch.test_folder import result
 
 FACTS = {"plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None, "rows": 1}
 
@@ -23,7 +23,7 @@ def part(folder: Path, row: str, number: int, *, ended: bool) -> BatchFolder:
     with batch.writing() as writer:
         writer.claim(row, 1, row)
         if ended:
-            writer.end(result_line(row, number, 1, {"outcome": "ok", "session_id": row}))
+            writer.end({**result(row), "number": number})
         else:
             writer.release(row, "stopped", Decimal("0.25"))
     return batch
