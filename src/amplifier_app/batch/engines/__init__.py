@@ -1,1 +1,1 @@
-"""What runs rows: `engine` is the interface, `local` the processes of this machine."""
+"""What runs rows: `engine` is the interface, `pool` what the engines have in common, `local` this machine."""

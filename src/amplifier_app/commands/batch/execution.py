@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import stderr_is_tty, to_stderr
 from amplifier_app.batch.dispatch import Dispatcher, Limits, Stop
-from amplifier_app.batch.engines.local import LocalPool
+from amplifier_app.batch.engines.local import local_engine
 from amplifier_app.batch.folder import RESULTS, WORK, BatchFolder, BatchWriter
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row
@@ -55,20 +54,9 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
         request = request._replace(max_cost=float(limits.max_cost))
     setup = {"request": request_as_data(request), "working_dir": facts["working_dir"]}
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
-    # The working directory belongs to the process.
-    most = _cores() if workdirs.is_shared else sys.maxsize
-    pool = LocalPool(most, setup, writer.log, {"AMPLIFIER_SESSIONS": str(folder.sessions)})
+    environment = {"AMPLIFIER_SESSIONS": str(folder.sessions)}
     line = _ProgressLine(facts["rows"], quiet=quiet)
     rows = _left(facts, writer)
-    dispatcher = Dispatcher(
-        rows,
-        PromptTemplate(facts["prompt"]),
-        workdirs,
-        pool,
-        writer,
-        lambda: _limits_now(folder),
-        lambda: line.show(dispatcher, writer),
-    )
     stopping: list[Any] = []
 
     def stop(immediate: bool) -> None:
@@ -77,12 +65,23 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
         coroutine = dispatcher.stop(Stop(why, why.value), immediate=immediate)
         stopping.append(asyncio.get_running_loop().create_task(coroutine))
 
-    try:
-        with Interrupts(stop) as interrupts:
-            await dispatcher.run()
-    finally:
-        line.end()
-        await pool.close()
+    # The working directory belongs to the process.
+    shares = workdirs.is_shared
+    async with local_engine(setup, writer.log, environment, rows_share=shares) as engine:
+        dispatcher = Dispatcher(
+            rows,
+            PromptTemplate(facts["prompt"]),
+            workdirs,
+            engine,
+            writer,
+            lambda: _limits_now(folder),
+            lambda: line.show(dispatcher, writer),
+        )
+        try:
+            with Interrupts(stop) as interrupts:
+                await dispatcher.run()
+        finally:
+            line.end()
     outcome = _outcome(writer, dispatcher)
     if outcome.ending is Ending.OK:
         line.finish(writer)
@@ -93,13 +92,6 @@ def _limits_now(folder: BatchFolder) -> Limits:
     """The limits in batch.json, which `amplifier batch set` may have changed."""
     folder.refresh()
     return limits_of(folder.facts)
-
-
-def _cores() -> int:
-    """How many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _left(facts: Mapping[str, Any], writer: BatchWriter) -> Iterator[Row]:

@@ -1,0 +1,172 @@
+"""What the engines have in common: some worker processes, each with many rows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_app.batch.engines.engine import Died, Ended, Event, RowTask, Spent, Stopped
+
+_STARTS = 10
+"""How many workers in a row may end before they are ready."""
+
+
+class Link(Protocol):
+    """The connection to a worker process, which may run anywhere."""
+
+    async def send(self, line: bytes) -> None:
+        """Send a line; one to a worker that has died is lost."""
+        ...
+
+    async def receive(self) -> bytes | None:
+        """Wait for the next line; None when the worker has died.
+
+        Raises:
+            AppError: There can be no worker.
+        """
+        ...
+
+    async def ended(self) -> str:
+        """How the worker died, such as `SIGKILL` or `exit code 1`."""
+        ...
+
+    async def close(self) -> None:
+        """End the worker, if it has not died."""
+        ...
+
+
+class WorkerPool:
+    """An `Engine` of worker processes, which start when they are needed.
+
+    Args:
+        most: How many workers there may be; one starts when all others have a row.
+        setup: What each worker needs to know; see `amplifier_app.commands.batch.worker`.
+        connect: Starts a worker.
+    """
+
+    def __init__(
+        self, most: int, setup: Mapping[str, Any], connect: Callable[[], Awaitable[Link]]
+    ) -> None:
+        self._setup = json.dumps(setup).encode() + b"\n"
+        self._connect = connect
+        self._most = most
+        self._workers: list[_Worker] = []
+        self._events: asyncio.Queue[Event | AppError] = asyncio.Queue()
+        self._false_starts = 0
+
+    async def submit(self, task: RowTask) -> None:
+        """See `Engine`."""
+        worker = min(self._workers, key=lambda one: len(one.rows), default=None)
+        if worker is None or (worker.rows and len(self._workers) < self._most):
+            worker = _Worker(self)
+            self._workers.append(worker)
+        await worker.submit(task)
+
+    async def event(self) -> Event:
+        """See `Engine`.
+
+        Raises:
+            AppError: The workers failed to start, or there can be none.
+        """
+        event = await self._events.get()
+        if isinstance(event, AppError):
+            raise event
+        return event
+
+    async def cancel(self, *, immediate: bool) -> None:
+        """See `Engine`."""
+        for worker in self._workers:
+            await worker.tell({"stop": "now" if immediate else "after the tool"})
+
+    async def close(self) -> None:
+        """End the workers; rows that still run are lost."""
+        await asyncio.gather(*(worker.close() for worker in self._workers))
+
+    async def start(self) -> Link:
+        """Start a worker."""
+        link = await self._connect()
+        await link.send(self._setup)
+        return link
+
+    def put(self, event: Event) -> None:
+        """Report an event of a worker."""
+        self._false_starts = 0
+        self._events.put_nowait(event)
+
+    def fail(self, error: AppError) -> None:
+        """Report that there can be no worker."""
+        self._events.put_nowait(error)
+
+    def died(self, rows: list[str], how: str, *, ready: bool) -> None:
+        """Report the end of a worker that was not asked to end."""
+        self._false_starts = 0 if ready else self._false_starts + 1
+        if self._false_starts >= _STARTS:
+            hint = "See what they wrote in log.txt of the batch folder."
+            self.fail(ModuleError(f"the workers failed to start ({how})", hint=hint))
+        else:
+            self._events.put_nowait(Died(rows, how, ready))
+
+
+class _Worker:
+    """One worker, started with its first row and again after its death."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._link: Link | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self.rows: set[str] = set()
+
+    async def submit(self, task: RowTask) -> None:
+        self.rows.add(task.id)
+        async with self._starting:
+            if self._link is None:
+                self._link = await self._pool.start()
+                self._reading = asyncio.create_task(self._read(self._link))
+        await self.tell({"row": task._asdict()})
+
+    async def tell(self, message: dict[str, Any]) -> None:
+        if self._link is not None:
+            await self._link.send(json.dumps(message).encode() + b"\n")
+
+    async def _read(self, link: Link) -> None:
+        ready = False
+        try:
+            while (line := await link.receive()) is not None:
+                message = json.loads(line)
+                ready = True
+                event = _event(message)
+                if event is None:
+                    continue
+                if not isinstance(event, Spent):
+                    self.rows.discard(message["id"])
+                self._pool.put(event)
+            how = await link.ended()
+        except AppError as error:
+            self._pool.fail(error)
+            return
+        self._link = None
+        rows = sorted(self.rows)
+        self.rows.clear()
+        self._pool.died(rows, how, ready=ready)
+
+    async def close(self) -> None:
+        link, self._link = self._link, None
+        if link is None or self._reading is None:
+            return
+        self._reading.cancel()
+        await link.close()
+
+
+def _event(message: dict[str, Any]) -> Event | None:
+    row_id = message.get("id")
+    if row_id is None:
+        return None
+    if "result" in message:
+        return Ended(row_id, message["result"])
+    if "stopped" in message:
+        return Stopped(row_id)
+    return Spent(row_id, message["cost"])
