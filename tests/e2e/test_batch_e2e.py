@@ -447,3 +447,34 @@ def test_a_prompt_too_long_for_the_model_is_noted_in_the_results(tmp_path: Path)
     (result,) = map(json.loads, (tmp_path / "out" / "results.jsonl").read_text().splitlines())
     (notice,) = result["notices"]
     assert notice.startswith("context compacted: 500.2k → "), notice
+
+
+def test_repeated_rows_have_sessions_effects_and_costs_of_their_own(tmp_path: Path) -> None:
+    def answer(request: Request) -> Any:
+        return Reply("answer", usage=Usage(input_tokens=1000, output_tokens=0))
+
+    with ScriptedLLM.running([answer], repeat_last=True) as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(3)
+        flag = tmp_path / "fixed"
+        failing = f"test -e {flag} || ! grep -q '\"n\": 2' $AMPLIFIER_ROW_FILE"
+        done = batches("run", "--repeat", "3", "--check", failing, "--retries", "0")
+        assert done.code == 9, done.stderr
+        assert "3 of 9 runs failed: 3 check_failed; pass@1 66.7% (" in done.stderr
+        expected = Counter((f"r{i}", n) for i in range(3) for n in (1, 2, 3))
+        assert Counter((one["row"], one["repeat"]) for one in batches.results()) == expected
+        assert len({one["session_id"] for one in batches.results()}) == 9
+        status = batches.status()
+        assert (status["rows"], status["repeat"], status["runs"], status["ended"]) == (3, 3, 9, 9)
+        assert [(rate["k"], rate["rows"]) for rate in status["pass_rates"]] == [
+            (1, 3),
+            (2, 3),
+            (3, 3),
+        ]
+        assert status["cost"]["usd"] == pytest.approx(0.003 * len(server.completions))
+        assert "r2 (run 3)" in batches("report").stdout
+        flag.touch()
+        assert batches("retry").code == 0
+        assert Counter((one["row"], one["repeat"]) for one in batches.results()) == expected
+        assert len(server.completions) == 12
+        assert batches.status()["cost"]["usd"] == pytest.approx(0.003 * 12)

@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
 
 class Flip(NamedTuple):
-    """A row that passed in one batch only."""
+    """A row that passed in one batch only, or more often in one of them."""
 
     number: int
     row: str
@@ -60,7 +60,7 @@ class Comparison(NamedTuple):
 
     Attributes:
         measures: The share of rows that passed first, then cost, tokens, time, steps and tool calls.
-        flips: The rows that passed in one of them only, in the order of the input.
+        flips: The rows that passed in one of them only or more often, in the order of the input.
         unpaired: Rows that have ended in one of them only.
     """
 
@@ -117,10 +117,21 @@ class _Row(NamedTuple):
 
 
 def _by_row(batch: BatchFolder) -> dict[str, _Row]:
-    return {
-        result["row"]: _Row(result["number"], result["outcome"], _values(result))
-        for result in batch.results()
-    }
+    """Each row; one that ran several times with the means of its runs."""
+    runs: dict[str, list[_Row]] = {}
+    for result in batch.results():
+        row = _Row(result["number"], result["outcome"], _values(result))
+        runs.setdefault(result["row"], []).append(row)
+    return {row: rows[0] if len(rows) == 1 else _mean_of(rows) for row, rows in runs.items()}
+
+
+def _mean_of(runs: Sequence[_Row]) -> _Row:
+    values: dict[str, float | None] = {}
+    for name in runs[0].values:
+        known = [value for run in runs if (value := run.values[name]) is not None]
+        values[name] = sum(known) / len(known) if known else None
+    passed = sum(run.outcome == Ending.OK.value for run in runs)
+    return _Row(runs[0].number, f"{passed} of {len(runs)} passed", values)
 
 
 def _values(result: Record) -> dict[str, float | None]:

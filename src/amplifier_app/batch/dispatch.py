@@ -169,13 +169,13 @@ class Dispatcher:
         return any(row_id in self._died for row_id in self._running)
 
     async def _start(self, row: Row) -> None:
-        state = self._writer.progress.of(row.id)
+        state = self._writer.progress.of(row.key)
         attempt = state.attempt if state.begun else state.attempt + 1
-        session = session_id_of(row.id, attempt)
+        session = session_id_of(row.id, attempt, row.run)
         prompt, workdir = self._prompts.render(row), self._workdirs.of(row, session)
-        self._writer.claim(row.id, attempt, session)
-        self._running[row.id] = row
-        task = RowTask(row.id, prompt, row.fields, session, state.begun, workdir)
+        self._writer.claim(row.key, attempt, session)
+        self._running[row.key] = row
+        task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir)
         await self._engine.submit(task)
         if self.stopped:  # while the worker was starting
             await self._engine.cancel(immediate=False)
@@ -210,16 +210,16 @@ class Dispatcher:
     async def _ended(self, event: Ended) -> None:
         result, row = event.result, self._running[event.id]
         outcome = result["outcome"]
-        if self._tries[row.id] + 1 < min(self._limits.tries, _TRIES.get(outcome, 1)):
+        if self._tries[row.key] + 1 < min(self._limits.tries, _TRIES.get(outcome, 1)):
             self._try_later(row, result)
             return
         if self._is_of_every_row(row, outcome):
-            self._release(row.id, outcome)
+            self._release(row.key, outcome)
             error = result["error"] or {}
             ending = Ending(outcome)
             await self.stop(Stop(ending, error.get("message") or outcome, error.get("hint")))
             return
-        self._forget(row.id)
+        self._forget(row.key)
         self._writer.end(self._line(row, result))
         if self._limits.max_cost is not None and result["steps"] and result["cost"] is None:
             hint = "Run the batch without --max-cost, or use a model with a known price."
@@ -243,7 +243,7 @@ class Dispatcher:
     def _is_of_every_row(self, row: Row, outcome: str) -> bool:
         """Whether the other rows would end like this, too."""
         if outcome == Ending.SESSION.value:
-            return self._passed == self._passed_before[row.id]
+            return self._passed == self._passed_before[row.key]
         return outcome == Ending.AUTHENTICATION.value or (
             outcome in _OF_THE_PLAN and not self._passed
         )
@@ -253,17 +253,17 @@ class Dispatcher:
         return self._writer.progress.counts.outcomes[Ending.OK.value]
 
     def _line(self, row: Row, result: dict[str, Any]) -> dict[str, Any]:
-        attempt = self._writer.progress.of(row.id).attempt
-        return result_line(row.id, row.number, attempt, result)
+        attempt = self._writer.progress.of(row.key).attempt
+        return result_line(row.id, row.number, attempt, result, max(1, row.run))
 
     def _try_later(self, row: Row, result: dict[str, Any]) -> None:
         """Wait as long as the provider asks for, and send fewer rows at once."""
-        self._tries[row.id] += 1
-        self._passed_before.setdefault(row.id, self._passed)
+        self._tries[row.key] += 1
+        self._passed_before.setdefault(row.key, self._passed)
         after = (result["error"] or {}).get("retry_after_ms")
-        wait = min(2.0 ** self._tries[row.id], _LONGEST_WAIT) if after is None else after / 1000
+        wait = min(2.0 ** self._tries[row.key], _LONGEST_WAIT) if after is None else after / 1000
         due = time.monotonic() + wait
-        self._release(row.id, result["outcome"])
+        self._release(row.key, result["outcome"])
         heapq.heappush(self._waiting, (due, row.number, row))
         self._pause = max(self._pause, due)
         self._crowd = max(1.0, self._crowd / 2)
@@ -284,7 +284,7 @@ class Dispatcher:
             self._forget(row_id)
             message = f"its worker died twice while it ran ({event.how})"
             outcome = Outcome(Ending.ERROR, message, "See log.txt in the folder of the batch.")
-            session = session_id_of(row_id, self._writer.progress.of(row_id).attempt)
+            session = session_id_of(row.id, self._writer.progress.of(row_id).attempt, row.run)
             self._writer.end(
                 self._line(
                     row,
@@ -311,10 +311,17 @@ class Dispatcher:
         await self.stop(Stop(Ending.BUDGET, f"{used} (--max-cost)", hint))
 
 
-def session_id_of(row_id: str, attempt: int) -> str:
-    """The id of the session of a row: the row's own id where a folder can have it."""
+def session_id_of(row_id: str, attempt: int, run: int = 0) -> str:
+    """The id of the session of a row: the row's own id where a folder can have it.
+
+    Args:
+        row_id: The row.
+        attempt: How often it was begun.
+        run: See `Row`.
+    """
     name = row_id
     if not _PLAIN_ID.fullmatch(row_id):
         digest = hashlib.sha256(row_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
         name = f"row-{digest}"
+    name = f"{name}.r{run}" if run else name
     return name if attempt == 1 else f"{name}.{attempt}"

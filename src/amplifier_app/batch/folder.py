@@ -32,6 +32,7 @@ from amplifier_app.base.private_files import make_private_folder, open_private, 
 from amplifier_app.batch.journal import Appender, Record, changed, check_lines, damaged, scan
 from amplifier_app.batch.progress import Counts, Progress
 from amplifier_app.batch.results import dollars_of, is_result
+from amplifier_app.batch.rows import key_of
 from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
 from amplifier_support import journal as lines
 from amplifier_support.journal import Reading
@@ -116,6 +117,29 @@ class BatchFolder:
         if isinstance(source := facts.get("input"), str):
             facts["input"] = str(self.path / source)
         return facts
+
+    @property
+    def repeat(self) -> int:
+        """How often each row runs."""
+        return int(self.facts.get("repeat") or 1)
+
+    @property
+    def runs(self) -> int:
+        """How many lines of results there will be: one for each run of each row."""
+        return int(self.facts["rows"]) * self.repeat
+
+    @property
+    def unit(self) -> str:
+        """What is counted: a row, or a run of a row that has several."""
+        return "row" if self.repeat == 1 else "run"
+
+    def key_of(self, result: Record) -> str:
+        """The key of the run that a line of results is about; see `Row`."""
+        return key_of(result["row"], result["repeat"] if self.repeat > 1 else 0)
+
+    def name_of(self, result: Record) -> str:
+        """The row that a line of results is about, with its run if there are several."""
+        return f"{result['row']} (run {result['repeat']})" if self.repeat > 1 else result["row"]
 
     @property
     def sessions(self) -> Path:
@@ -297,7 +321,7 @@ class BatchWriter:
             with open(descriptor, "wb") as kept:
                 for result in self.folder.results():
                     if selects(result):
-                        rows[result["row"]] = {
+                        rows[self.folder.key_of(result)] = {
                             "outcome": result["outcome"],
                             "cost": dollars_of(result),
                         }
@@ -332,10 +356,11 @@ class BatchWriter:
 
     def _note_ended(self, result: Record, size: int) -> None:
         total = dollars_of(result)
-        before = self.progress.recorded.get(result["row"], Decimal(0))
+        key = self.folder.key_of(result)
+        before = self.progress.recorded.get(key, Decimal(0))
         record = {
             "event": "ended",
-            "id": result["row"],
+            "id": key,
             "attempt": result["attempts"],
             "outcome": result["outcome"],
             "cost": None if total is None else _number(Decimal(str(total)) - before),

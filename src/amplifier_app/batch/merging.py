@@ -12,8 +12,9 @@ from amplifier_app.batch.dispatch import session_id_of
 from amplifier_app.batch.folder import WORK, BatchFolder
 from amplifier_app.batch.journal import Record
 from amplifier_app.batch.progress import Progress
+from amplifier_app.batch.rows import parse_key
 
-_SAME = ("plan_digest", "lock_digest", "input_digest", "prompt")
+_SAME = ("plan_digest", "lock_digest", "input_digest", "prompt", "repeat")
 
 
 def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
@@ -30,7 +31,7 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
     first = parts[0]
     for part in parts:
         for name in _SAME:
-            if part.facts[name] != first.facts[name]:
+            if part.facts.get(name) != first.facts.get(name):
                 what = name.replace("_digest", "").replace("_", " ")
                 raise ConfigError(f"{first.shown} and {part.shown} have a different {what}")
         if part.counts()[1]:
@@ -47,17 +48,18 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
     for part in parts:
         _copy_folders(part.sessions, merged.sessions)
     with merged.writing() as writer:
-        for result in sorted(_results(parts), key=lambda one: int(one["number"])):
-            writer.claim(result["row"], result["attempts"], result["session_id"])
+        for result in sorted(_results(parts), key=lambda one: (one["number"], one["repeat"])):
+            writer.claim(merged.key_of(result), result["attempts"], result["session_id"])
             writer.end(result)
-        for row_id, (part, progress) in states.items():
-            state = progress.of(row_id)
+        for key, (part, progress) in states.items():
+            state = progress.of(key)
             if state.outcome is None:
                 # It goes on with its session, and in its own folder if it has one.
-                session = session_id_of(row_id, state.attempt)
+                row_id, run = parse_key(key, merged.repeat)
+                session = session_id_of(row_id, state.attempt, run)
                 _copy_folders(part.path / WORK, merged.path / WORK, session)
-                writer.claim(row_id, state.attempt, session)
-                writer.release(row_id, "merged", progress.recorded.get(row_id))
+                writer.claim(key, state.attempt, session)
+                writer.release(key, "merged", progress.recorded.get(key))
     return merged
 
 

@@ -9,6 +9,11 @@ from typing import Any
 _OF_THE_ROW: dict[str, Any] = {
     "row": {"type": "string", "description": "The row's id."},
     "number": {"type": "integer", "minimum": 1, "description": "Its position in the input."},
+    "repeat": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "Which run of the row this is, with `--repeat`; otherwise 1.",
+    },
     "attempts": {
         "type": "integer",
         "minimum": 1,
@@ -25,14 +30,18 @@ _NOTICES: dict[str, Any] = {
 }
 
 
-def result_line(row_id: str, number: int, attempts: int, result: dict[str, Any]) -> dict[str, Any]:
+def result_line(
+    row_id: str, number: int, attempts: int, result: dict[str, Any], repeat: int = 1
+) -> dict[str, Any]:
     """The line of a row that has ended."""
-    return {"row": row_id, "number": number, "attempts": attempts, **result}
+    numbers = {"number": number, "repeat": repeat, "attempts": attempts}
+    return {"row": row_id, **numbers, **result}
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "row": (str,),
     "number": (int,),
+    "repeat": (int,),
     "attempts": (int,),
     "outcome": (str,),
     "exit_code": (int,),

@@ -29,12 +29,32 @@ class Row(NamedTuple):
         where: Where it is written.
         id: Its `id`, or else a hash of its fields; unique in the input.
         fields: Its values by name.
+        run: Which run of the row this is, from 1; 0 in a batch that runs each row once.
     """
 
     number: int
     where: Location
     id: str
     fields: dict[str, Any]
+    run: int = 0
+
+    @property
+    def key(self) -> str:
+        """Identifies this run of the row in its batch."""
+        return key_of(self.id, self.run)
+
+
+def key_of(row_id: str, run: int) -> str:
+    """The key of a run of a row: the row's id, with the number of the run if there are several."""
+    return f"{row_id}:{run}" if run else row_id
+
+
+def parse_key(key: str, runs: int) -> tuple[str, int]:
+    """The id of the row and the number of its run, in a batch with this many runs of each row."""
+    if runs == 1:
+        return key, 0
+    row_id, _, run = key.rpartition(":")
+    return row_id, int(run)
 
 
 def read_rows(source: Path) -> Iterator[Row]:

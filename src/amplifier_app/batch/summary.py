@@ -9,6 +9,7 @@ from typing import Any
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.batch.progress import Counts
+from amplifier_app.batch.statistics import pass_rates, rates_as_data, rates_in_words
 from amplifier_app.runtime import describe
 
 _FIRST = (Ending.CHECK_FAILED, Ending.BUDGET)
@@ -24,7 +25,9 @@ def outcome_of_batch(folder: BatchFolder, counts: Counts) -> Outcome:
     if set(failed) == {Ending.UNAVAILABLE.value}:
         ending = Ending.UNAVAILABLE
     number = sum(failed.values())
-    message = f"{number} of {counts.ended} rows failed: {in_words(failed)}"
+    message = f"{number} of {counts.ended} {folder.unit}s failed: {in_words(failed)}"
+    if folder.repeat > 1:
+        message += f"; {rates_in_words(pass_rates(folder, counts))}"
     again = (
         f"Run them again: amplifier batch retry {folder.shown} --only {','.join(sorted(failed))}"
     )
@@ -38,15 +41,18 @@ def in_words(outcomes: Counter[str]) -> str:
 
 def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, Any]:
     """The progress of a batch, as JSON data."""
-    rows = int(folder.facts["rows"])
+    runs = folder.runs
     return {
         "schema_version": 1,
         "folder": folder.shown,
-        "rows": rows,
+        "rows": int(folder.facts["rows"]),
+        "repeat": folder.repeat,
+        "runs": runs,
         "ended": counts.ended,
         "running": counts.running if running else 0,
-        "waiting": rows - counts.ended - (counts.running if running else 0),
+        "waiting": runs - counts.ended - (counts.running if running else 0),
         "outcomes": dict(sorted(counts.outcomes.items())),
+        "pass_rates": rates_as_data(pass_rates(folder, counts)),
         "cost": {"usd": float(counts.cost)},
         "is_running": running,
     }

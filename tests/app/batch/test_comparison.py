@@ -33,6 +33,22 @@ class _Batch(BatchFolder):
             )
 
 
+class _Repeated(_Batch):
+    """Each row runs three times."""
+
+    def results(self) -> Any:
+        for result in super().results():
+            for repeat in (1, 2, 3):
+                yield {**result, "repeat": repeat, "steps": repeat}
+
+
+def test_rows_that_ran_several_times_are_compared_by_their_means() -> None:
+    found = compare(_Batch([True, False]), _Repeated([True, True]))
+    assert found.flips == [(2, "r2", "check_failed", "3 of 3 passed")]
+    steps = {one.name: (one.b, one.rows) for one in found.measures}["steps"]
+    assert steps == (2, 2)
+
+
 def drawn(seed: int, rate: float, rows: int = 200) -> _Batch:
     draw = random.Random(seed)
     return _Batch([draw.random() < rate for _ in range(rows)])

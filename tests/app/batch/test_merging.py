@@ -51,3 +51,20 @@ def test_batches_with_the_same_row_or_that_run_are_not_merged(tmp_path: Path) ->
     with parts[0].writing(), pytest.raises(SessionError, match="is running"):
         merge(parts[:1], tmp_path / "all")
     assert not (tmp_path / "all").exists()
+
+
+def test_repeated_rows_are_merged_with_their_runs(tmp_path: Path) -> None:
+    batch = BatchFolder.create(tmp_path / "1", {**FACTS, "input": "/rows.jsonl", "repeat": 2}, "")
+    with batch.writing() as writer:
+        for repeat in (2, 1):
+            writer.claim(f"a:{repeat}", 1, f"a.r{repeat}")
+        writer.end({**result("a"), "repeat": 2, "session_id": "a.r2"})
+        writer.release("a:1", "stopped")
+    (tmp_path / "1" / "work" / "a.r1").mkdir(parents=True)
+    merged = merge([batch], tmp_path / "all")
+    assert (merged.runs, merged.counts()[0].ended) == (2, 1)
+    assert merged.progress().of("a:1").begun
+    assert [path.name for path in (merged.path / "work").iterdir()] == ["a.r1"]
+    single = part(tmp_path / "2", "b", 2, ended=True)
+    with pytest.raises(ConfigError, match="different repeat"):
+        merge([batch, single], tmp_path / "both")

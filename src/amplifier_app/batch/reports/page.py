@@ -57,7 +57,7 @@ def as_page(folder: BatchFolder, pages: SessionPages | None = None) -> Iterator[
         ConfigError: A page of a session cannot be written.
     """
     counts, is_running = folder.counts()
-    found = _Found(pages)
+    found = _Found(folder, pages)
     for result in folder.results():
         found.add(result)
     title = f"Batch {_text(folder.path.absolute().name)}"
@@ -86,13 +86,14 @@ def as_page(folder: BatchFolder, pages: SessionPages | None = None) -> Iterator[
 class _Found:
     """What one pass over the results has found."""
 
-    def __init__(self, pages: SessionPages | None) -> None:
+    def __init__(self, folder: BatchFolder, pages: SessionPages | None) -> None:
         self.cost = Distribution("cost", "US dollars", _dollars)
         self.time = Distribution("time", "seconds", describe.duration)
         self.steps = Distribution("steps", "", lambda value: f"{value:,.0f}", whole=True)
         self.models: Counter[str] = Counter()
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.rows: dict[bool, list[tuple[int, str]]] = {True: [], False: []}
+        self._name_of = folder.name_of
         self._pages = pages
         self._redact = redactor().text
         self._size = 0
@@ -118,7 +119,7 @@ class _Found:
     def _line(self, result: Record, *, passed: bool) -> str:
         outcome, cost, seconds = result["outcome"], dollars_of(result), seconds_of(result)
         number = result["number"]
-        name = _text(result["row"][:200])
+        name = _text(self._name_of(result)[:200])
         link = self._pages.link(result) if self._pages else None
         if link:
             name = f'<a href="{escape(link)}">{name}</a>'
@@ -176,17 +177,17 @@ def _facts(folder: BatchFolder, found: _Found, is_running: bool) -> Iterator[str
 
 
 def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
-    rows, passed = int(folder.facts["rows"]), counts.outcomes[_OK]
+    rows, passed = folder.runs, counts.outcomes[_OK]
     failed, waiting = counts.ended - passed, rows - counts.ended
     yield "<dl class=sums>"
     share = f"{passed / counts.ended:.1%} of those that ended" if counts.ended else ""
     yield _sum("Passed", f"{passed:,}", share)
-    yield _sum("Failed", f"{failed:,}", f"of {describe.count(rows, 'row')}")
+    yield _sum("Failed", f"{failed:,}", f"of {describe.count(rows, folder.unit)}")
     if waiting:
         yield _sum("Not ended", f"{waiting:,}", "continue with: batch resume")
     if counts.cost:
         each = describe.cost(counts.cost / counts.ended) if counts.ended else ""
-        yield _sum("Cost", describe.cost(counts.cost), f"{each} per row" if each else "")
+        yield _sum("Cost", describe.cost(counts.cost), f"{each} per {folder.unit}" if each else "")
     if found.time.ordered:
         yield _sum("Time", describe.duration(found.time.total), "of all rows together")
     yield "</dl>\n"

@@ -11,7 +11,9 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.batch.journal import Record
+from amplifier_app.batch.progress import Counts
 from amplifier_app.batch.results import dollars_of, reason_of, seconds_of
+from amplifier_app.batch.statistics import CONFIDENCE, pass_rates
 from amplifier_app.render.junit import Case, suite
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.exported import redactor
@@ -19,6 +21,7 @@ from amplifier_app.runtime.export.exported import redactor
 _COLUMNS = (
     "number",
     "row",
+    "repeat",
     "outcome",
     "exit_code",
     "cost_usd",
@@ -38,17 +41,27 @@ def as_markdown(folder: BatchFolder) -> Iterator[str]:
     """The outcomes and the rows that failed, as two tables."""
     counts, _ = folder.counts()
     passed, redact = counts.outcomes[_OK], redactor().text
-    yield f"# Batch {_cell(folder.path.name)}: {passed:,} of {folder.facts['rows']:,} rows passed\n\n"
-    yield "| outcome | rows |\n|---|---:|\n"
+    yield f"# Batch {_cell(folder.path.name)}: {passed:,} of {folder.runs:,} {folder.unit}s passed\n\n"
+    yield f"| outcome | {folder.unit}s |\n|---|---:|\n"
     for name, number in counts.outcomes.most_common():
         yield f"| {name} | {number:,} |\n"
+    yield from _rates(folder, counts)
     if counts.cost:
         yield f"\nCost: {describe.cost(counts.cost)}\n"
     failed = (result for result in folder.results() if result["outcome"] != _OK)
     head = "\n| number | row | outcome | why |\n|---:|---|---|---|\n"
     for result in failed:
-        cells = (str(result["number"]), result["row"], result["outcome"], redact(reason_of(result)))
+        name, why = folder.name_of(result), redact(reason_of(result))
+        cells = (str(result["number"]), name, result["outcome"], why)
         yield head + "| " + " | ".join(_cell(cell) for cell in cells) + " |\n"
+        head = ""
+
+
+def _rates(folder: BatchFolder, counts: Counts) -> Iterator[str]:
+    head = f"\n| | rate | {CONFIDENCE:.0%} interval |\n|---|---:|---:|\n"
+    for rate in pass_rates(folder, counts):
+        name = f"pass@{rate.k}" if folder.repeat > 1 else "passed"
+        yield f"{head}| {name} | {rate.value:.1%} | {rate.low:.1%} to {rate.high:.1%} |\n"
         head = ""
 
 
@@ -64,19 +77,19 @@ def as_junit(folder: BatchFolder) -> Iterator[str]:
     failed, redact = counts.outcomes[Ending.CHECK_FAILED.value], redactor().text
     return suite(
         folder.path.name,
-        (_case(result, redact) for result in folder.results()),
+        (_case(folder.name_of(result), result, redact) for result in folder.results()),
         tests=counts.ended,
         failures=failed,
         errors=counts.ended - counts.outcomes[_OK] - failed,
     )
 
 
-def _case(result: Record, redact: Callable[[str], str]) -> Case:
+def _case(name: str, result: Record, redact: Callable[[str], str]) -> Case:
     outcome = result["outcome"]
     problem = "failure" if outcome == Ending.CHECK_FAILED.value else "error"
     return Case(
         "amplifier.batch",
-        result["row"],
+        name,
         None if outcome == _OK else problem,
         redact(reason_of(result)),
         redact(result["response"]),
@@ -93,6 +106,7 @@ def as_csv(folder: BatchFolder) -> Iterator[str]:
             (
                 result["number"],
                 _as_text(result["row"]),
+                result["repeat"],
                 result["outcome"],
                 result["exit_code"],
                 dollars_of(result),

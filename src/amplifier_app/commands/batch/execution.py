@@ -55,7 +55,7 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
     setup = {"request": request_as_data(request), "working_dir": facts["working_dir"]}
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     environment = {"AMPLIFIER_SESSIONS": str(folder.sessions)}
-    line = _ProgressLine(facts["rows"], quiet=quiet)
+    line = _ProgressLine(folder, quiet=quiet)
     rows = _left(facts, writer)
     stopping: list[Any] = []
 
@@ -95,14 +95,14 @@ def _limits_now(folder: BatchFolder) -> Limits:
 
 
 def _left(facts: Mapping[str, Any], writer: BatchWriter) -> Iterator[Row]:
-    return (row for row in rows_of(facts) if writer.progress.of(row.id).outcome is None)
+    return (row for row in rows_of(facts) if writer.progress.of(row.key).outcome is None)
 
 
 def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
     folder, counts = writer.folder, writer.progress.counts
     stopped = dispatcher.stopped
     if stopped is not None:
-        done = f"{counts.ended} of {folder.facts['rows']} rows have ended"
+        done = f"{counts.ended} of {folder.runs} {folder.unit}s have ended"
         hint = stopped.hint or f"Continue with: amplifier batch resume {folder.shown}"
         return Outcome(
             stopped.ending, f"{stopped.message}; {done}", hint.replace("FOLDER", folder.shown)
@@ -113,8 +113,9 @@ def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
 class _ProgressLine:
     """Progress on stderr: one line that is redrawn on a terminal, else a line for every tenth."""
 
-    def __init__(self, rows: int, *, quiet: bool) -> None:
-        self._rows = rows
+    def __init__(self, folder: BatchFolder, *, quiet: bool) -> None:
+        self._rows = folder.runs
+        self._unit = f"{folder.unit}s"
         self._quiet = quiet
         self._redraws = stderr_is_tty() and os.environ.get("TERM") != "dumb"
         self._started = time.monotonic()
@@ -153,7 +154,11 @@ class _ProgressLine:
             return
         seconds = describe.duration(time.monotonic() - self._started)
         cost = cost_in_words(writer.progress.counts.cost)
-        parts = [f"{self._rows:,} of {self._rows:,} rows passed", seconds, *filter(None, [cost])]
+        parts = [
+            f"{self._rows:,} of {self._rows:,} {self._unit} passed",
+            seconds,
+            *filter(None, [cost]),
+        ]
         to_stderr(f"{' · '.join(parts)} · {Path(writer.folder.shown) / RESULTS}")
 
     def end(self) -> None:
@@ -165,7 +170,7 @@ class _ProgressLine:
     def _text(self, dispatcher: Dispatcher, writer: BatchWriter, ended: int, now: float) -> str:
         failed = writer.progress.counts.outcomes.copy()
         failed.pop(Ending.OK.value, None)
-        parts = [f"{ended:,} of {self._rows:,} rows", f"{dispatcher.running} running"]
+        parts = [f"{ended:,} of {self._rows:,} {self._unit}", f"{dispatcher.running} running"]
         if failed:
             parts.append(f"failed: {in_words(failed)}")
         if cost := cost_in_words(dispatcher.cost):

@@ -41,6 +41,6 @@ def merge(
     """
     batch = merged([BatchFolder(folder) for folder in folders], target)
     counts, _ = batch.counts()
-    to_stderr(f"{counts.ended:,} of {batch.facts['rows']:,} rows in {target}")
+    to_stderr(f"{counts.ended:,} of {batch.runs:,} {batch.unit}s in {target}")
     invocation: Invocation = context.obj
     invocation.outcome = outcome_of_batch(batch, counts)

@@ -99,6 +99,17 @@ def run(
         ),
     ] = None,
     stop_after: StopAfterOption = None,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            "--repeat",
+            min=1,
+            max=1000,
+            metavar="N",
+            rich_help_panel="What runs",
+            help="Run each row N times; reports then contain pass@k for k from 1 to N.",
+        ),
+    ] = 1,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -135,7 +146,7 @@ def run(
         source = saved = saved_stdin(folder)
     template = chosen.plan.data.get("prompt") if prompt is None else prompt
     try:
-        facts = new_facts(request, chosen, source, template, shard, workdir)
+        facts = new_facts(request, chosen, source, template, shard, workdir, repeat)
     except BaseException:
         if saved is not None:
             saved.unlink(missing_ok=True)  # The folder can be used again.

@@ -142,7 +142,11 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
     failures, most = None, facts.get("stop_after")
     if most is not None:
         number = int(most.rstrip("%"))
-        failures = max(1, facts["rows"] * number // 100) if most.endswith("%") else number
+        failures = (
+            max(1, facts["rows"] * (facts.get("repeat") or 1) * number // 100)
+            if most.endswith("%")
+            else number
+        )
     return Limits(
         facts.get("workers") or DEFAULT_WORKERS,
         dollars_of(facts.get("max_cost"), "--max-cost"),
@@ -166,15 +170,19 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
 
 
 def rows_of(facts: Mapping[str, Any]) -> Iterator[Row]:
-    """The rows of a batch, in order: those of its shard.
+    """The rows of a batch, in order: those of its shard, each as often as it runs.
 
     Raises:
         ConfigError: The input cannot be read.
     """
     shard = parse_shard(facts.get("shard"))
+    repeat = facts.get("repeat") or 1
     for row in read_rows(Path(facts["input"])):
         if shard is None or row.number % shard[1] == (shard[0] + 1) % shard[1]:
-            yield row
+            if repeat == 1:
+                yield row
+            else:
+                yield from (row._replace(run=run) for run in range(1, repeat + 1))
 
 
 def plan_request(plan: str, request: Request, max_cost_row: Decimal | None) -> Request:
@@ -214,6 +222,7 @@ def new_facts(
     prompt: str | None,
     shard: str | None,
     workdir: str,
+    repeat: int = 1,
 ) -> dict[str, Any]:
     """What batch.json has about a new batch, after every row was looked at.
 
@@ -239,7 +248,7 @@ def new_facts(
         number += 1
     if not number:
         raise ConfigError(f"{source} has no rows", hint="Check the path of the input.")
-    return {**facts, "rows": number}
+    return {**facts, "rows": number, "repeat": repeat}
 
 
 def reopened(folder: BatchFolder, output: Output) -> Request:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import typer
 
 from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.batch.statistics import CONFIDENCE, PassRate
 from amplifier_app.batch.summary import cost_in_words, totals
 from amplifier_app.commands.batch.setup import FolderArgument
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
@@ -30,13 +32,24 @@ def status(folder: FolderArgument, output: OutputOption = Format.TEXT) -> None:
         return
     state = "running" if running else ("waiting to be resumed" if found["waiting"] else "ended")
     print(
-        f"{found['ended']:,} of {found['rows']:,} rows, {state}{_and_cost(cost_in_words(counts.cost))}"
+        f"{found['ended']:,} of {found['runs']:,} {batch.unit}s, {state}{_and_cost(cost_in_words(counts.cost))}"
     )
     rows = [
         *((name, f"{number:,}") for name, number in found["outcomes"].items()),
         *((name, f"{found[name]:,}") for name in ("running", "waiting") if found[name]),
     ]
-    print_table(["OUTCOME", Column("ROWS", right=True)], rows)
+    print_table(["OUTCOME", Column(f"{batch.unit}s".upper(), right=True)], rows)
+    rates = [PassRate(**one) for one in found["pass_rates"]]
+    if rates:
+        name = "pass@{}" if batch.repeat > 1 else "passed"
+        shown = [(name.format(rate.k), *_percent(rate[1:4])) for rate in rates]
+        heads = (Column(head, right=True) for head in ("RATE", "FROM", "TO"))
+        print()
+        print_table([f"{CONFIDENCE:.0%} INTERVAL", *heads], shown)
+
+
+def _percent(values: Sequence[float]) -> list[str]:
+    return [f"{value:.1%}" for value in values]
 
 
 def _and_cost(cost: str) -> str:

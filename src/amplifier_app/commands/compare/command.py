@@ -97,7 +97,8 @@ def _print(first: BatchFolder, second: BatchFolder, found: Comparison) -> None:
         print(for_terminal(line))
     print_table(_COLUMNS, [_row(one) for one in found.measures])
     if found.flips:
-        print(f"\n{describe.count(len(found.flips), 'row')} passed in only one of them:")
+        how = "in only" if first.repeat == second.repeat == 1 else "more often in"
+        print(f"\n{describe.count(len(found.flips), 'row')} passed {how} one of them:")
         shown = [(str(flip.number), *flip[1:]) for flip in found.flips[:_MOST_FLIPS]]
         print_table([Column("NUMBER", right=True), Column("ROW", fit="middle"), "A", "B"], shown)
         if len(found.flips) > _MOST_FLIPS:

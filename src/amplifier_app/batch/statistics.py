@@ -1,0 +1,138 @@
+"""How many rows pass: the share that does, and pass@k of rows that run several times, with intervals."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from amplifier_app.base.outcome import Ending
+from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.batch.progress import Counts
+from amplifier_app.batch.rows import parse_key
+
+CONFIDENCE = 0.95
+_NORMAL_QUANTILE = 1.959964
+"""Of a normal distribution: 95 % are within this many standard deviations of the mean."""
+
+_RESAMPLES = 1000
+_SEED = 0
+
+Cells = Mapping[tuple[int, int], int]
+"""Rows by how many of their runs have ended, and how many of those have passed."""
+
+
+class PassRate(NamedTuple):
+    """The chance that at least one of `k` runs of a row passes, over all rows with that many runs.
+
+    Attributes:
+        k: The number of runs; with 1 it is the share of runs that pass.
+        value: The estimate, from 0 to 1.
+        low: The lower end of its interval.
+        high: The upper end.
+        rows: How many rows it is of.
+    """
+
+    k: int
+    value: float
+    low: float
+    high: float
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.1%} ({self.low:.1%} to {self.high:.1%})"
+
+
+def pass_rates(folder: BatchFolder, counts: Counts) -> list[PassRate]:
+    """The pass rates of a batch so far; none if no row has ended.
+
+    Args:
+        folder: The batch.
+        counts: Its progress.
+
+    Raises:
+        SessionError: The journal is damaged.
+    """
+    if folder.repeat > 1:
+        return rates_of(_cells_of(folder), folder.repeat)
+    passed = counts.outcomes[Ending.OK.value]
+    return rates_of({(1, 1): passed, (1, 0): counts.ended - passed}, 1)
+
+
+def rates_of(cells: Cells, repeat: int) -> list[PassRate]:
+    """The pass rates of rows that were run up to `repeat` times.
+
+    pass@k is the unbiased estimate 1 - C(n - c, k) / C(n, k) of a row with c passes in n runs, as the mean of
+    the rows. Intervals are those of Wilson for single runs. Otherwise they are of a Bayesian bootstrap over
+    rows: the weights of all rows with equal counts are drawn at once, so that it costs the same for any
+    number of rows.
+    """
+    found: list[PassRate] = []
+    for k in _sizes(repeat):
+        enough = {counts: rows for counts, rows in cells.items() if counts[0] >= k and rows}
+        if not enough:
+            continue
+        values = [_pass_at(k, *counts) for counts in enough]
+        rows = list(enough.values())
+        value = _mean(values, rows)
+        interval = _bootstrap(values, rows) if repeat > 1 else None
+        low, high = interval or wilson(value, sum(rows))
+        found.append(PassRate(k, value, low, high, sum(rows)))
+    return found
+
+
+def wilson(share: float, number: int) -> tuple[float, float]:
+    """The interval of a share that was seen in a number of independent trials."""
+    z = _NORMAL_QUANTILE**2 / number
+    middle = (share + z / 2) / (1 + z)
+    half = math.sqrt(z * (share * (1 - share) + z / 4)) / (1 + z)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def rates_as_data(rates: Sequence[PassRate]) -> list[dict[str, Any]]:
+    """The rates as JSON data."""
+    return [rate._asdict() for rate in rates]
+
+
+def rates_in_words(rates: Sequence[PassRate]) -> str:
+    """The first and the last of them: `pass@1 60.0% (41.2% to 76.9%), pass@5 …`."""
+    return ", ".join(f"pass@{rate.k} {rate}" for rate in (*rates[:1], *rates[1:][-1:]))
+
+
+def _cells_of(folder: BatchFolder) -> Cells:
+    ended: Counter[str] = Counter()
+    passed: Counter[str] = Counter()
+    for key, state in folder.progress().rows.items():
+        if state.outcome is not None:
+            row, _ = parse_key(key, folder.repeat)
+            ended[row] += 1
+            passed[row] += state.outcome == Ending.OK.value
+    return Counter((number, passed[row]) for row, number in ended.items())
+
+
+def _sizes(repeat: int) -> list[int]:
+    """Each k up to 10; beyond that 1, 2, 5, 10, 20, 50 … and the number of runs."""
+    if repeat <= 10:
+        return list(range(1, repeat + 1))
+    steps = (digit * 10**power for power in range(4) for digit in (1, 2, 5))
+    return [*(k for k in steps if k < repeat), repeat]
+
+
+def _pass_at(k: int, runs: int, passed: int) -> float:
+    return 1 - math.comb(runs - passed, k) / math.comb(runs, k)
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return math.fsum(map(float.__mul__, values, map(float, weights))) / math.fsum(weights)
+
+
+def _bootstrap(values: Sequence[float], rows: Sequence[int]) -> tuple[float, float] | None:
+    """The interval of a mean over rows; None where all rows have the same value, which says little."""
+    if len(set(values)) == 1:
+        return None
+    draw = random.Random(_SEED).gammavariate
+    means = sorted(_mean(values, [draw(number, 1.0) for number in rows]) for _ in range(_RESAMPLES))
+    cut = round(_RESAMPLES * (1 - CONFIDENCE) / 2)
+    return means[cut], means[-cut - 1]
