@@ -12,7 +12,7 @@ class RowTask(NamedTuple):
     """A row to run.
 
     Attributes:
-        id: The row.
+        id: The key of the row's run; see `Row.key`.
         prompt: Its prompt.
         fields: Its values, for checks.
         session: The id of its session.
