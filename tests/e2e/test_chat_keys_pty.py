@@ -46,7 +46,7 @@ def line_is(text: str) -> Callable[[list[str]], bool]:
 
 
 def shows(pattern: str) -> Callable[[list[str]], object]:
-    return lambda lines: re.search(pattern, "\n".join(lines))
+    return lambda lines: re.search(pattern, "\n".join(lines), re.MULTILINE)
 
 
 def test_history_search_completion_and_clearing(tmp_path: Path) -> None:
@@ -126,11 +126,14 @@ def test_a_running_tool_is_waited_for_and_killed_on_request(tmp_path: Path) -> N
         terminal.until("bash sleep 2")
         terminal.type(ESC)
         terminal.until(r"stopping after `sleep 2; touch done` \(\d+ m?s\) · again: kill it now")
+        lines = wait_for(terminal, shows(r"bash sleep 2.* Esc again to stop now$"))
+        assert "Esc stop" not in "\n".join(lines)
         terminal.until("✓ .*stopped")
         assert (tmp_path / "done").exists()
         terminal.prompt()
         terminal.type("two" + ENTER)
         terminal.until("bash sleep 3600")
+        wait_for(terminal, shows(r"bash sleep 3600.* Esc stop · type to steer$"))
         terminal.type(CTRL_C)
         terminal.until("again: kill it now")
         terminal.type(CTRL_C)

@@ -85,27 +85,25 @@ class Progress:
         tried = f", tried {tries} times" if tries > 2 else ""
         return f"waited {round(waited)} s {self._waited_for}{tried}" if waited >= 0.5 else ""
 
-    def line(self, width: int, *, stop: str = "", hint: str = "") -> str:
+    def line(self, width: int, key: str, hint: str) -> str:
         """Return the line for what is going on, at most `width` cells wide.
 
         Args:
             width: Cells of the line.
-            stop: The key that stops the turn.
-            hint: More keys.
+            key: The key that stops the turn.
+            hint: What this and other keys do.
         """
         if self._retry is not None:
             cause, end, attempt = self._retry
-            give_up = f" · {stop} to give up" if stop else ""
             retrying = _retrying(cause, end - time.monotonic(), attempt)
-            return clip(f"{spinner()} {retrying}{give_up}", width)
+            return clip(f"{spinner()} {retrying} · {key} to give up", width)
         text = " ".join(filter(None, (self._model, self._doing)))
         if self.seconds() > _SECONDS_SHOWN_AFTER:
             text += f" · {int(self.seconds())} s"
         if self._characters:
             count = max(1, self._characters // _CHARACTERS_PER_TOKEN)
             text += f" · ↓ {describe.count(count, 'token')}"
-        keys = " · ".join(filter(None, (f"{stop} stop" if stop else "", hint)))
-        return with_hint(f"{spinner()} {text}", keys, width)
+        return with_hint(f"{spinner()} {text}", hint, width)
 
 
 def retry_text(data: dict[str, Any]) -> str:
@@ -146,6 +144,11 @@ def with_hint(line: str, hint: str, width: int) -> str:
     return f"{line}{' ' * gap}{paint(hint, 'dim')}" if hint and gap >= 2 else clip(line, width)
 
 
+def joined(*parts: str) -> str:
+    """Join the parts that are not empty with ` · `."""
+    return " · ".join(filter(None, parts))
+
+
 def footer(
     result: TurnResult, seconds: float, changed: int, *, commands: Iterable[str] = ()
 ) -> str:
@@ -169,7 +172,7 @@ def footer(
         _dollars(result.cost),
         files if changed else "",
     ]
-    return " · ".join(filter(None, parts))
+    return joined(*parts)
 
 
 def _dollars(cost: Decimal | None) -> str:

@@ -19,7 +19,7 @@ from amplifier_app.render.activity import Activity
 from amplifier_app.render.ansi import clip, paint
 from amplifier_app.render.finished_call import FinishedCall, seconds_of
 from amplifier_app.render.message_view import MessageView
-from amplifier_app.render.progress import Progress, footer, retry_text
+from amplifier_app.render.progress import Progress, footer, joined, retry_text
 from amplifier_app.render.screen import Screen
 from amplifier_app.render.scrollback import Scrollback
 from amplifier_app.render.signals import Signals
@@ -79,6 +79,7 @@ class TerminalRenderer(Renderer):
         self.full_result_hint = full_result_hint
         self._scrollback = Scrollback(screen)
         self._is_live = False
+        self._is_stopping = False  # the turn ends after the running tool
         self._is_paused = False  # what is printed is held
         self._timer: asyncio.TimerHandle | None = None
         self._next_refresh = 0.0
@@ -113,6 +114,7 @@ class TerminalRenderer(Renderer):
             "tool:error": self._on_tool_end,
             "task:start": self._on_task_start,
             "steer:injected": self._on_steering,
+            "cancel:requested": self._on_stop,
         }
 
     def session_opened(self, facts: SessionFacts) -> None:
@@ -133,6 +135,7 @@ class TerminalRenderer(Renderer):
         self._turn_began = time.monotonic()
         self._changed.clear()
         self._set_title("● ")
+        self._is_stopping = False
         self._is_live = True
         self._refresh()
         self._schedule()
@@ -301,6 +304,10 @@ class TerminalRenderer(Renderer):
     def _on_steering(self, event: str, data: dict[str, Any]) -> None:
         self.message_sent(str(peek(data, "text") or ""))
 
+    def _on_stop(self, event: str, data: dict[str, Any]) -> None:
+        self._is_stopping = True
+        self._refresh()
+
     # The end of a turn
 
     def _print_footer(self, result: TurnResult) -> None:
@@ -326,15 +333,16 @@ class TerminalRenderer(Renderer):
         width = self._screen.width
         height = max(3, min(12, self._screen.height // 3))
         lines = self._message.live_lines(height)
-        stop = "Esc" if self._chat else "Ctrl-C"
-        hint = f"{stop} stop · type to steer" if self._chat else ""
-        activity = self._activity.lines(width, hint)
+        key = "Esc" if self._chat else "Ctrl-C"
+        stop = f"{key} again to stop now" if self._is_stopping else f"{key} stop"
+        steer = "type to steer" if self._chat and not self._is_stopping else ""
+        shows_keys = self._chat or self._is_stopping
+        activity = self._activity.lines(width, joined(stop, steer) if shows_keys else "")
         if activity or not lines:
             kind = "tool" if self._activity.is_busy else "status"
             lines += self._scrollback.spaced(kind, activity)
         if not self._activity.is_busy:
-            hint = "type to steer" if self._chat else ""
-            lines.append(self._progress.line(width, stop=stop, hint=hint))
+            lines.append(self._progress.line(width, key, joined(stop, steer)))
         return lines
 
     def _schedule(self) -> None:
