@@ -82,7 +82,11 @@ def test_a_group_alone_lists_its_commands_and_is_a_usage_error(group: str) -> No
         (["run", "--max-cost", "x", "y"], ["--max-cost: expected a number (got 'x')"]),
         (["run", "--set", "a.b", "y"], ["--set 'a.b' is not an assignment", "path.to.key=value"]),
         (["schema"], ["missing argument 'NAME': one of result, events, batch, plan"]),
-        (["docs", "a", "b"], ["unexpected argument 'b'"]),
+        (["docs", "a", "b"], ["unexpected argument 'b'", "Try 'amplifier docs --help'."]),
+        (["plan", "check", "{}.yaml"], ["argument '{}.yaml'", "amplifier plan check -f '{}.yaml'"]),
+        (["tool", "list", "minimal"], ["argument 'minimal'", "amplifier tool list -P minimal"]),
+        (["module", "list", "other"], ["argument 'other'", "Try 'amplifier module list --help'."]),
+        (["plan", "explain", __file__], ["is a file, not a key", f"PATH.TO.KEY -f {__file__}"]),
     ],
 )
 def test_usage_errors_show_the_value_and_the_next_step(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from typing import Any
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.plan.profile_paths import SUFFIXES, find_profile
 from amplifier_support.did_you_mean import did_you_mean
 
 _CHOICE = re.compile(
@@ -41,8 +44,22 @@ def usage_error(error: BaseException, *, root: bool = False) -> BaseException:
         return UsageError(f"{_name(parameter)}: {_invalid(error)}", hint=hint)
     message = str(show()).rstrip(".")
     message = _LIST.sub(lambda found: ": one of " + " ".join(found[1].split()), message)
-    message = _EXTRA.sub(r"unexpected argument '\1'", message)
+    extra = _EXTRA.match(message)
+    if extra is not None:
+        word = extra[1]
+        return UsageError(f"unexpected argument {word!r}", hint=_as_option(context, word) or hint)
     return UsageError(message[:1].lower() + message[1:], hint=hint)
+
+
+def _as_option(context: Any, word: str) -> str | None:
+    """How to pass a plan or a profile to a command that takes them as options."""
+    if {"--plan", "--profile"} - {*_options(context)}:
+        return None
+    if word.endswith(SUFFIXES) or os.path.isfile(word):
+        return f"Pass a plan file with -f: {context.command_path} -f {shlex.quote(word)}"
+    if find_profile(word) is not None:
+        return f"Pass a profile with -P: {context.command_path} -P {word}"
+    return None
 
 
 def _options(context: Any) -> list[str]:

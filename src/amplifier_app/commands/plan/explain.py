@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from typing import Annotated, Any
 
 import typer
 
+from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.commands.plan_options import (
     ModelOption,
@@ -47,7 +50,13 @@ def explain_command(
     For a config key that is not set, shows its default and description.
     """
     chosen = chosen_plan(plan, profile, provider, model, sets, keep_unset=True)
-    found = explain(chosen, path)
+    try:
+        found = explain(chosen, path)
+    except ConfigError:
+        if not os.path.isfile(path):
+            raise
+        hint = f"Pass a plan file with -f: amplifier plan explain PATH.TO.KEY -f {shlex.quote(path)}"
+        raise UsageError(f"{path!r} is a file, not a key of the plan", hint=hint) from None
     if output is Format.JSON:
         print(json.dumps([_facts(one) for one in found], indent=2))
         return
