@@ -81,7 +81,15 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         ask(terminal, "/agents", r"reviewer +Reviews changes")
         ask(terminal, "/plan session.context", r"context-simple +# .*plan\.yaml:\d+")
         ask(terminal, "/plan nothing.here", r"✗ /plan:")
-        ask(terminal, "third", r"✗ M", r"Enter on an empty line tries again · /model")
+        ask(
+            terminal,
+            "third",
+            r"✗ M\s+Your prompt is kept",
+            r"Enter on an empty line tries again · Up edits it · /model · /provider",
+        )
+        terminal.type(UP)
+        terminal.until("third")
+        terminal.type(CTRL_C)
         ask(terminal, "", "after the error")
         ask(terminal, "/compact", r"Compacted: about \d+ tokens before")
         ask(terminal, "/model", r"\* mock-model +200k tokens")

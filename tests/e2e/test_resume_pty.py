@@ -11,7 +11,7 @@ from amplifier_app.sessions.store import SessionStore
 from tests.app.render.screen import Emulator
 from tests.app.terminal import CTRL_D, ENTER, TAB, Terminal
 from tests.support.cli import run_amplifier
-from tests.support.llm_server import ScriptedLLM
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
 CTRL_F, CTRL_R, CTRL_X = "\x06", "\x12", "\x18"
 
@@ -118,6 +118,29 @@ def test_forking_from_the_picker(project: Path, env: dict[str, str]) -> None:
         assert terminal.finish() == 0
     forked = [one for one in SessionStore().summaries() if one.title == "Review it"]
     assert len(forked) == 2
+
+
+def test_files_changed_since_are_listed(tmp_path: Path) -> None:
+    calls = [
+        ToolCall("write_file", {"path": name, "content": name}) for name in ("a", "b", "c", "d")
+    ]
+    with ScriptedLLM.running([Reply("Now write.", calls), "Done."]) as server:
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
+        assert run_amplifier("run", "--approve", "allow", "go", cwd=tmp_path, env=env).code == 0
+        with Terminal("resume", cwd=tmp_path, env=env) as terminal:
+            assert "changed since" not in "".join(screen_with(terminal, "type to filter"))
+            terminal.type(CTRL_D)
+            assert terminal.finish() == 0
+        (tmp_path / "a").write_text("another")
+        (tmp_path / "b").unlink()
+        (tmp_path / "c").write_text("c")
+        with Terminal("resume", cwd=tmp_path, env=env) as terminal:
+            screen_with(terminal, "▸ just now", "  2 files changed since: a, b")
+            terminal.type(ENTER)
+            terminal.until("Resumed.*plan default\\W+2 files changed since: a, b\\W+› go.*Done")
+            terminal.prompt()
+            terminal.type(CTRL_D)
+            assert terminal.finish() == 0
 
 
 def test_plain_output_asks_for_a_number(project: Path, env: dict[str, str]) -> None:

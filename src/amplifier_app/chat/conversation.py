@@ -323,7 +323,8 @@ class Conversation:
                 raise
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
-                show_failure(self.renderer, outcome_of(error))
+                has_history = not self.terminal.echoes
+                show_failure(self.renderer, outcome_of(error), has_history=has_history)
                 self._on_empty_line = "/retry"
                 return False
         if interrupts.terminated:

@@ -26,15 +26,24 @@ def show_outcome(renderer: Renderer, outcome: Outcome, level: Level) -> None:
     renderer.notice(f"{outcome.message}{hint}", level, "chat")
 
 
-def show_failure(renderer: Renderer, outcome: Outcome) -> None:
-    """Show why a turn failed, and what the user can do next."""
-    following = f"Enter on an empty line tries again{_NEXT_KEYS.get(outcome.ending, '')}"
+def show_failure(renderer: Renderer, outcome: Outcome, *, has_history: bool) -> None:
+    """Show why a turn failed, and what the user can do next.
+
+    Only keys that type nothing are offered: a letter would be taken from the next prompt.
+
+    Args:
+        renderer: Shows it.
+        outcome: How the turn ended.
+        has_history: Whether Up recalls the prompt.
+    """
+    edit = " · Up edits it" if has_history else ""
+    following = f"Enter on an empty line tries again{edit}{_NEXT_KEYS.get(outcome.ending, '')}"
     # Hints of the command line name options; here commands do the same.
     with_options = outcome.ending in (Ending.UNAVAILABLE, Ending.PROVIDER)
     hints = [outcome.hint] if outcome.hint and not with_options else []
     if outcome.retry_after is not None and outcome.retry_after >= 1:
         hints.append(f"Retry in {describe.duration(outcome.retry_after)} (provider's request).")
-    hint = "\n  ".join([*hints, f"Your prompt is kept. {following}"])
+    hint = "\n  ".join([*hints, "Your prompt is kept.", following])
     show_outcome(renderer, outcome._replace(hint=hint), "error")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import Part, last_prompts, parts_of
 from amplifier_app.runtime.session import OpenSession
+from amplifier_app.sessions.backups import changed_since
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.folder import SessionFolder
 
@@ -46,6 +48,11 @@ async def resumed(session: OpenSession) -> Group:
         f"plan {one_line(session.facts.profile, 40)}",
     ]
     lines = [Text(" · ".join(filter(None, facts)), style="bold")]
+    project = metadata.get("project")
+    if session.saved is not None and isinstance(project, str):
+        changed = await asyncio.to_thread(changed_since, session.saved.path, project)
+        if changed:
+            lines.append(Text(describe.changed_since(changed), style="yellow"))
     parts = parts_of(last_prompts(conversation, 1), session.renderer.visibility)
     shown = [part for part in parts if part.kind in ("prompt", "answer")]
     answers = [part for part in shown if part.kind == "answer"]

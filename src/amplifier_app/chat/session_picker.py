@@ -18,6 +18,7 @@ from amplifier_app.base.paths import working_dir
 from amplifier_app.base.sanitize import in_line, one_line
 from amplifier_app.render.ansi import cells, clip
 from amplifier_app.runtime import describe
+from amplifier_app.sessions.backups import changed_since
 from amplifier_app.sessions.index import Listed, ask_index
 from amplifier_app.sessions.removal import remove_sessions, with_sub_sessions
 from amplifier_app.sessions.store import SessionStore
@@ -65,6 +66,7 @@ class Picker:
         self._mode: Literal["pick", "rename", "delete"] = "pick"
         self._title = ""
         self._message = ""
+        self._changed: dict[str, str] = {}  # session → the files changed since
         self._all = listed_sessions(everywhere=everywhere)
 
     # What is shown
@@ -84,7 +86,7 @@ class Picker:
         """The list as styled text."""
         columns, rows = self._size()
         shown = self.shown()
-        count = max(1, min(_MOST_ROWS, rows - 4))
+        count = max(1, min(_MOST_ROWS, rows - 5))
         self._selected = max(0, min(self._selected, len(shown) - 1))
         self._first = max(min(self._first, self._selected), self._selected - count + 1)
         text: StyleAndTextTuples = []
@@ -97,7 +99,20 @@ class Picker:
         more = len(shown) - self._first - count
         if more > 0:
             text.append(("class:dim", f"  {more:,} more\n"))
+        changed = self._changed_since()
+        if changed:
+            text.append(("fg:ansiyellow", clip(f"  {changed}", columns - 1) + "\n"))
         return [*text, *self._prompt(columns)]
+
+    def _changed_since(self) -> str:
+        """The files of the selected session that have changed since; empty for none."""
+        if self.current is None or not self.current.session.project:
+            return ""
+        session = self.current.session
+        if session.id not in self._changed:
+            files = changed_since(SessionStore().root / session.id, session.project)
+            self._changed[session.id] = describe.changed_since(files)
+        return self._changed[session.id]
 
     def _row(self, listed: Listed) -> str:
         session = listed.session

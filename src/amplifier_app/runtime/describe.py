@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, cast
@@ -157,6 +157,15 @@ def age(time: str, now: datetime | None = None) -> str:
 def count(number: int, noun: str) -> str:
     """`1 prompt`, `2 prompts`, `1,200 prompts`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def changed_since(files: Sequence[str]) -> str:
+    """`2 files changed since: a.py, b.py`, naming at most three; empty for none."""
+    if not files:
+        return ""
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    names = ", ".join(one_line(file, 40) for file in files[:3])
+    return f"{count(len(files), 'file')} changed since: {names}{more}"
 
 
 def size(number: int) -> str:

@@ -1,8 +1,7 @@
 """Restore files to their state after a step, from the copies that hooks-backup keeps in a session.
 
-Read are `backups/index.jsonl` and `backups/objects`, as the page of hooks-backup describes them. A file
-is restored only if its present content is one that the session recorded; everything else is listed with the
-reason and left alone.
+A file is restored only if its present content is one that the session recorded; everything else is listed
+with the reason and left alone.
 """
 
 from __future__ import annotations
@@ -11,25 +10,22 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from amplifier_app.base.errors import SessionError
+from amplifier_app.sessions.backups import (
+    FilePlace,
+    FileState,
+    backup_records,
+    file_at,
+    is_inside,
+    state_of,
+)
 from amplifier_app.sessions.conversation import Conversation
-from amplifier_support import journal
 from amplifier_support.atomic_write import write_atomically
-from amplifier_support.below import folder_at
-from amplifier_support.private_files import open_regular
 
 _LARGEST = 64 * 1024 * 1024
-
-
-class FileState(NamedTuple):
-    """A file at one moment: the SHA-256 of its content, None without a file, and its mode."""
-
-    digest: str | None
-    mode: int
 
 
 class Restore(NamedTuple):
@@ -83,8 +79,8 @@ def plan_restore(
     for record, is_after in _records(session, conversation, step):
         for entry in cast("list[dict[str, Any]]", record["files"]):
             known = paths.setdefault(str(entry["path"]), _Path())
-            after = _state(entry.get("after"))
-            before = _state(entry["before"]) if "before" in entry else known.now
+            after = state_of(entry.get("after"))
+            before = state_of(entry["before"]) if "before" in entry else known.now
             if is_after is None:
                 known.reason = "a sub-agent changed it, before or after this step"
             elif is_after and not known.is_changed:
@@ -123,7 +119,7 @@ def _records(
     calls = [call for call in conversation.calls if call.id is not None]
     after = {call.id for call in calls if call.step > step}
     before = {call.id for call in calls if call.step <= step}
-    records = [record for record in _read(session / "backups" / "index.jsonl") if _is_valid(record)]
+    records = backup_records(session)
     last_before = max((n for n, one in enumerate(records) if one.get("call") in before), default=-1)
     is_after = False
     for number, record in enumerate(records):
@@ -132,56 +128,6 @@ def _records(
         # Calls of sub-agents have ids of their own, but their order among the others is known.
         unknown = not is_after and number > last_before and record.get("call") not in before
         yield record, None if unknown else is_after
-
-
-def _read(index: Path) -> Iterator[dict[str, Any]]:
-    """The changes on record. An undone turn counts as changes back to what was before it."""
-    try:
-        lines = index.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise SessionError(f"cannot read {index}: {error.strerror}") from error
-    turns: dict[Any, dict[str, Any]] = {}
-    running: dict[Any, dict[str, Any]] = {}
-    for line in lines:
-        record = journal.parse(line) or {}
-        of_turn = turns.setdefault(str(record.get("turn")), {})
-        if record.get("kind") == "intent":
-            running[record.get("call")] = record
-        if record.get("kind") == "changes" and isinstance(record.get("files"), list):
-            running.pop(record.get("call"), None)
-            for entry in record["files"]:
-                if isinstance(entry, dict):
-                    of_turn.setdefault(str(entry.get("path")), entry.get("before"))
-            yield record
-        elif record.get("kind") == "undone":
-            undone = [*(record.get("restored") or ()), *(record.get("removed") or ())]
-            yield {
-                "kind": "undone",
-                "files": [{"path": one, "after": of_turn.get(str(one))} for one in undone],
-            }
-    # The session ended during these calls: what they did is unknown.
-    yield from running.values()
-
-
-def _is_valid(record: Mapping[str, Any]) -> bool:
-    files = record.get("files")
-    return isinstance(files, list) and all(
-        isinstance(entry, dict) and isinstance(cast("dict[str, Any]", entry).get("path"), str)
-        for entry in cast("list[Any]", files)
-    )
-
-
-def _state(value: object) -> FileState | None:
-    """A state as hooks-backup records it; None if it is unknown."""
-    parts = cast("list[Any]", value) if isinstance(value, list) else []
-    if len(parts) < 2 or not isinstance(parts[1], int):
-        return None
-    digest = parts[0]
-    if digest is not None and not (isinstance(digest, str) and len(digest) == 64):
-        return None
-    return FileState(digest, parts[1] & 0o777)
 
 
 # Files
@@ -194,7 +140,7 @@ def _checked(session: Path, path: str, known: _Path, project: str) -> Restore:
     if not reason and (now is None or target is None):
         reason = "its content at one of the two times is unknown"
     one = Restore(path, now or unknown, target or unknown, reason)
-    if not reason and not _is_inside(path, project):
+    if not reason and not is_inside(path, project):
         one = one._replace(reason=f"it is outside {project}, or behind a link")
     digest = None if target is None else target.digest
     if not one.reason and digest is not None and _content(session, digest) is None:
@@ -202,39 +148,10 @@ def _checked(session: Path, path: str, known: _Path, project: str) -> Restore:
     return one if one.reason else one._replace(reason=_objection(session, one))
 
 
-def _is_inside(path: str, folder: str) -> bool:
-    """Whether a path is below a folder and goes through no link."""
-    parent = os.path.dirname(path)
-    return (
-        os.path.isabs(path)
-        and os.path.normpath(path) == path
-        and os.path.realpath(parent) == parent
-        and (parent == folder or parent.startswith(folder.rstrip(os.sep) + os.sep))
-    )
-
-
-class _Place(NamedTuple):
-    """A file in its folder, which stays open: no link put there meanwhile is followed."""
-
-    folder: int | None
-    name: str
-
-    def content(self) -> bytes:
-        with open(open_regular(self.name, os.O_RDONLY, dir_fd=self.folder), "rb") as file:
-            return file.read()
-
-
-@contextlib.contextmanager
-def _place(path: str, *, create: bool = False) -> Generator[_Place]:
-    parent, name = os.path.split(path)
-    with folder_at(parent, create=create) as folder:
-        yield _Place(folder, path if folder is None else name)
-
-
 def _objection(session: Path, one: Restore) -> str:
     """Why a file cannot be restored as things are now; empty if it can."""
     try:
-        with _place(one.path) as place:
+        with file_at(one.path) as place:
             return _objection_to(session, one, place)
     except (FileNotFoundError, NotADirectoryError):
         return _objection_to_missing(one)
@@ -246,7 +163,7 @@ def _objection_to_missing(one: Restore) -> str:
     return "" if one.now.digest is None else "it was deleted since"
 
 
-def _objection_to(session: Path, one: Restore, place: _Place) -> str:
+def _objection_to(session: Path, one: Restore, place: FilePlace) -> str:
     try:
         found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
@@ -284,7 +201,7 @@ def _restore(session: Path, one: Restore) -> str:
     content = None if one.target.digest is None else _content(session, one.target.digest)
     if content is None and one.target.digest is not None:
         return "its copy is gone or damaged"
-    with _place(one.path, create=content is not None) as place:
+    with file_at(one.path, create=content is not None) as place:
         objection = _objection_to(session, one, place)
         if objection:
             return objection

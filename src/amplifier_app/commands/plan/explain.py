@@ -55,7 +55,9 @@ def explain_command(
     except ConfigError:
         if not os.path.isfile(path):
             raise
-        hint = f"Pass a plan file with -f: amplifier plan explain PATH.TO.KEY -f {shlex.quote(path)}"
+        hint = (
+            f"Pass a plan file with -f: amplifier plan explain PATH.TO.KEY -f {shlex.quote(path)}"
+        )
         raise UsageError(f"{path!r} is a file, not a key of the plan", hint=hint) from None
     if output is Format.JSON:
         print(json.dumps([_facts(one) for one in found], indent=2))
