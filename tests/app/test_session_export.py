@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_app.base.errors import SessionError
+from amplifier_app.runtime.export.data import as_trajectory
+from amplifier_app.runtime.export.exported import Exported
 from amplifier_app.sessions.store import SessionStore
 from tests.modules import planted
 from tests.support.cli import Finished, run_amplifier
@@ -133,7 +136,7 @@ def test_markdown_and_data_have_the_sub_sessions(home: Path) -> None:
 
 def test_a_trajectory_follows_the_interchange_format(home: Path) -> None:
     found = json.loads(session(home, "export", "s1", "--atif").stdout)
-    assert found["schema_version"] == "ATIF-v1.4"
+    assert found["schema_version"] == "ATIF-v1.7"
     assert [step["step_id"] for step in found["steps"]] == [1, 2, 3, 4]
     assert [step["source"] for step in found["steps"]] == ["system", "user", "agent", "agent"]
     step = found["steps"][2]
@@ -146,6 +149,38 @@ def test_a_trajectory_follows_the_interchange_format(home: Path) -> None:
         **{"total_prompt_tokens": 10, "total_completion_tokens": 5},
         **{"total_cost_usd": 0.5, "total_steps": 4},
     }
+    [spawned] = found["subagent_trajectories"]
+    assert (spawned["trajectory_id"], len(spawned["steps"])) == ("s1-x", 1)
+
+
+def test_results_of_sub_agents_refer_to_their_trajectories() -> None:
+    def result(of: str) -> str:
+        return json.dumps({"response": "done", "session_id": of})
+
+    calls = [{**CALL, "id": call_id} for call_id in ("c1", "c2", "c3", "c4")]
+    answers = [result("s-1"), result("other"), 'no JSON: "session_id"', '["session_id"]']
+    records = [
+        {"role": "assistant", "content": calls},
+        *(
+            {"role": "tool", "tool_call_id": f"c{n}", "content": text}
+            for n, text in enumerate(answers, 1)
+        ),
+    ]
+    below = [
+        Exported("s-1", {"parent": "s", "agent": "reader"}, records[:1], []),
+        Exported("s-1-1", {"parent": "s-1"}, [{"role": "user", "content": "task"}], []),
+        Exported("s-2", {"parent": "s"}, [], []),
+    ]
+    found = as_trajectory(Exported("s", {}, records, [], tuple(below)))
+    references = [
+        one.get("subagent_trajectory_ref") for one in found["steps"][0]["observation"]["results"]
+    ]
+    assert references == [[{"trajectory_id": "s-1"}], None, None, None]
+    [reader] = found["subagent_trajectories"]  # a session without messages has no trajectory
+    assert (reader["trajectory_id"], reader["agent"]["extra"]) == ("s-1", {"role": "reader"})
+    assert [one["trajectory_id"] for one in reader["subagent_trajectories"]] == ["s-1-1"]
+    with pytest.raises(SessionError, match="session s-2 has no messages"):
+        as_trajectory(below[2])
 
 
 def test_files_are_never_overwritten(home: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.app.plans import mock_plan
-from tests.app.terminal import ENTER, Terminal
+from tests.app.terminal import CTRL_C, ENTER, UP, Terminal
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import child_environment, run_amplifier
 

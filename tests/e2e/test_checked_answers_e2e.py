@@ -17,7 +17,7 @@ from tests.app.schemas import RESULT, STREAM
 from tests.app.terminal import Terminal
 from tests.e2e.agent_scripts import LEAD, plan_of, running_agents, task
 from tests.support.cli import Finished, run_amplifier, start_amplifier
-from tests.support.llm_server import Reply, ScriptedLLM
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.processes import processes_in
 
 SCHEMA = {
@@ -117,6 +117,8 @@ def test_a_corrected_answer_is_replayed_with_its_sub_agent(schema: Path, tmp_pat
             run_amplifier(*command, "--record", "r.jsonl", "go", cwd=tmp_path, env=env)
         )
     replayed = result_of(run_amplifier(*command, "--replay", "r.jsonl", "go", cwd=tmp_path))
+    # Only the answer of the main session has this form, not that of the sub-agent.
+    assert [form is not None for form in asked_with(server)] == [True, False, True, True]
     for name in ("data", "steps", "usage"):
         assert first[name] == replayed[name]
     assert (first["data"], first["steps"], len(first["sub_sessions"])) == ({"bugs": 2}, 3, 1)
@@ -249,3 +251,71 @@ def test_problems_in_the_checks_of_a_plan_are_reported_with_their_lines(tmp_path
     assert done.code == 78
     for line, message in ((3, "'checks.0' is a boolean"), (4, "no command"), (5, "timeout")):
         assert any(f":{line}:" in one and message in one for one in done.stderr.splitlines())
+
+
+# -- the provider's own means ----------------------------------------------------------------
+
+
+def asked_with(server: ScriptedLLM) -> list[Any]:
+    """The form of the answer in each request, as the service's API has it."""
+    found: list[Any] = []
+    for request in server.completions:
+        body = request.body
+        form = (body.get("output_config") or body.get("text") or {}).get("format")
+        found.append(form or body.get("response_format"))
+    return found
+
+
+def run_with_schema(
+    server: ScriptedLLM, provider: str, schema: Path, *, tools: str, config: str = ""
+) -> dict[str, Any]:
+    base_url = server.base_url if provider == "anthropic" else server.openai_base_url
+    plan = schema.with_name("plan.yaml")
+    plan.write_text(
+        "session: {orchestrator: loop-streaming, context: context-simple}\n"
+        f"tools: {tools}\nproviders:\n"
+        f"  - {{module: provider-{provider}, config: {{base_url: '{base_url}', api_key: k{config}}}}}\n"
+    )
+    arguments = ("-f", plan, "--schema", schema, "--approve", "allow", "--output", "json", "count")
+    return result_of(run_amplifier("run", *arguments, cwd=schema.parent))
+
+
+def test_anthropic_gets_the_schema_with_every_request_that_has_tools_too(schema: Path) -> None:
+    look = Reply(tool_calls=[ToolCall("bash", {"command": "echo 2"})])
+    with ScriptedLLM.running([look, GOOD]) as server:
+        result = run_with_schema(server, "anthropic", schema, tools="[{module: tool-bash}]")
+        assert asked_with(server) == [{"type": "json_schema", "schema": SCHEMA}] * 2
+        assert not server.rejections
+    assert result["data"] == {"bugs": 2}
+
+
+@pytest.mark.parametrize(
+    ("api", "form"),
+    [
+        ("chat", {"json_schema": {"name": "response", "schema": SCHEMA, "strict": True}}),
+        ("responses", {"name": "response", "schema": SCHEMA, "strict": True}),
+    ],
+)
+def test_openai_gets_the_schema_to_enforce(api: str, form: dict[str, Any], schema: Path) -> None:
+    with ScriptedLLM.running([WRONG, GOOD, GOOD]) as server:
+        config = f", api: {api}, model: gpt-5.4"
+        result = run_with_schema(server, "openai", schema, tools="[]", config=config)
+        assert result["data"] == {"bugs": 2}
+        assert asked_with(server) == [{"type": "json_schema", **form}] * 2
+        # A server of another vendor may let no tool be called then.
+        tools = "[{module: tool-bash}]"
+        result = run_with_schema(server, "openai", schema, tools=tools, config=config)
+        assert asked_with(server)[2:] == [None]
+        assert not server.rejections
+
+
+def test_a_schema_that_the_service_refuses_is_left_out_from_then_on(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    form = {"type": "object", "properties": {"bugs": {"type": "integer", "minimum": 0}}}
+    file.write_text(json.dumps({**form, "required": ["bugs"]}))
+    with ScriptedLLM.running([WRONG, GOOD]) as server:
+        result = run_with_schema(server, "anthropic", file, tools="[]")
+        assert [form is not None for form in asked_with(server)] == [True, False, False]
+        [refused] = server.rejections
+        assert "'minimum' is not supported" in str(refused)
+    assert result["data"] == {"bugs": 2}

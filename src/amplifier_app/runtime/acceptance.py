@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.runtime.turn import NO_TURN, TurnResult, combined
+from amplifier_core.session_capabilities import RESPONSE_FORMAT
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.answer_schema import Answer, AnswerSchema
@@ -86,7 +87,17 @@ class Attempts:
             asyncio.CancelledError: A check was stopped.
         """
         schema = self._required.schema
-        following = prompt if schema is None else schema.instruct(prompt)
+        if schema is None:
+            return await self._until_accepted(prompt)
+        coordinator = self._session.session.coordinator
+        RESPONSE_FORMAT.register(coordinator, schema.response_format)
+        try:
+            return await self._until_accepted(schema.instruct(prompt))
+        finally:
+            RESPONSE_FORMAT.register(coordinator, None)
+
+    async def _until_accepted(self, following: str) -> Outcome:
+        schema = self._required.schema
         left = self._required.retries
         while True:
             outcome = await self._turn(following)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import UsageError
 from amplifier_support.readable_files import read_file_or_stream
@@ -90,6 +90,14 @@ class AnswerSchema:
             raise UsageError(f"--schema: {file} is not valid JSON: {error}") from None
         return cls(schema, f"--schema: {file}")
 
+    @property
+    def response_format(self) -> dict[str, Any] | None:
+        """The schema as `response_format` of a model call; None if it restricts nothing."""
+        if not isinstance(self._schema, dict) or not self._schema:
+            return None
+        strict = True if _is_closed(self._schema) else None
+        return {"type": "json_schema", "schema": self._schema, "strict": strict}
+
     def instruct(self, prompt: str) -> str:
         """The prompt with the instruction to answer in JSON."""
         schema = json.dumps(self._schema, indent=2, ensure_ascii=False)
@@ -131,6 +139,25 @@ class AnswerSchema:
         lines = [f"{error.json_path}: {_short(error.message)}" for error in errors[:_MOST_ERRORS]]
         left = len(errors) - len(lines)
         return [*lines, f"and {left} more"] if left else lines
+
+
+def _is_closed(schema: Any) -> bool:
+    """Whether every object in a schema lists all its keys as required and allows no others.
+
+    Services enforce only such schemas exactly, and refuse to do so for others.
+    """
+    if isinstance(schema, list):
+        return all(_is_closed(one) for one in cast("list[Any]", schema))
+    if not isinstance(schema, dict):
+        return True
+    fields = cast("dict[str, Any]", schema)
+    if "properties" in fields or fields.get("type") == "object":
+        properties, required = fields.get("properties"), fields.get("required", [])
+        if not isinstance(properties, dict) or fields.get("additionalProperties") is not False:
+            return False
+        if not isinstance(required, list) or {*cast("dict[str, Any]", properties)} != {*required}:
+            return False
+    return all(_is_closed(one) for one in fields.values())
 
 
 def _short(text: str) -> str:

@@ -63,6 +63,12 @@ class ChosenExchanges(Exchanges):
         finally:
             self._planning, self._ask = False, ask
 
+    def _form(
+        self, name: str, provider: Any, model: str | None, *, has_tools: bool
+    ) -> dict[str, Any]:
+        # The answer of a step need not have the form of the last one.
+        return {}
+
     async def _choose(self, span: Span) -> tuple[str, str | None]:
         name, wanted = await super()._choose(span)
         step = self.step

@@ -100,6 +100,9 @@ class AnthropicProvider(HTTPProvider):
             config.prices, config.list_prices, at_vendor=transport.is_anthropic
         )
 
+    supports_schema_with_tools = True
+    """Whether a model may call tools although its answer must match a schema."""
+
     def get_info(self) -> ProviderInfo:
         """What the provider is and needs; `defaults` describe the configured model."""
         model = find_model(self.model)

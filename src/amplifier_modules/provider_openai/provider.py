@@ -109,6 +109,14 @@ class OpenAIProvider(ChatCompletionsProvider):
 
         self._responses: ResponsesClient | None = None
 
+    @property
+    def supports_schema_with_tools(self) -> bool:
+        """Whether a model may call tools although its answer must match a schema.
+
+        Servers that constrain all output to the schema never call one.
+        """
+        return self._is_openai
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._endpoint.aclose()

@@ -62,6 +62,7 @@ class Player:
             described.get("priority", DEFAULT_PRIORITY) if priority is None else priority
         )
         self.supports_tools: bool = described.get("supports_tools", True)
+        self.supports_schema_with_tools: bool = described.get("supports_schema_with_tools", False)
         self._info: Plain = described.get("info") or {"id": self.name, "display_name": self.name}
         self._tape = tape
         self._coordinator = coordinator

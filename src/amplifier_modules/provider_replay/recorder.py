@@ -135,7 +135,7 @@ def _may_be_last(chunk: Any) -> bool:
 
 def _described(inner: Any, name: str) -> Plain:
     found: Plain = {"name": name}
-    for key in ("model", "default_model", "supports_tools"):
+    for key in ("model", "default_model", "supports_tools", "supports_schema_with_tools"):
         value = getattr(inner, key, None)
         if isinstance(value, (str, int, float, bool)):
             found[key] = value

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support.llm.anthropic_thinking import REDACTED_DATA, Issued, check_thinking, sign
 from tests.support.llm.rules import Rejected, kind_of
+from tests.support.llm.schema_rules import check_anthropic_format
 
 __all__ = ["REDACTED_DATA", "Issued", "check_request", "sign"]
 
@@ -97,6 +98,8 @@ def check_request(body: Any, issued: Issued, *, counting: bool = False) -> None:
     tools = _check_tools(body.get("tools"), body.get("tool_choice"))
     _check_messages(body["messages"], has_tools=bool(tools))
     check_thinking(body, issued)
+    if "format" in (body.get("output_config") or {}):
+        check_anthropic_format(body["output_config"]["format"])
     if (found := _breakpoints(body)) > _MAX_BREAKPOINTS:
         raise Rejected(
             f"A maximum of {_MAX_BREAKPOINTS} blocks with cache_control may be provided. "

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from tests.support.llm.rules import Rejected, kind_of
+from tests.support.llm.schema_rules import check_openai_format
 
 _REQUEST_KEYS = frozenset(
     [
@@ -76,6 +77,9 @@ def check_request(body: Any) -> None:
     if not isinstance(body.get("model"), str) or not body["model"]:
         raise Rejected("you must provide a model parameter")
     _check_options(body)
+    wanted = body.get("response_format") or {}
+    if wanted.get("type") == "json_schema":
+        check_openai_format(wanted.get("json_schema") or {}, "response_format.json_schema")
     _check_tools(body.get("tools"), body.get("tool_choice"))
     _check_messages(body.get("messages"))
 

@@ -7,6 +7,7 @@ from collections.abc import Container
 from typing import Any
 
 from tests.support.llm.rules import Rejected, kind_of
+from tests.support.llm.schema_rules import check_openai_format
 
 _REQUEST_KEYS = frozenset(
     [
@@ -120,9 +121,7 @@ def _check_options(body: dict[str, Any]) -> None:
             raise Rejected("Unknown parameter: 'tool_choice.function'.", param="tool_choice")
     text_format = (body.get("text") or {}).get("format")
     if isinstance(text_format, dict) and text_format.get("type") == "json_schema":
-        for key in ("name", "schema"):
-            if key not in text_format:
-                raise _missing(f"text.format.{key}")
+        check_openai_format(text_format, "text.format")
 
 
 def _check_tool(tool: Any, where: str) -> None:

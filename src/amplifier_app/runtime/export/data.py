@@ -1,15 +1,18 @@
 """A session as JSON: all that is stored, or as a trajectory in ATIF.
 
-ATIF is the Agent Trajectory Interchange Format of the Harbor project, version 1.4: a list of steps by
-`system`, `user` and `agent`; an agent's step has its tool calls, their results and its metrics.
+ATIF is the Agent Trajectory Interchange Format of the Harbor project, version 1.7: a list of steps by
+`system`, `user` and `agent`; an agent's step has its tool calls, their results and its metrics. The trajectories
+of sub-agents are part of that of their parent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from amplifier_app import __version__
+from amplifier_app.base.errors import SessionError
 from amplifier_app.runtime.export.exported import Exported
 from amplifier_app.sessions.conversation import Item, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
@@ -17,7 +20,7 @@ from amplifier_app.sessions.summary import cost_in
 from amplifier_app.sessions.tool_calls import blocks_in
 from amplifier_support.usage import dollars
 
-ATIF_VERSION = "ATIF-v1.4"
+ATIF_VERSION = "ATIF-v1.7"
 
 
 def as_data(session: Exported) -> dict[str, Any]:
@@ -34,21 +37,60 @@ def as_data(session: Exported) -> dict[str, Any]:
 
 
 def as_trajectory(session: Exported) -> dict[str, Any]:
-    """A session as an ATIF trajectory, without its sub-sessions."""
+    """A session as an ATIF trajectory, with those of its sub-agents.
+
+    Raises:
+        SessionError: It has no messages; a trajectory must have a step.
+    """
+    below: dict[str, list[Exported]] = {}
+    for one in session.sub_sessions:
+        below.setdefault(str(one.metadata.get("parent")), []).append(one)
+    found = _trajectory(session, below)
+    if found is None:
+        raise SessionError(f"session {session.id} has no messages to export as a trajectory")
+    return found
+
+
+def _trajectory(
+    session: Exported, below: Mapping[str, Sequence[Exported]]
+) -> dict[str, Any] | None:
+    """The trajectory of one session; None if it has no steps.
+
+    Args:
+        session: The session.
+        below: Sub-sessions by the id of their parent.
+    """
+    spawned = {one.id: _trajectory(one, below) for one in below.get(session.id, ())}
+    spawned = {key: value for key, value in spawned.items() if value is not None}
     steps = [step for item in session.conversation.items for step in _atif_step(item)]
+    if not steps:
+        return None
     for number, step in enumerate(steps, 1):
         step["step_id"] = number
+        _refer_to(spawned, step)
     agent: dict[str, Any] = {"name": "amplifier", "version": __version__}
-    model = session.metadata.get("model")
+    model, role = session.metadata.get("model"), session.metadata.get("agent")
     if isinstance(model, str):
         agent["model_name"] = model
-    return {
+    if isinstance(role, str):
+        agent["extra"] = {"role": role}
+    found: dict[str, Any] = {
         "schema_version": ATIF_VERSION,
         "session_id": session.id,
+        "trajectory_id": session.id,
         "agent": agent,
         "steps": steps,
         "final_metrics": _final_metrics(session, len(steps)),
     }
+    return {**found, "subagent_trajectories": [*spawned.values()]} if spawned else found
+
+
+def _refer_to(spawned: Mapping[str, Any], step: Mapping[str, Any]) -> None:
+    """Refer from the results of a step to the sub-agents they came from."""
+    for result in step.get("observation", {}).get("results", ()):
+        called = _session_in(result["content"])
+        if called in spawned:
+            result["subagent_trajectory_ref"] = [{"trajectory_id": called}]
 
 
 def _atif_step(item: Item) -> Iterator[dict[str, Any]]:
@@ -93,6 +135,19 @@ def _agent_step(step: Step) -> dict[str, Any]:
     if metrics:
         found["metrics"] = metrics
     return found
+
+
+def _session_in(result: str) -> str | None:
+    """The session that the result of a delegated task names; None if it is another result."""
+    if '"session_id"' not in result:
+        return None
+    try:
+        found = json.loads(result)
+    except (ValueError, RecursionError):
+        return None
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    named = fields.get("session_id")
+    return named if isinstance(named, str) else None
 
 
 _METRICS = {

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from amplifier_core._foreign import blame, where_defined
 from amplifier_core.cancellation import is_failure, task_cancel_count
-from amplifier_core.llm_errors import ContextLengthError, LLMError
+from amplifier_core.llm_errors import ContextLengthError, InvalidRequestError, LLMError
 from amplifier_core.message_models import Usage
 from amplifier_modules._shared.history import Readings, to_chat_request
+from amplifier_modules._shared.loop.answer_format import AnswerFormat
 from amplifier_modules._shared.loop.budget import Ticket
 from amplifier_modules._shared.loop.calls import Call, calls_of
 from amplifier_modules._shared.loop.channel import Channel, Injection, TurnDenied
@@ -39,6 +41,8 @@ from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.turn_end import error_data
 from amplifier_modules._shared.module.spans import Span
 from amplifier_modules._shared.providers.lost_usage import collecting
+
+logger = logging.getLogger(__name__)
 
 Ask = Callable[[Any, Any, Channel, Span], Awaitable[Any]]
 """Calls a provider: (provider, request, channel, span) -> response; emits events for its blocks."""
@@ -97,6 +101,7 @@ class Exchanges:
         limits: Admits requests within the session's budget.
         fallbacks: Providers to use while another is unavailable.
         room: How much of the conversation fits; outlives the turn.
+        answer_format: The form of the answers; outlives the turn.
 
     Attributes:
         lost: Usage of the attempts of the current exchange that ended without an answer.
@@ -119,6 +124,7 @@ class Exchanges:
         limits: LimitRequests,
         fallbacks: Fallbacks,
         room: Room,
+        answer_format: AnswerFormat,
     ) -> None:
         self._ask = ask
         self._limits = limits
@@ -132,6 +138,7 @@ class Exchanges:
         self._token = token
         self._fallbacks = fallbacks
         self._room = room
+        self._answer_format = answer_format
         self.lost: list[Usage] = []
 
     async def make(self, span: Span) -> Reply:
@@ -205,7 +212,14 @@ class Exchanges:
         await self._limits.check(self._ticket, span.fields)
         request, model = await self._request(target, view, said, span)
         call = self._call(target.name, target.provider, model, request, span)
-        return await interruptible(call, self._token)
+        try:
+            return await interruptible(call, self._token)
+        except InvalidRequestError as error:
+            over = self._channel.has_emitted or self._token.is_cancelled
+            if over or not self._answer_format.drop(request, target.name, model, error):
+                raise
+            logger.debug("%s refuses the schema of the answer: %s", target.name, error)
+        return await self._asked(target, view, said, span.again())
 
     async def _choose(self, span: Span) -> tuple[str, str | None]:
         """The name of the provider to use, and the model if it is not its default."""
@@ -240,8 +254,15 @@ class Exchanges:
             tools=tools or None,
             readings=self._readings,
             **({} if wanted is None else {"model": wanted}),
+            **self._form(name, provider, model, has_tools=bool(tools)),
         )
         return request, model
+
+    def _form(
+        self, name: str, provider: Any, model: str | None, *, has_tools: bool
+    ) -> dict[str, Any]:
+        """The fields of a request for the form of its answer."""
+        return self._answer_format.fields(name, provider, model, has_tools=has_tools)
 
     async def _call(
         self, name: str, provider: Any, model: str | None, request: Any, span: Span

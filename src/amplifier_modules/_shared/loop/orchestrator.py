@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from amplifier_core.session_capabilities import STEER
 from amplifier_modules._shared.history import Readings
+from amplifier_modules._shared.loop.answer_format import AnswerFormat
 from amplifier_modules._shared.loop.budget import open_budget
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
@@ -49,6 +50,7 @@ class LoopOrchestrator(ABC):
         self._readings = Readings()
         self.steer = Steering()
         self._room = Room()
+        self._answer_format = AnswerFormat()
         if self.config.debug:
             logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)
 
@@ -115,6 +117,7 @@ class LoopOrchestrator(ABC):
             readings=self._readings,
             steering=self.steer,
             room=self._room,
+            answer_format=self._answer_format,
             context=context,
             providers=providers,
             tools=tools,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from amplifier_core.events import MESSAGE_END
 from amplifier_modules._shared.history import Readings
+from amplifier_modules._shared.loop.answer_format import AnswerFormat
 from amplifier_modules._shared.loop.budget import BudgetReached, budget_of
 from amplifier_modules._shared.loop.calls import Call, CallLedger
 from amplifier_modules._shared.loop.channel import Channel, TurnDenied
@@ -62,6 +63,7 @@ class Turn:
         readings: Cache of parsed messages; outlives the turn.
         steering: Messages to the running turn.
         room: How much of the conversation fits; outlives the turn.
+        answer_format: The form of the answers; outlives the turn.
         context: See `amplifier_core.interfaces.ContextManager`.
         providers: Providers by name.
         tools: Tools by name.
@@ -82,6 +84,7 @@ class Turn:
         readings: Readings,
         steering: Steering,
         room: Room,
+        answer_format: AnswerFormat,
         context: Any,
         providers: Mapping[str, Any],
         tools: Mapping[str, Any],
@@ -119,7 +122,9 @@ class Turn:
             limits=self._limits,
             fallbacks=Fallbacks(fallbacks_of(coordinator), providers),
             room=room,
+            answer_format=answer_format,
         )
+        answer_format.begin(coordinator)
         session_id = getattr(coordinator, "session_id", None)
         self.span = Span.turn(session_id if isinstance(session_id, str) else None)
         self._ledger = CallLedger()
