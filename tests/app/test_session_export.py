@@ -100,7 +100,7 @@ def test_a_page_has_everything_in_it_and_hostile_text_is_inert(home: Path, tmp_p
         "https://example.com/",
         "https://example.com/i.png",
     ], "an image is a link"
-    policy = next(value for name, value in page.attributes if "default-src" in value)
+    policy = next(value for _, value in page.attributes if "default-src" in value)
     assert "default-src 'none'" in policy
     assert "script-src" not in policy
     assert "\x1b" not in text

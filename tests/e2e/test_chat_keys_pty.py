@@ -196,6 +196,7 @@ def test_the_process_is_suspended_and_continued_and_follows_the_size(tmp_path: P
         terminal.type(" a thought that is longer than the forty columns of this terminal")
         terminal.until("terminal")
         terminal.process.setwinsize(30, 100)
+        assert terminal.process.pid is not None
         os.kill(terminal.process.pid, signal.SIGCONT)
         terminal.type(ENTER)
         terminal.until("ok")
@@ -212,7 +213,8 @@ def test_a_terminal_that_vanishes_ends_the_chat(tmp_path: Path) -> None:
         terminal.type("hi" + ENTER)
         terminal.until("word word")
         pid = terminal.process.pid
-        terminal.process.ptyproc.fileobj.close()
+        assert pid is not None
+        terminal.process.ptyproc.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
         terminal.process.closed = True
         deadline = time.monotonic() + 20
         while is_alive(pid):

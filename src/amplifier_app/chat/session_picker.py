@@ -106,9 +106,9 @@ class Picker:
 
     def _changed_since(self) -> str:
         """The files of the selected session that have changed since; empty for none."""
-        if self.current is None or not self.current.session.project:
+        session = None if self.current is None else self.current.session
+        if session is None or not session.project:
             return ""
-        session = self.current.session
         if session.id not in self._changed:
             files = changed_since(SessionStore().root / session.id, session.project)
             self._changed[session.id] = describe.changed_since(files)

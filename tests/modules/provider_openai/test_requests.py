@@ -137,21 +137,18 @@ async def test_tool_choice_without_tools_is_left_out(llm_server, mounted):
     assert "tool_choice" not in await sent(llm_server, mounted, ask(tool_choice="auto"))
 
 
-CITY = {"title": "City", "type": "object", "properties": {}, "additionalProperties": False}
-
-
 @pytest.mark.parametrize(
     ("wanted", "wire"),
     [
         ({"type": "text"}, None),
         ({"type": "json"}, {"type": "json_object"}),
         (
-            {"type": "json_schema", "schema": CITY, "strict": True},
+            {"type": "json_schema", "schema": {"title": "City", "type": "object"}, "strict": True},
             {
                 "type": "json_schema",
                 "json_schema": {
                     "name": "City",
-                    "schema": CITY,
+                    "schema": {"title": "City", "type": "object"},
                     "strict": True,
                 },
             },

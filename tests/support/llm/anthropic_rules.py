@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Any
+from typing import Any, cast
 
 from tests.support.llm.anthropic_thinking import REDACTED_DATA, Issued, check_thinking, sign
 from tests.support.llm.rules import Rejected, kind_of
@@ -304,7 +304,7 @@ def _check_image(source: Any, where: str) -> None:
     if source.get("media_type") not in _IMAGE_TYPES:
         raise Rejected(f"{where}.base64.media_type: Input should be one of {sorted(_IMAGE_TYPES)}")
     try:
-        base64.b64decode(source.get("data"), validate=True)
+        base64.b64decode(cast("Any", source.get("data")), validate=True)
     except (TypeError, ValueError) as error:
         raise Rejected(f"{where}.base64.data: invalid base64 data") from error
 

@@ -236,7 +236,7 @@ def _check_reasoning(
                 raise Rejected(f"Invalid value for '{where}.{key}'.", param=f"{where}.{key}")
             if not isinstance(part.get("text"), str):
                 raise _missing(f"{where}.{key}.text")
-    known = encrypted == encrypted_for(item["id"]) or (item["id"], encrypted) in issued
+    known = encrypted == encrypted_for(item["id"]) or (item["id"], str(encrypted)) in issued
     if encrypted is not None and not known:
         raise Rejected(
             f"The encrypted content for item {item['id']} could not be verified.",

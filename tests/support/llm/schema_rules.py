@@ -55,7 +55,7 @@ def check_openai_format(described: Any, param: str) -> None:
             param=param,
         )
     for one in _schemas(schema) if described.get("strict") else ():
-        if one.get("type") != "object":
+        if "properties" not in one:
             continue
         if one.get("additionalProperties") is not False:
             text = "'additionalProperties' is required to be supplied and to be false."
