@@ -1,10 +1,14 @@
 """Rules of the whole suite: loopback only, an isolated environment, shared fixtures."""
 
+import contextlib
 import gc
 import os
 import signal
 import sys
 from collections.abc import Generator
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,11 +39,30 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, Any, Any]:
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """Do not look for garbage among a million objects that live as long as the process."""
     gc.disable()
     try:
+        _import_share(session.config)
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _import_share(config: pytest.Config) -> None:
+    """Import one part of the test files in each worker, before all workers import all of them.
+
+    After a fresh clone this compiles every file once instead of once in each worker.
+    """
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None:
+        return
+    number = int(worker["workerid"].removeprefix("gw"))
+    folders = [Path(argument) for argument in config.args]
+    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    for file in islice(files, number, None, worker["workercount"]):
+        name = ".".join(file.resolve().relative_to(config.rootpath).with_suffix("").parts)
+        # Collection imports it again, and reports what is wrong with it.
+        with contextlib.suppress(Exception):
+            import_module(name)

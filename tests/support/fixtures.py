@@ -27,22 +27,29 @@ def scrubbed(environment: dict[str, str]) -> dict[str, str]:
 
 
 class _Homes:
-    """Empty homes. Most tests leave theirs empty, and the next test uses it again."""
+    """Empty homes. Most tests leave theirs untouched, and the next test uses it again."""
 
     def __init__(self, folder: Path) -> None:
         self._folders = (folder / str(number) for number in itertools.count())
+        self._make()
+
+    def _make(self) -> None:
         self._home = next(self._folders)
+        self._home.mkdir()
+        self._access = self._access_now()
+
+    def _access_now(self) -> tuple[int, int]:
+        status = self._home.lstat()
+        return status.st_mode, status.st_uid
 
     def empty(self) -> Path:
         """A home without any content."""
         try:
-            # Only an empty folder can be removed.
-            self._home.rmdir()
-        except FileNotFoundError:
-            pass
+            is_untouched = not os.listdir(self._home) and self._access_now() == self._access
         except OSError:
-            self._home = next(self._folders)
-        self._home.mkdir()
+            is_untouched = False
+        if not is_untouched:
+            self._make()
         return self._home
 
 

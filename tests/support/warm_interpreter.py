@@ -19,17 +19,19 @@ import io
 import json
 import os
 import platform
+import runpy
+import signal
 import socket
 import subprocess
 import sys
 import termios
 import threading
 import traceback
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, cast
 
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
@@ -44,7 +46,7 @@ _BOUND_AT_START = ("PYTHON", "LC_", "LANG")
 _READ_LATER = "PYTHON_KEYRING_BACKEND"
 """Set for each test, but not for fixtures of a whole module."""
 
-_PACKAGES = ("amplifier_app", "amplifier_core", "amplifier_modules")
+_PACKAGES = ("amplifier_app", "amplifier_core", "amplifier_modules", "_pytest")
 _LEFT_OUT = (
     *("amplifier_core.pytest_plugin", "amplifier_core.validation.behavioral"),
     *("amplifier_core.validation.structural", "amplifier_modules.provider_local.engine"),
@@ -69,9 +71,11 @@ _THIRD_PARTY = (
     "opentelemetry.sdk.trace.export",
     "pathspec",
     "prompt_toolkit.input.vt100",
-    "pytest",
+    "pdb",
+    "pytest_asyncio.plugin",
     "rich.console",
     "typer._adapters",
+    "xml.etree.ElementTree",
     "yaml",
 )
 
@@ -96,7 +100,7 @@ class WarmInterpreter:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(Path(__file__))], stdin=theirs, env=dict(environment)
+                [sys.executable, str(Path(__file__))], stdin=theirs.fileno(), env=dict(environment)
             )
         self._socket = ours
         self._bound = _bound_at_start(environment)
@@ -218,12 +222,13 @@ class WarmProcess(subprocess.Popen[bytes]):
 
 
 class WarmWarden(WarmProcess):
-    """The process that supervises a module's checks; the one that runs them is forked from it."""
+    """The process that supervises a module's checks."""
 
     _program = "warden"
 
 
-_PARAMETERS = inspect.signature(cast("Any", subprocess.Popen)._execute_child)
+_EXECUTE = cast("Any", subprocess.Popen)._execute_child
+_PARAMETERS = inspect.signature(_EXECUTE)
 
 
 # The other side: the interpreter that clones itself.
@@ -307,77 +312,96 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
 
 def _run_amplifier() -> None:
     from amplifier_app.cli import main
-    from amplifier_app.commands.module.validation import isolation
 
-    _fork_programs_of(isolation, _ForkedWarden)
+    _fork_own_programs()
     main()
 
 
 def _run_warden() -> None:
     from amplifier_app.commands.module.validation import warden
 
-    _fork_programs_of(warden, _ForkedChecks)
+    _fork_own_programs()
     warden.main()
 
 
 _PROGRAMS = {"amplifier": _run_amplifier, "warden": _run_warden}
 
 
-def _fork_programs_of(module: Any, popen: type[subprocess.Popen[bytes]]) -> None:
-    module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+def _fork_own_programs() -> None:
+    """Fork the interpreters that the program starts for its own modules, instead of starting them."""
+    cast("Any", subprocess.Popen)._execute_child = _fork_or_execute
 
 
-class _ForkedWarden(subprocess.Popen[bytes]):
-    """The process that supervises a module's checks, forked instead of started."""
+def _fork_or_execute(self: subprocess.Popen[bytes], *args: Any, **kwargs: Any) -> None:
+    given = _PARAMETERS.bind(self, *args, **kwargs).arguments
+    run = _own_program(given["args"])
+    if run is None:
+        _EXECUTE(self, *args, **kwargs)
+        return
+    self.pid = os.fork()
+    if self.pid == 0:
+        try:
+            _become_program(given, run)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    process = cast("Any", self)
+    process._child_created = True
+    pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+    process._close_pipe_fds(*(given[name] for name in pipes))
 
-    def _execute_child(self, *args: Any, **kwargs: Any) -> None:
-        given = _PARAMETERS.bind(self, *args, **kwargs).arguments
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                self._become_program(given)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(1)
-        self._child_created = True
-        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        cast("Any", self)._close_pipe_fds(*(given[name] for name in pipes))
 
-    def _become_program(self, given: Mapping[str, Any]) -> None:
+def _own_program(command: Any) -> Callable[[], None] | None:
+    """What a command line runs, if it is an interpreter with a module of the program."""
+    match command:
+        case [sys.executable, "-P", "-m", str(name), *rest] if name.startswith("amplifier_app."):
+            return partial(_run_module, name, list(rest))
+        case [sys.executable, "-I", "-S", "-c", str(code), *_] if '"warden"' in code:
+            return _run_warden
+        case _:
+            return None
+
+
+def _run_module(name: str, arguments: list[str]) -> None:
+    sys.argv = [name, *arguments]
+    # The option -P of its command line.
+    del sys.path[0]
+    # It is imported already, and runs again as the main module.
+    sys.modules.pop(name, None)
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _become_program(given: Mapping[str, Any], run: Callable[[], None]) -> NoReturn:
+    """Be a program that was started by this process."""
+    # Objects of the process before own descriptors that this one uses again.
+    gc.freeze()
+    if given["start_new_session"]:
         os.setsid()
-        for number, name in enumerate(("p2cread", "c2pwrite", "errwrite")):
+    for number, name in enumerate(("p2cread", "c2pwrite", "errwrite")):
+        if given[name] != -1:
             os.dup2(given[name], number)
-        begin = 3
-        for descriptor in sorted(given["pass_fds"]):
-            os.closerange(begin, descriptor)
-            begin = descriptor + 1
-        os.closerange(begin, 256)
-        if given["cwd"] is not None:
-            os.chdir(given["cwd"])
-        if given["env"] is not None:
-            os.environ.clear()
-            os.environ.update(given["env"])
-        if given["preexec_fn"] is not None:
-            given["preexec_fn"]()
-        _open_standard_streams()
-        self._run(given)
-        sys.stdout.flush()
-        os._exit(0)
-
-    def _run(self, given: Mapping[str, Any]) -> None:
-        _run_warden()
-
-
-class _ForkedChecks(_ForkedWarden):
-    """The process that checks a module, forked instead of started."""
-
-    def _run(self, given: Mapping[str, Any]) -> None:
-        from amplifier_app.commands.module.validation.child import main
-
-        # The option -P of its command line.
-        del sys.path[0]
-        main(*given["pass_fds"])
+    begin = 3
+    for descriptor in sorted(given["pass_fds"]):
+        os.closerange(begin, descriptor)
+        begin = descriptor + 1
+    os.closerange(begin, 256)
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if given["cwd"] is not None:
+        os.chdir(given["cwd"])
+    if given["env"] is not None:
+        os.environ.clear()
+        os.environ.update(given["env"])
+    if given["preexec_fn"] is not None:
+        given["preexec_fn"]()
+    _open_standard_streams()
+    run()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def _open_standard_streams() -> None:

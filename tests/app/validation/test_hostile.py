@@ -53,7 +53,7 @@ class Case(NamedTuple):
     options: dict[str, Any] = {}  # noqa: RUF012 - read only
 
 
-SHORT: dict[str, Any] = {"seconds": 3}
+SHORT: dict[str, Any] = {"seconds": 1.5}
 
 BAD = {
     "waits with all signals blocked": Case(
@@ -205,6 +205,7 @@ GOOD = {
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+@pytest.mark.usefixtures("warm_checks")
 @pytest.mark.parametrize("case", BAD.values(), ids=BAD)
 def test_a_module_that_behaves_badly_gets_a_finding_and_leaves_nothing(
     case: Case, tmp_path: Path
@@ -219,6 +220,7 @@ def test_a_module_that_behaves_badly_gets_a_finding_and_leaves_nothing(
     assert until(lambda: not still_running()), still_running()
 
 
+@pytest.mark.usefixtures("warm_checks")
 @pytest.mark.parametrize("code", GOOD.values(), ids=GOOD)
 def test_a_module_that_is_merely_odd_is_valid(code: str, tmp_path: Path) -> None:
     report = validated(write_module(tmp_path / "thing", code))

@@ -25,6 +25,7 @@ def test_the_seeds_tool_is_valid_in_every_respect(seed_tool: Path) -> None:
     assert (report.kind, report.entry_point) == ("tool", "my_tool:mount")
 
 
+@pytest.mark.usefixtures("warm_checks")
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_a_valid_module_of_each_kind_passes_every_check(kind: str, tmp_path: Path) -> None:
     report = validated(write_module(tmp_path / "thing", SAMPLES[kind]), behavioral=True)
@@ -34,6 +35,7 @@ def test_a_valid_module_of_each_kind_passes_every_check(kind: str, tmp_path: Pat
     jsonschema.validate(report.as_json(), VALIDATION)
 
 
+@pytest.mark.usefixtures("warm_checks")
 def test_the_config_reaches_mount(tmp_path: Path) -> None:
     code = spoiled(
         "tool",
@@ -45,6 +47,7 @@ def test_the_config_reaches_mount(tmp_path: Path) -> None:
     assert validated(folder, config={"a": {"b": 1}}, behavioral=True).passed
 
 
+@pytest.mark.usefixtures("warm_checks")
 def test_a_provider_without_a_key_is_checked_with_a_made_up_one(tmp_path: Path) -> None:
     declines = "    if not (config or {}).get('api_key'):\n        return\n    await coordinator"
     schema = '{"api_key": {"type": "string"}}'
@@ -78,6 +81,7 @@ def test_files_of_the_current_folder_are_not_imported(
     assert report.passed, (report.failed, report.output)
 
 
+@pytest.mark.usefixtures("warm_checks")
 def test_a_mount_of_another_name_in_another_file_is_tried_out_as_well(tmp_path: Path) -> None:
     project = SEED_TOOL["pyproject.toml"].replace("my_tool:mount", "my_tool.plugin:put_in_place")
     init = SEED_TOOL["my_tool/__init__.py"]
@@ -93,6 +97,7 @@ def test_a_mount_of_another_name_in_another_file_is_tried_out_as_well(tmp_path: 
     assert named(report)["execute_returns_tool_result"].passed
 
 
+@pytest.mark.usefixtures("warm_checks")
 def test_a_module_that_closes_stdout_is_tried_out_to_the_end(tmp_path: Path) -> None:
     code = f"import sys\nsys.stdout.close()\n{TOOL}"
     report = validated(write_module(tmp_path / "thing", code), behavioral=True)
@@ -100,12 +105,14 @@ def test_a_module_that_closes_stdout_is_tried_out_to_the_end(tmp_path: Path) -> 
     assert named(report)["execute_returns_tool_result"].passed
 
 
+@pytest.mark.usefixtures("warm_checks")
 def test_what_a_module_says_is_shown_where_something_failed(tmp_path: Path) -> None:
     code = f"print('I am about to fail')\nraise OSError\n{TOOL}"
     report = validated(write_module(tmp_path / "thing", code))
     assert report.output.splitlines()[-1] == "I am about to fail"
 
 
+@pytest.mark.usefixtures("warm_checks")
 def test_limits_the_service_does_not_report_are_not_a_fault(tmp_path: Path) -> None:
     code = spoiled("provider", ("        return [ModelInfo(", "        raise OSError('offline')\n"
                                 "        return [ModelInfo("))  # fmt: skip
@@ -116,6 +123,7 @@ def test_limits_the_service_does_not_report_are_not_a_fault(tmp_path: Path) -> N
     assert report.passed
 
 
+@pytest.mark.usefixtures("warm_checks")
 def test_a_report_is_json_of_the_shipped_schema(tmp_path: Path) -> None:
     good = validated(write_module(tmp_path / "good", TOOL)).as_json()
     bad = validated(tmp_path / "nothing").as_json()
