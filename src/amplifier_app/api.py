@@ -12,6 +12,9 @@
             if event["type"] == "text":
                 print(event["delta"], end="")
 
+    async for row in api.batch(plan, "repos.jsonl", prompt="Review {{repo}}.", folder="out"):
+        print(row.id, row.answer.outcome)
+
 Sessions are independent: run as many at once as you like in one event loop. All of them work in the
 current directory. What this module documents stays compatible within a major version; anything else in
 `amplifier_app` may change.
@@ -24,13 +27,15 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError, SessionError, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, outcome_of
 from amplifier_app.base.stdio import Output
+from amplifier_app.commands.batch.library import BatchCall, BatchStopped, results_of
+from amplifier_app.commands.batch.setup import Asked
 from amplifier_app.commands.run.choose import Chosen, choose, open_chosen, session_to_resume
 from amplifier_app.commands.run.one_shot import OneShot
 from amplifier_app.commands.run.request import Request
@@ -47,12 +52,15 @@ from amplifier_app.sources.plan_resolver import resolver_for
 __all__ = [
     "Answer",
     "AppError",
+    "BatchStopped",
     "ConfigError",
     "ModuleError",
     "Plan",
+    "RowAnswer",
     "Session",
     "SessionError",
     "UsageError",
+    "batch",
     "load_plan",
     "open_session",
     "run",
@@ -91,6 +99,22 @@ class Answer(NamedTuple):
         return self.outcome == Ending.OK.value
 
 
+class RowAnswer(NamedTuple):
+    """How a row of a batch ended.
+
+    Attributes:
+        id: The row's `id`, or else a hash of its fields.
+        number: Its position in the input, from 1.
+        repeat: Which run of the row it is, from 1.
+        answer: The answer; its `result` is the line of results.jsonl.
+    """
+
+    id: str
+    number: int
+    repeat: int
+    answer: Answer
+
+
 class Plan:
     """A plan that was loaded; made by `load_plan`.
 
@@ -98,12 +122,14 @@ class Plan:
         name: Its name.
         digest: Identifies what it does: the `sha256:…` that results contain, too.
         opened: Opens sessions; use `open_session`.
+        loaded: What it was loaded from; use `batch`.
     """
 
     def __init__(self, chosen: Chosen, request: Request) -> None:
         self.name = chosen.plan.name
         self.digest = chosen.plan.digest
         self.opened = _Opener(chosen, request)
+        self.loaded = chosen, request
 
 
 class _Opener:
@@ -179,9 +205,7 @@ async def open_session(
         UsageError: `approve` is none of these.
     """
     if approve not in get_args(Approve):
-        raise UsageError(
-            f"approve: unknown value {approve!r}", hint=f"Values: {', '.join(get_args(Approve))}"
-        )
+        raise _unknown_approve(approve)
     approvals, renderer = Approvals(approve), _Events()
     async with plan.opened(session_id, save, approvals, renderer) as opened:
         session = Session(plan, opened, approvals, renderer)
@@ -217,6 +241,72 @@ async def run(
     """
     async with open_session(plan, session_id=session_id, save=save, approve=approve) as session:
         return await session.run(prompt, schema=schema, timeout=timeout)
+
+
+async def batch(
+    plan: Plan,
+    rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    prompt: str | None = None,
+    workers: int | None = None,
+    repeat: int = 1,
+    max_cost: float | None = None,
+    max_cost_row: float | None = None,
+    stop_after: int | None = None,
+    timeout: float | None = None,
+    schema: Mapping[str, Any] | None = None,
+    checks: Sequence[str] = (),
+    workdir: str = "same",
+    approve: Approve = "deny",
+) -> AsyncGenerator[RowAnswer]:
+    """Run a plan over every row of an input, in worker processes, and yield each answer when it is saved.
+
+    With the folder of an earlier call, the batch continues: answers it has come first, rows that were
+    interrupted continue their sessions, and no row runs twice. The `amplifier batch` commands work on the
+    folder, too. Leaving the loop, if the generator is closed, or cancelling the task stops the rows.
+
+    Args:
+        plan: The plan.
+        rows: Mappings, or a path as `amplifier batch run` takes it.
+        folder: Folder for results and sessions; None for one that is removed at the end.
+        prompt: The prompt, with `{{field}}` for fields of the row; by default the plan's, or the field `prompt`.
+        workers: How many rows run at once; by default 8.
+        repeat: How often each row runs.
+        max_cost: US dollars at which the batch stops.
+        max_cost_row: US dollars at which a row stops.
+        stop_after: How many failed rows stop the batch.
+        timeout: Seconds a row may take.
+        schema: The JSON Schema that answers must match.
+        checks: Shell commands that must succeed after an answer.
+        workdir: Where rows run: `same`, `fresh`, `copy` or `clone`.
+        approve: See `open_session`.
+
+    Raises:
+        BatchStopped: It stopped before all rows had ended, for example at `max_cost`.
+        ConfigError: The rows are invalid, or differ from those that the folder's batch began with.
+        AppError: The batch cannot begin or go on.
+    """
+    chosen, request = plan.loaded
+    if approve not in get_args(Approve):
+        raise _unknown_approve(approve)
+    request = request._replace(
+        plan=None if request.plan is None else request.plan.absolute(),
+        max_cost=max_cost_row,
+        timeout=timeout,
+        check=list(checks),
+        approve=approve,
+    ).checked()
+    asked = Asked(
+        workers,
+        None if max_cost is None else str(max_cost),
+        None if stop_after is None else str(stop_after),
+    ).checked()
+    call = BatchCall(chosen, request, rows, prompt, schema, workdir, repeat, asked)
+    where = None if folder is None else Path(folder)
+    async with contextlib.aclosing(results_of(call, where)) as results:
+        async for result in results:
+            yield RowAnswer(result["row"], result["number"], result["repeat"], _answer_of(result))
 
 
 class Session:
@@ -297,11 +387,12 @@ class Session:
             outcome = outcome_of(error)
         finally:
             shot.fill(report)
-        return _answer(outcome or Outcome(Ending.INTERRUPTED, "the prompt was stopped"), report)
+        outcome = outcome or Outcome(Ending.INTERRUPTED, "the prompt was stopped")
+        return _answer_of(result_object(outcome, report))
 
     async def stream(
         self, prompt: str, *, schema: Mapping[str, Any] | None = None, timeout: float | None = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event]:
         """Send a prompt and yield events as they happen, the last one of the type `result`.
 
         Args:
@@ -342,14 +433,18 @@ class _Events(EventStream):
             self.listener({"type": kind, **fields})
 
 
-def _answer(outcome: Outcome, report: RunReport) -> Answer:
-    result = result_object(outcome, report)
-    cost = result["cost"]
+def _unknown_approve(value: str) -> UsageError:
+    hint = f"Values: {', '.join(get_args(Approve))}"
+    return UsageError(f"approve: unknown value {value!r}", hint=hint)
+
+
+def _answer_of(result: Mapping[str, Any]) -> Answer:
+    cost, error = result["cost"], result["error"]
     return Answer(
         text=result["response"],
         outcome=result["outcome"],
         exit_code=result["exit_code"],
-        error=outcome.message or None,
+        error=None if error is None else error["message"],
         data=result["data"],
         cost=None if cost is None else cost["usd"],
         result=result,

@@ -6,13 +6,16 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from amplifier_app import api
 from tests.app.plans import mock_plan
 from tests.support.cli import child_environment, run_amplifier
+from tests.support.llm_server import Reply, Request, ScriptedLLM
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "library"
 
@@ -90,6 +93,89 @@ async def test_many_sessions_run_at_once() -> None:
     assert [answer.text for answer in answers] == [f"You said: n{n}" for n in range(50)]
 
 
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+
+
+async def answers(
+    plan: api.Plan, folder: Path, prompt: str = "row {{n}}", repeat: int = 1, workers: int = 3
+) -> dict[str, str]:
+    rows = [{"id": f"r{n}", "n": n} for n in range(6)]
+    call = api.batch(plan, rows, folder=folder, prompt=prompt, repeat=repeat, workers=workers)
+    return {row.id: row.answer.text async for row in call}
+
+
+@pytest.mark.usefixtures("key")
+async def test_a_batch_yields_each_answer_once_and_continues_in_its_folder(tmp_path: Path) -> None:
+    async with ScriptedLLM([held_rows(None)], repeat_last=True) as server:
+        plan = api.load_plan(anthropic_plan(tmp_path, server))
+        folder = tmp_path / "out"
+        everything = {f"r{n}": f"did row {n}" for n in range(6)}
+        assert await answers(plan, folder, workers=3) == everything
+        assert await answers(plan, folder) == everything
+        assert len(server.completions) == 6
+        with pytest.raises(api.ConfigError, match="began with a different prompt and repeat"):
+            await answers(plan, folder, prompt="other {{n}}", repeat=2)
+        with pytest.raises(api.ConfigError, match="different rows"):
+            await anext(api.batch(plan, [{"n": 1}], folder=folder, prompt="row {{n}}"))
+        status = run_amplifier("batch", "status", folder)
+        assert "6 of 6 rows, ended" in status.stdout
+
+
+@pytest.mark.usefixtures("key")
+async def test_cancelling_a_batch_stops_its_rows_and_they_continue(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    async with ScriptedLLM([held_rows(gate)], repeat_last=True) as server:
+        plan = api.load_plan(anthropic_plan(tmp_path, server))
+        running = asyncio.create_task(answers(plan, tmp_path / "out", workers=2))
+        await server.arrived(2)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        status = json.loads(
+            run_amplifier("batch", "status", tmp_path / "out", "--output", "json").stdout
+        )
+        assert (status["is_running"], status["running"], status["waiting"]) == (False, 0, 6)
+        gate.set()
+        assert len(await answers(plan, tmp_path / "out")) == 6
+
+
+async def test_a_batch_that_stops_early_raises_after_its_answers(tmp_path: Path) -> None:
+    plan = api.load_plan("mock")
+    found: list[api.RowAnswer] = []
+    rows = [{"prompt": "a"}, {"prompt": "b"}]
+    running = api.batch(plan, rows, checks=["false"], stop_after=1, workers=1)
+    found.append(await anext(running))
+    with pytest.raises(api.BatchStopped, match="1 row failed") as caught:
+        await anext(running)
+    assert [row.answer.outcome for row in found] == ["check_failed"]
+    assert caught.value.outcome == "error"
+    with pytest.raises(api.UsageError, match="the row is not JSON data"):
+        await anext(api.batch(plan, [{"prompt": object()}]))
+
+
+def held_rows(gate: asyncio.Event | None) -> Callable[[Request], Awaitable[Reply]]:
+    """A model that answers with the row, once the gate is open."""
+
+    async def answer(request: Request) -> Reply:
+        if gate is not None:
+            await gate.wait()
+        content = request.body["messages"][0]["content"]
+        text = content if isinstance(content, str) else content[-1]["text"]
+        return Reply(f"did {text}")
+
+    return answer
+
+
+def anthropic_plan(folder: Path, server: ScriptedLLM) -> Path:
+    config = {"base_url": server.base_url}
+    file = folder / "plan.yaml"
+    provider = {"module": "provider-anthropic", "config": config}
+    file.write_text(yaml.safe_dump({"extends": "default", "providers": [provider]}))
+    return file
+
+
 @pytest.mark.parametrize("plan", ["no-such-profile", Path("missing.yaml")])
 def test_a_plan_that_cannot_be_loaded_is_a_configuration_error(plan: str | Path) -> None:
     with pytest.raises(api.ConfigError):
@@ -101,6 +187,7 @@ def test_a_plan_that_cannot_be_loaded_is_a_configuration_error(plan: str | Path)
     [
         (("ask.py", "mock", "hello"), "You said: hello\n"),
         (("conversation.py", "mock"), "You said: Say it backwards.\nContinue with: "),
+        (("batch.py", "mock", "out"), "n3: You said: What is 3 squared?\n"),
         (("many.py", "mock"), "What is 7 squared? You said: What is 7 squared?\n"),
     ],
 )

@@ -41,7 +41,8 @@ SCHEMA_VERSION = 1
 RESULTS = "results.jsonl"
 WORK = "work"
 
-_SAVED_INPUTS = ("input.jsonl", "input.json", "input.txt")
+_SAVED = ("input.jsonl", "input.json", "input.txt", "schema.json")
+"""What a batch may find in its folder when it begins."""
 
 _UNCOMMITTED = re.compile(r"results-[0-9a-f]{8}\.jsonl")
 
@@ -74,7 +75,7 @@ class BatchFolder:
             ConfigError: There is something in it.
             SessionError: It cannot be created.
         """
-        require_unused(path, _SAVED_INPUTS)
+        require_unused(path, _SAVED)
         source = facts.get("input")
         if source is not None and Path(source).parent == path.absolute():
             facts = {**facts, "input": Path(source).name}
@@ -261,10 +262,12 @@ class BatchWriter:
     Attributes:
         folder: Its folder.
         progress: The progress of each row.
+        on_result: Called with each result once it is on disk.
     """
 
     def __init__(self, folder: BatchFolder) -> None:
         self.folder = folder
+        self.on_result: Callable[[Record], None] = lambda result: None
         self.progress = Progress()
         self.log = open_private(folder.path / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         path = folder.path
@@ -306,6 +309,7 @@ class BatchWriter:
         """Record the result of a row. Raises SessionError."""
         self._results.append(result)
         self._note_ended(result, self._results.size)
+        self.on_result(result)
 
     def reopen(self, selects: Callable[[Record], bool]) -> int:
         """Return the rows whose results are selected to the queue, and how many there are.

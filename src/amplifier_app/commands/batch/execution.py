@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +48,7 @@ def execute(folder: BatchFolder, request: Request, asked: Asked, *, quiet: bool)
 
 
 async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcome:
-    folder, facts = writer.folder, writer.folder.facts
-    limits = limits_of(facts)
-    if limits.max_cost is not None and request.max_cost is None:
-        # A row that has the same limit counts at once what it spends.
-        request = request._replace(max_cost=float(limits.max_cost))
-    setup = {"request": request_as_data(request), "working_dir": facts["working_dir"]}
-    workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
-    environment = {"AMPLIFIER_SESSIONS": str(folder.sessions)}
-    line = _ProgressLine(folder, quiet=quiet)
-    rows = _left(facts, writer)
+    line = _ProgressLine(writer.folder, quiet=quiet)
     stopping: list[Any] = []
 
     def stop(immediate: bool) -> None:
@@ -65,18 +57,10 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
         coroutine = dispatcher.stop(Stop(why, why.value), immediate=immediate)
         stopping.append(asyncio.get_running_loop().create_task(coroutine))
 
-    # The working directory belongs to the process.
-    shares = workdirs.is_shared
-    async with local_engine(setup, writer.log, environment, rows_share=shares) as engine:
-        dispatcher = Dispatcher(
-            rows,
-            PromptTemplate(facts["prompt"]),
-            workdirs,
-            engine,
-            writer,
-            lambda: _limits_now(folder),
-            lambda: line.show(dispatcher, writer),
-        )
+    def changed() -> None:
+        line.show(dispatcher, writer)
+
+    async with dispatching(writer, request, changed) as dispatcher:
         try:
             with Interrupts(stop) as interrupts:
                 await dispatcher.run()
@@ -86,6 +70,39 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
     if outcome.ending is Ending.OK:
         line.finish(writer)
     return outcome
+
+
+@contextlib.asynccontextmanager
+async def dispatching(
+    writer: BatchWriter, request: Request, changed: Callable[[], None] = lambda: None
+) -> AsyncGenerator[Dispatcher]:
+    """What runs the rows of a batch that have not ended; its workers end with the context.
+
+    Args:
+        writer: The batch.
+        request: The plan and the options of every row.
+        changed: Called after every change.
+    """
+    folder, facts = writer.folder, writer.folder.facts
+    limits = limits_of(facts)
+    if limits.max_cost is not None and request.max_cost is None:
+        # A row that has the same limit counts at once what it spends.
+        request = request._replace(max_cost=float(limits.max_cost))
+    setup = {"request": request_as_data(request), "working_dir": facts["working_dir"]}
+    workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
+    environment = {"AMPLIFIER_SESSIONS": str(folder.sessions)}
+    # The working directory belongs to the process.
+    shares = workdirs.is_shared
+    async with local_engine(setup, writer.log, environment, rows_share=shares) as engine:
+        yield Dispatcher(
+            _left(facts, writer),
+            PromptTemplate(facts["prompt"]),
+            workdirs,
+            engine,
+            writer,
+            lambda: _limits_now(folder),
+            changed,
+        )
 
 
 def _limits_now(folder: BatchFolder) -> Limits:

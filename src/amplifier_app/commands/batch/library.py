@@ -1,0 +1,158 @@
+"""A batch that is run from Python; see `amplifier_app.api.batch`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import AppError, ConfigError, UsageError
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.private_files import make_private_folder, write_private
+from amplifier_app.batch.dispatch import Stop
+from amplifier_app.batch.folder import BatchFolder, require_unused
+from amplifier_app.batch.journal import Record
+from amplifier_app.commands.batch.execution import dispatching
+from amplifier_app.commands.batch.setup import Asked, new_facts
+from amplifier_app.commands.run.choose import Chosen
+from amplifier_app.commands.run.request import Request
+
+Rows = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
+"""An input as `amplifier batch run` takes it, or the rows themselves."""
+
+_SAVED_ROWS = "input.jsonl"
+
+_FIXED = {
+    "plan_digest": "plan",
+    "lock_digest": "lock file",
+    "input_digest": "rows",
+    "prompt": "prompt",
+    "workdir": "workdir",
+    "repeat": "repeat",
+    "working_dir": "current directory",
+    "request": "options",
+}
+"""Facts that must be the same when a batch is continued, with their names."""
+
+
+class BatchStopped(AppError):
+    """A batch stopped before all rows had ended; the same call with its folder continues it.
+
+    Attributes:
+        outcome: The name of the ending, such as "budget".
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        hint = stop.hint or "Continue it with the same call and folder."
+        super().__init__(stop.message, hint=hint)
+        self.outcome = stop.ending.value
+
+
+class BatchCall(NamedTuple):
+    """What was called for; see `amplifier_app.api.batch`."""
+
+    chosen: Chosen
+    request: Request
+    rows: Rows
+    prompt: str | None
+    schema: Mapping[str, Any] | None
+    workdir: str
+    repeat: int
+    limits: Asked
+
+
+async def results_of(call: BatchCall, folder: Path | None) -> AsyncGenerator[Record]:
+    """Run or continue a batch, and yield the lines of its results: those of earlier runs first.
+
+    Args:
+        call: What to run.
+        folder: Its folder; None for one that is removed at the end.
+
+    Raises:
+        BatchStopped: It stopped before all rows had ended.
+        AppError: It cannot begin or go on; what has ended is saved.
+    """
+    with ExitStack() as resources:
+        if folder is None:
+            scratch = tempfile.TemporaryDirectory(prefix="amplifier-batch-")
+            folder = Path(resources.enter_context(scratch)) / "batch"
+        batch, request = await asyncio.to_thread(_opened, call, folder.absolute())
+        with batch.writing() as writer:
+            batch.change(call.limits.given())
+            for result in batch.results():
+                yield result
+            ended: asyncio.Queue[Record | None] = asyncio.Queue()
+            writer.on_result = ended.put_nowait
+            async with dispatching(writer, request) as dispatcher:
+                running = asyncio.ensure_future(dispatcher.run())
+                running.add_done_callback(lambda _: ended.put_nowait(None))
+                try:
+                    while (result := await ended.get()) is not None:
+                        yield result
+                    await running
+                finally:
+                    if not running.done():
+                        stop = Stop(Ending.INTERRUPTED, "the batch was cancelled")
+                        await dispatcher.stop(stop, immediate=True)
+                        await asyncio.wait([running])
+            if dispatcher.stopped is not None:
+                raise BatchStopped(dispatcher.stopped)
+
+
+def _opened(call: BatchCall, folder: Path) -> tuple[BatchFolder, Request]:
+    """The batch in a folder, new or to be continued, and the request of its rows."""
+    request, text = call.request, None
+    if call.schema is not None:
+        request = request._replace(schema=folder / "schema.json")
+        text = _json(call.schema, "schema")
+    with tempfile.TemporaryDirectory(prefix="amplifier-rows-") as scratch:
+        source = _source(call.rows, Path(scratch))
+        prompt = call.chosen.plan.data.get("prompt") if call.prompt is None else call.prompt
+        facts = new_facts(request, call.chosen, source, prompt, None, call.workdir, call.repeat)
+        if (folder / "batch.json").exists():
+            batch = BatchFolder(folder)
+            _require_same(batch, facts, text)
+            return batch, request
+        require_unused(folder)
+        if text is not None:
+            write_private(folder / "schema.json", text)
+        if source.parent == Path(scratch):
+            write_private(folder / _SAVED_ROWS, source.read_text(encoding="utf-8"))
+            facts["input"] = str(folder / _SAVED_ROWS)
+        facts |= call.limits.given()
+        return BatchFolder.create(folder, facts, call.chosen.plan.to_yaml()), request
+
+
+def _require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | None) -> None:
+    now = json.loads(json.dumps(facts, default=str))
+    changed = [name for key, name in _FIXED.items() if batch.facts.get(key) != now[key]]
+    if schema is not None and (batch.path / "schema.json").read_text(encoding="utf-8") != schema:
+        changed.append("schema")
+    if changed:
+        raise ConfigError(
+            f"the batch in {batch.shown} began with a different {' and '.join(changed)}",
+            hint="Use the same as at its beginning, or another folder.",
+        )
+
+
+def _source(rows: Rows, scratch: Path) -> Path:
+    """The input; rows themselves are written to a file."""
+    if isinstance(rows, (str, os.PathLike)):
+        return Path(rows)
+    file = scratch / _SAVED_ROWS
+    make_private_folder(scratch)
+    with open(file, "w", encoding="utf-8") as lines:
+        lines.writelines(f"{_json(row, 'row')}\n" for row in rows)
+    return file
+
+
+def _json(value: Mapping[str, Any], what: str) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the {what} is not JSON data: {error}") from error
