@@ -18,6 +18,7 @@ COMMANDS = {
     "resume": "Choose a saved session and continue it.",
     "batch": "Run a plan over many inputs.",
     "compare": "Compare two batches: does one do better?",
+    "test": "Test plans without a model.",
     "init": "Set up a provider: its key, address and model.",
     "session": "List, show, search and manage saved sessions.",
     "plan": "Show, check, compare and lock plans.",

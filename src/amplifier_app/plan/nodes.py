@@ -90,6 +90,15 @@ def node_of(data: Any, at: Location, *, literal: bool = False) -> Node:
     raise TypeError(f"a plan cannot contain a value of type {type(data).__name__}")
 
 
+def literal(node: Node) -> Node:
+    """The node with every `${…}` in it kept as it is; locations are kept, too."""
+    if isinstance(node, Scalar):
+        return node._replace(literal=True)
+    if isinstance(node, MapNode):
+        return with_items(node, {key: literal(value) for key, value in node.items.items()})
+    return ListNode([literal(value) for value in node.items], node.at)
+
+
 def text_of(node: Node | None) -> str | None:
     """The node's value, if it is a string."""
     if isinstance(node, Scalar) and isinstance(node.value, str):

@@ -90,7 +90,7 @@ def resolve(
         # Imported on demand: only for plans without a provider.
         from amplifier_app.plan.offered import with_provider
 
-        if chosen.traffic.replay is None:
+        if not chosen.traffic.replaces_providers:
             tree, added = with_provider(merged, tree, chosen.provider, environ)
     tree = _with_fallbacks(tree, problems)
     tree = chosen.traffic.stand_ins(tree, overrides.mounted_as)

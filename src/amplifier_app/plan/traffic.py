@@ -1,14 +1,15 @@
-"""Apply `--record` and `--replay` to a plan's providers; `provider-replay` does the work.
+"""Record the model traffic of a plan, or replace its providers by a recording or a script.
 
-A recorder is mounted after the providers and is not part of the saved plan. A recording replaces each
-provider under its mount name, so that fallbacks, priorities and agents work as before. Conditions and
-keys of the replaced providers are not read.
+A recorder is mounted after the providers and is not part of the saved plan. A recording
+(`provider-replay`) or a script (`provider-mock`) replaces each provider under its mount name, so that
+fallbacks, priorities and agents work as before. Conditions and keys of the replaced providers are not
+read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,27 +18,56 @@ from amplifier_app.plan.entries import entries_of
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, node_of, with_items
 
 MODULE = "provider-replay"
+SCRIPT_MODULE = "provider-mock"
 _KEPT = ("model", "default_model", "priority")
 """Settings of a provider that its replacement keeps."""
 
 
+class Script(NamedTuple):
+    """Replies of models, as `provider-mock` reads them.
+
+    Attributes:
+        replies: Those of the plan's providers; each plays them from the start.
+        agents: Those of its agents, by name; each delegation plays them from the start.
+    """
+
+    replies: ListNode
+    agents: Mapping[str, ListNode]
+
+
 class Traffic(NamedTuple):
-    """The file, absolute, to record model traffic to or to replay it from; not both."""
+    """Where the model traffic goes to, or comes from: at most one of them.
+
+    Attributes:
+        record: The file to record it to, absolute.
+        replay: The file to replay it from, absolute.
+        script: What the models answer.
+        match: What of the requests must be as recorded; see `provider-replay`.
+    """
 
     record: str | None = None
     replay: str | None = None
+    script: Script | None = None
+    match: str = "all"
+
+    @property
+    def replaces_providers(self) -> bool:
+        """Whether no provider of the plan is used."""
+        return self.replay is not None or self.script is not None
 
     def entries(self) -> list[dict[str, Any]]:
         """The entries to mount after the plan's providers."""
         return [{"module": MODULE, "config": {"record": self.record}}] if self.record else []
 
     def stand_ins(self, tree: MapNode, mount_name: Callable[[MapNode], str]) -> MapNode:
-        """The plan with recordings in place of its providers and those of its agents.
+        """The plan with stand-ins for its providers and those of its agents.
 
         Args:
             tree: The plan.
             mount_name: Returns the mount name of an entry's provider.
         """
+        if self.script is not None:
+            return _with_script(tree, self.script, mount_name)
         if self.replay is None:
             return tree
         at = Location("--replay")
@@ -47,7 +77,7 @@ class Traffic(NamedTuple):
         named = {mount_name(entry) for entry in entries}
         kept += [self._stand_in(MapNode({}, at), name) for name in recorded if name not in named]
         if not recorded:  # the module reports the problem with the file
-            kept = [_entry(at, config={"replay": self.replay})]
+            kept = [_entry(at, MODULE, config={"replay": self.replay})]
         items: dict[str, Node] = {**tree.items, "providers": ListNode(kept, at)}
         agents = items.get("agents")
         if isinstance(agents, MapNode):
@@ -70,25 +100,71 @@ class Traffic(NamedTuple):
         return with_items(agent, {**agent.items, "providers": stand_ins})
 
     def _stand_in(self, entry: MapNode, name: str) -> MapNode:
-        config = entry.items.get("config")
-        held = config.items if isinstance(config, MapNode) else {}
-        kept = {key: held[key] for key in _KEPT if key in held}
-        made = _entry(entry.at, config={"replay": self.replay, "provider": name})
-        below = made.items["config"]
-        assert isinstance(below, MapNode)
-        items = {
-            **made.items,
-            "instance_id": Scalar(name, entry.at, literal=True),
-            "config": with_items(below, {**below.items, **kept}),
-        }
-        return with_items(made, items)
+        match = {} if self.match == "all" else {"match": self.match}
+        config = {"replay": self.replay, "provider": name, **match}
+        return _in_place_of(entry, name, _entry(entry.at, MODULE, config=config))
 
 
 NO_TRAFFIC = Traffic()
 
 
-def _entry(at: Location, *, config: dict[str, Any]) -> MapNode:
-    made = node_of({"module": MODULE, "config": config}, at, literal=True)
+def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], str]) -> MapNode:
+    own = entries_of(tree, "providers") or [MapNode({}, script.replies.at)]
+
+    def scripted(entries: Sequence[MapNode], replies: ListNode) -> ListNode:
+        made = [_scripted(entry, mount_name(entry) or "mock", replies) for entry in entries]
+        return ListNode(made, replies.at)
+
+    items: dict[str, Node] = {**tree.items, "providers": scripted(own, script.replies)}
+    agents = items.get("agents")
+    if isinstance(agents, MapNode):
+        changed = {
+            name: with_items(
+                agent,
+                {
+                    **agent.items,
+                    "providers": scripted(
+                        entries_of(agent, "providers") or own,
+                        script.agents.get(name) or _no_script(name, agents.at),
+                    ),
+                },
+            )
+            for name, agent in agents.items.items()
+            if isinstance(agent, MapNode)
+        }
+        items["agents"] = with_items(agents, changed)
+    return with_items(tree, items)
+
+
+def _scripted(entry: MapNode, name: str, replies: ListNode) -> MapNode:
+    made = _entry(entry.at, SCRIPT_MODULE, config={})
+    config = MapNode({"replies": replies}, replies.at)
+    return _in_place_of(entry, name, with_items(made, {**made.items, "config": config}))
+
+
+def _no_script(agent: str, at: Location) -> ListNode:
+    message = f"there is no script for the agent '{agent}'"
+    error = {"type": "InvalidRequestError", "message": message}
+    return ListNode([node_of({"error": error}, at, literal=True)], at)
+
+
+def _in_place_of(entry: MapNode, name: str, made: MapNode) -> MapNode:
+    """The entry `made` with the name of another one, and the settings of it that are kept."""
+    config = entry.items.get("config")
+    held = config.items if isinstance(config, MapNode) else {}
+    kept = {key: held[key] for key in _KEPT if key in held}
+    below = made.items["config"]
+    assert isinstance(below, MapNode)
+    items = {
+        **made.items,
+        "instance_id": Scalar(name, entry.at, literal=True),
+        "config": with_items(below, {**below.items, **kept}),
+    }
+    return with_items(made, items)
+
+
+def _entry(at: Location, module: str, *, config: dict[str, Any]) -> MapNode:
+    made = node_of({"module": module, "config": config}, at, literal=True)
     assert isinstance(made, MapNode)
     return made
 

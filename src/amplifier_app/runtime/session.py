@@ -26,7 +26,7 @@ from amplifier_app.runtime.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering
 from amplifier_app.runtime.stopping import Stopping
 from amplifier_app.runtime.subscriptions import redacted_text, subscribe
-from amplifier_app.runtime.tool_selection import ToolSelection
+from amplifier_app.runtime.tool_selection import Adjustment
 from amplifier_app.runtime.turn import (
     NO_TURN,
     Status,
@@ -62,7 +62,7 @@ async def open_session(
     sources: AppModuleSourceResolver | None = None,
     delegation: Delegation | None = None,
     opening: Opening | None = None,
-    tools: ToolSelection | None = None,
+    adjustment: Adjustment | None = None,
 ) -> AsyncGenerator[OpenSession]:
     """Open a session of `plan`, with its modules mounted, ready for prompts.
 
@@ -78,7 +78,7 @@ async def open_session(
         sources: Resolves module sources; by default those of the plan and its settings.
         delegation: The link to the parent session of a sub-session.
         opening: Deadline and progress of opening.
-        tools: The tools to offer, also to sub-agents; by default all of the plan.
+        adjustment: Changes what is mounted, also in sub-sessions.
 
     Raises:
         UsageError: The plan has none of the tools of a name.
@@ -100,7 +100,7 @@ async def open_session(
             sources=sources or resolver_for(plan),
             delegation=delegation,
             opening=opening,
-            tools=tools,
+            adjustment=adjustment,
         )
         try:
             await opened.start(mode)
@@ -141,10 +141,10 @@ class OpenSession:
         sources: AppModuleSourceResolver,
         delegation: Delegation | None = None,
         opening: Opening | None = None,
-        tools: ToolSelection | None = None,
+        adjustment: Adjustment | None = None,
     ) -> None:
         self.plan = plan
-        self._tools = tools
+        self._adjustment = adjustment
         self.sources = sources
         self.saved = saved
         self._record = SessionRecord(saved, resumed=resumed) if saved else None
@@ -250,10 +250,10 @@ class OpenSession:
         RESUME.register(coordinator, self._resume)
         self._budget = BudgetRecord(coordinator, self._record)
         await self._mounting.mount()
-        if self._tools is not None:
+        if self._adjustment is not None:
             if not self._runs_for_parent:
-                self._tools.check(coordinator)
-            self._tools.apply(coordinator)
+                self._adjustment.check(coordinator)
+            self._adjustment.apply(coordinator)
         check_policy(coordinator)
         await give_approval_provider(coordinator)
         await self._set_mode(mode)
@@ -305,9 +305,9 @@ class OpenSession:
         self.renderer.turn_started()
         if not self._runs_for_parent:
             self.session.coordinator.cancellation.reset()
-        if self._tools is not None:
+        if self._adjustment is not None:
             # Modules may mount tools at any time.
-            self._tools.apply(self.session.coordinator)
+            self._adjustment.apply(self.session.coordinator)
         response, answer, status = "", "", None
         try:
             with blaming(self.session):
@@ -395,7 +395,7 @@ class OpenSession:
         self, plan: ResolvedPlan, **options: Any
     ) -> contextlib.AbstractAsyncContextManager[OpenSession]:
         """Open a session for an agent, with the same module sources; see `open_session`."""
-        return open_session(plan, sources=self.sources, tools=self._tools, **options)
+        return open_session(plan, sources=self.sources, adjustment=self._adjustment, **options)
 
     async def _spawn(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The capability `session.spawn`."""

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from amplifier_app.base.errors import UsageError
+
+
+class Adjustment(Protocol):
+    """A change of the modules that a session and its sub-sessions have mounted."""
+
+    def apply(self, coordinator: Any) -> None:
+        """Make the change: once the plan is mounted, and again before each prompt."""
+        ...
+
+    def check(self, coordinator: Any) -> None:
+        """Check that it can be made in a session that is no sub-session.
+
+        Raises:
+            AppError: It cannot.
+        """
+        ...
 
 
 class ToolSelection(NamedTuple):

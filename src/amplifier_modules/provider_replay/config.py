@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
@@ -21,6 +21,8 @@ class ReplayConfig(ModuleConfig):
         provider: Recorded provider to replace; by default all, and others are removed.
         speed: Replay speed: 1 as recorded, 2 twice as fast, 0 without delays.
         ignore: Regular expressions for text to ignore when comparing requests.
+        match: What must be as recorded: `all` of a request, or its `structure`: the model's own turns,
+            the tools and the options, but not the texts of prompts and tool results.
         model: The provider's current model, if it is to be compared with the recorded one (also
             `default_model`).
         priority: Replaces the recorded priorities.
@@ -31,6 +33,7 @@ class ReplayConfig(ModuleConfig):
     provider: str | None = None
     speed: float = Field(default=0, ge=0)
     ignore: list[str] = Field(default_factory=list[str])
+    match: Literal["all", "structure"] = "all"
     model: str | None = Field(default=None, validation_alias=AliasChoices("model", "default_model"))
     priority: int | None = None
 

@@ -109,7 +109,9 @@ async def _listen(coordinator: Any) -> list[Callable[[], None]]:
 
 async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup | None:
     folder = _folder(coordinator)
-    tape = Tape.shared(str(Path(folder) / file), folder, config.ignore)
+    tape = Tape.shared(
+        str(Path(folder) / file), folder, config.ignore, structure=config.match == "structure"
+    )
     players = _players(coordinator, config, tape)
     if not players:
         tape.release()

@@ -143,9 +143,11 @@ class Comparing:
     Args:
         folder: The working directory of their run.
         ignore: Further text to ignore, as regular expressions.
+        structure: Whether to compare only the messages of the model, next to tools and options.
     """
 
-    def __init__(self, folder: str, ignore: Iterable[str] = ()) -> None:
+    def __init__(self, folder: str, ignore: Iterable[str] = (), *, structure: bool = False) -> None:
+        self._structure = structure
         folders = {folder, os.path.realpath(folder)} - {"/", ""}
         self._rules = [(re.compile(pattern), "{ignored}") for pattern in ignore]
         self._rules += [
@@ -157,10 +159,10 @@ class Comparing:
     def comparable(self, request: Plain) -> Plain:
         """The plain `request` with ignored text replaced by placeholders."""
         ids: dict[str, str] = {}
-        return {
-            **request,
-            "messages": [self._message(message, ids) for message in request["messages"]],
-        }
+        messages = [self._message(message, ids) for message in request["messages"]]
+        if self._structure:
+            messages = [message for message in messages if message.get("role") == "assistant"]
+        return {**request, "messages": messages}
 
     def _message(self, message: Plain, ids: dict[str, str]) -> Plain:
         changed = {key: value for key, value in message.items() if key != "metadata"}

@@ -69,12 +69,15 @@ class Tape:
         path: The file.
         folder: The working directory now.
         ignore: Text to ignore, as regular expressions.
+        structure: Whether only the structure of requests is compared; see `Comparing`.
 
     Raises:
         ValueError: It cannot be read, or is not a recording of this version.
     """
 
-    def __init__(self, path: str, folder: str, ignore: Iterable[str] = ()) -> None:
+    def __init__(
+        self, path: str, folder: str, ignore: Iterable[str] = (), *, structure: bool = False
+    ) -> None:
         self.path = path
         self.providers: list[Plain] = []
         self.calls: list[RecordedCall] = []
@@ -82,8 +85,8 @@ class Tape:
         self._differed = False
         patterns = list(ignore)
         recorded_in = self._read()
-        self._now = Comparing(folder, patterns)
-        self._then = Comparing(recorded_in, patterns)
+        self._now = Comparing(folder, patterns, structure=structure)
+        self._then = Comparing(recorded_in, patterns, structure=structure)
         self._comparable: dict[int, Plain] = {}
         self._renamed: dict[str, str] = {}
         self._moved = None
@@ -91,11 +94,13 @@ class Tape:
             self._moved = (folder_pattern(recorded_in), folder)
 
     @classmethod
-    def shared(cls, path: str, folder: str, ignore: Iterable[str] = ()) -> Tape:
+    def shared(
+        cls, path: str, folder: str, ignore: Iterable[str] = (), *, structure: bool = False
+    ) -> Tape:
         """The recording at `path`, shared with child sessions."""
         key = os.path.realpath(path)
         if key not in _open:
-            _open[key] = cls(path, folder, ignore)
+            _open[key] = cls(path, folder, ignore, structure=structure)
         _open[key]._users += 1
         return _open[key]
 

@@ -158,7 +158,7 @@ def open_chosen(
         renderer=renderer,
         sources=sources,
         opening=opening,
-        tools=None if request.tools is None else ToolSelection.parse(request.tools),
+        adjustment=None if request.tools is None else ToolSelection.parse(request.tools),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from amplifier_app.batch.results import batch_schema
+from amplifier_app.commands.test.grammar import test_schema
 from amplifier_app.plan.schema import plan_schema
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -17,11 +18,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def schema(
     name: Annotated[
-        Literal["result", "events", "batch", "plan"],
+        Literal["result", "events", "batch", "plan", "test"],
         typer.Argument(
             metavar="NAME",
             help="'result' for --output json, 'events' for the lines of --output stream-json, "
-            "'batch' for the lines of results.jsonl, 'plan' for plans and profiles.",
+            "'batch' for the lines of results.jsonl, 'plan' for plans and profiles, 'test' for test files.",
             show_default=False,
         ),
     ],
@@ -35,6 +36,9 @@ def schema(
     """
     if name == "plan":
         print(json.dumps(plan_schema(), indent=2))
+        return
+    if name == "test":
+        print(json.dumps(test_schema(), indent=2))
         return
     if name == "batch":
         print(json.dumps(batch_schema(json.loads(_stored("result"))), indent=2))

@@ -1,0 +1,182 @@
+"""`amplifier test`."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amplifier_app.base.errors import AppError, UsageError
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.stdio import Output, claimed_stdout
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.test.cases import Case, find_cases
+from amplifier_app.commands.test.report import (
+    Progress,
+    as_json,
+    as_junit,
+    failures_text,
+    summary,
+)
+from amplifier_app.commands.test.running import Runner
+from amplifier_app.commands.test.testing import Tested, tested
+from amplifier_app.render.table import Format, OutputOption
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_JUNIT = "junit"
+
+
+@app.command()
+def run_tests(
+    context: typer.Context,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH",
+            help="Test files, folders, or FILE::NAME for one test. [default: the current folder]",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    keyword: Annotated[
+        str | None,
+        typer.Option("-k", metavar="TEXT", help="Run only tests with TEXT in their file or name."),
+    ] = None,
+    exit_first: Annotated[
+        bool, typer.Option("-x", "--exitfirst", help="Stop at the first test that fails.")
+    ] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="List the tests instead of running them.")
+    ] = False,
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update",
+            help="Record the recordings of the tests again, with the providers of their plans.",
+        ),
+    ] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Trust the project's .amplifier folder this once.")
+    ] = False,
+    report: Annotated[
+        str | None,
+        typer.Option("--report", metavar="junit=FILE", help="Write a JUnit report to FILE."),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Print a line for each test.")
+    ] = False,
+    output: OutputOption = Format.TEXT,
+) -> None:
+    """Test plans without a model: with scripts or recordings of it.
+
+    \b
+      amplifier test
+      amplifier test plans/review.test.yaml::'denies rm'
+      amplifier test -k review --report junit=results.xml
+
+    Runs the tests in *.test.yaml files; see: amplifier docs testing. Exits with 9 if one fails, and
+    with 78 if a test file is invalid.
+    """
+    report_file = _report_file(report)
+    cases = find_cases(targets or [], keyword)
+    if list_only:
+        _print_list(cases, output)
+        return
+    started = time.monotonic()
+    with claimed_stdout() as stdout:
+        shown = _Shown(stdout, len(cases), verbose=verbose, quiet=output is Format.JSON)
+        ended = run_loop(_run(cases, shown, exit_first=exit_first, trust=trust, update=update))
+        seconds = time.monotonic() - started
+        shown.write(f"{failures_text(ended)}\n{summary(ended, seconds)}\n")
+        if output is Format.JSON:
+            stdout.write(f"{redact(json.dumps(as_json(ended, seconds), indent=2))}\n")
+    if report_file is not None:
+        _write(report_file, as_junit(ended))
+    failed = sum(one.status != "passed" for one in ended)
+    if failed:
+        invocation: Invocation = context.obj
+        message = f"{failed} of {len(ended)} tests failed"
+        invocation.outcome = Outcome(Ending.CHECK_FAILED, message)
+
+
+class _Shown:
+    """Prints the lines for people.
+
+    Args:
+        stdout: Where to.
+        total: How many tests there are.
+        verbose: Whether each test has a line.
+        quiet: Whether to print nothing.
+    """
+
+    def __init__(self, stdout: Output, total: int, *, verbose: bool, quiet: bool) -> None:
+        self._stdout = stdout
+        self._quiet = quiet
+        self._progress = Progress(total, verbose=verbose)
+
+    def write(self, text: str) -> None:
+        if not self._quiet:
+            self._stdout.write(redact(for_terminal(text)))
+
+    def ended(self, one: Tested) -> None:
+        self.write(self._progress.text(one))
+
+    def stop(self) -> None:
+        self.write(self._progress.end)
+
+
+async def _run(
+    cases: list[Case], shown: _Shown, *, exit_first: bool, trust: bool, update: bool
+) -> list[Tested]:
+    runner = Runner(trust=trust, update=update)
+    ended: list[Tested] = []
+    for case in cases:
+        one = await tested(runner, case)
+        ended.append(one)
+        shown.ended(one)
+        if exit_first and one.status != "passed":
+            break
+    shown.stop()
+    return ended
+
+
+def _print_list(cases: list[Case], output: Format) -> None:
+    if output is Format.JSON:
+        listed = [
+            {"id": case.id, "file": case.file, "line": case.at.line, "name": case.name}
+            for case in cases
+        ]
+        print(json.dumps(listed, indent=2))
+        return
+    for case in cases:
+        print(for_terminal(case.id))
+
+
+def _report_file(report: str | None) -> Path | None:
+    """
+    Raises:
+        UsageError: It is not `junit=FILE`.
+    """
+    if report is None:
+        return None
+    kind, _, file = report.partition("=")
+    if kind != _JUNIT or not file:
+        raise UsageError(f"--report: expected junit=FILE, got {report!r}")
+    return Path(file)
+
+
+def _write(file: Path, text: str) -> None:
+    """
+    Raises:
+        AppError: The file cannot be written.
+    """
+    try:
+        file.write_text(redact(text), encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise AppError(f"--report: cannot write {file}: {error.strerror}") from error

@@ -1,0 +1,237 @@
+"""Test doubles of a session: tools that do not run, and providers whose requests are seen."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.commands.test.grammar import RECORDED
+from amplifier_app.plan.nodes import Node, plain_data
+from amplifier_core.models import ToolResult
+from amplifier_support.did_you_mean import did_you_mean
+
+_REQUESTS = ("complete", "stream_complete")
+
+
+class Sent(NamedTuple):
+    """A request that was sent to a model.
+
+    Attributes:
+        provider: The name of the provider.
+        model: The model of the request, or else of the provider; None if neither names one.
+        system: Its system prompt.
+        prompt: The text of the user in it.
+        tools: The names of the tools that it offers.
+    """
+
+    provider: str
+    model: str | None
+    system: str
+    prompt: str
+    tools: tuple[str, ...]
+
+
+class Doubles:
+    """The doubles of one session and its sub-sessions (see `Adjustment`).
+
+    Args:
+        stubs: What tools answer, by name.
+        recording: The recording that recorded results come from.
+
+    Attributes:
+        sent: The requests of all sessions, in order.
+        problems: What went wrong in a double.
+    """
+
+    def __init__(self, stubs: Mapping[str, Node], recording: Path | None) -> None:
+        self.sent: list[Sent] = []
+        self.problems: list[str] = []
+        self._stubs = {name: plain_data(node) for name, node in stubs.items()}
+        self._recorded: RecordedResults | None = None
+        if recording is not None and RECORDED in self._stubs.values():
+            self._recorded = RecordedResults(recording)
+
+    def check(self, coordinator: Any) -> None:
+        """Check that the plan has the tools.
+
+        Raises:
+            ConfigError: It has not.
+        """
+        known = list(coordinator.get("tools"))
+        for name in self._stubs:
+            if name not in known:
+                listed = f"Its tools: {', '.join(known) or 'none'}"
+                hint = did_you_mean(name, known) or listed
+                raise ConfigError(f"tools: the plan has no tool {name!r}", hint=hint)
+
+    def apply(self, coordinator: Any) -> None:
+        """Put the doubles in place of tools and providers."""
+        tools: dict[str, Any] = coordinator.get("tools")
+        for name, stub in self._stubs.items():
+            if name in tools and not isinstance(tools[name], _StubbedTool):
+                tools[name] = _StubbedTool(tools[name], name, stub, self)
+        providers: dict[str, Any] = coordinator.get("providers")
+        for name, provider in list(providers.items()):
+            if not isinstance(provider, _WatchedProvider):
+                providers[name] = _WatchedProvider(provider, name, self)
+
+    def recorded(self, tool: str, given: Any) -> ToolResult:
+        """The recorded result of a call."""
+        output = None if self._recorded is None else self._recorded.take(tool, given)
+        if output is None:
+            what = f"{tool} was called with an input that the recording does not have"
+            self.problems.append(f"{what}: {json.dumps(given, default=str)[:500]}")
+            return ToolResult(success=False, error={"message": what})
+        return ToolResult(success=True, output=output)
+
+
+class _Wrapper:
+    """Everything of another object, except what a subclass has of its own."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # a copy that is not filled yet
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+
+class _StubbedTool(_Wrapper):
+    def __init__(self, inner: Any, name: str, stub: Any, doubles: Doubles) -> None:
+        super().__init__(inner)
+        self._called_as = name
+        self._doubles = doubles
+        self._stub = stub
+        self._left = deque(cast("list[Any]", stub)) if isinstance(stub, list) else None
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """The result of the stub."""
+        if self._stub == RECORDED:
+            return self._doubles.recorded(self._called_as, input)
+        result = self._stub
+        if self._left is not None:
+            if not self._left:
+                what = f"{self._called_as} was called more often than it has results"
+                self._doubles.problems.append(what)
+                return ToolResult(success=False, error={"message": what})
+            result = self._left.popleft()
+        if "error" in result:
+            return ToolResult(success=False, error={"message": result["error"]})
+        return ToolResult(success=True, output=result["output"])
+
+
+class _WatchedProvider(_Wrapper):
+    def __init__(self, inner: Any, name: str, doubles: Doubles) -> None:
+        super().__init__(inner)
+        self._mounted_as = name
+        self._doubles = doubles
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if name not in _REQUESTS:
+            return found
+
+        # A provider without one of them has none here, either: loops choose by what there is.
+        def request(asked: Any, **options: Any) -> Any:
+            self._doubles.sent.append(_sent(self._mounted_as, self._inner, asked, options))
+            return found(asked, **options)
+
+        return request
+
+
+def _sent(name: str, provider: Any, request: Any, options: Mapping[str, Any]) -> Sent:
+    model = options.get("model") or _field(request, "model")
+    model = model or getattr(provider, "model", None) or getattr(provider, "default_model", None)
+    messages: Sequence[Any] = _field(request, "messages") or ()
+    tools: Sequence[Any] = _field(request, "tools") or ()
+
+    def texts(*roles: str) -> str:
+        found = [_text(_field(one, "content")) for one in messages if _field(one, "role") in roles]
+        return "\n\n".join(found)
+
+    names = tuple(str(_field(tool, "name")) for tool in tools)
+    return Sent(name, model, texts("system", "developer"), texts("user"), names)
+
+
+def _field(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value).get(name)
+    return getattr(value, name, None)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    blocks: Sequence[Any] = content or ()
+    return "\n".join(str(text) for one in blocks if (text := _field(one, "text")))
+
+
+class RecordedResults:
+    """The results of tools in a recording; calls with the same input get theirs in order.
+
+    Args:
+        file: The recording.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._left: dict[str, deque[str]] = {}
+        calls: dict[str, str] = {}
+        for line in recorded_lines(file):
+            request = line.get("request")
+            messages = request.get("messages") if isinstance(request, dict) else None
+            for message in messages if isinstance(messages, list) else ():
+                self._read(message, calls)
+
+    def _read(self, message: Any, calls: dict[str, str]) -> None:
+        content = _field(message, "content")
+        for block in content if isinstance(content, list) else ():
+            if _field(block, "type") == "tool_call":
+                calls[str(_field(block, "id"))] = _key(
+                    _field(block, "name"), _field(block, "input")
+                )
+        answered = _field(message, "tool_call_id")
+        if _field(message, "role") == "tool" and answered in calls:
+            # Later requests are stored without the messages of earlier ones.
+            key = calls.pop(answered)
+            self._left.setdefault(key, deque()).append(_text(content))
+
+    def take(self, tool: str, given: Any) -> str | None:
+        """The next result of a call; None if there is none left."""
+        left = self._left.get(_key(tool, given))
+        return left.popleft() if left else None
+
+
+def recorded_lines(file: Path) -> list[dict[str, Any]]:
+    """The lines of a recording; those that are none are left out.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        hint = "Record it with: amplifier test --update"
+        raise ConfigError(
+            f"cannot read the recording {file}: {error.strerror}", hint=hint
+        ) from error
+    lines: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        try:
+            read: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(read, dict):
+            lines.append(read)
+    return lines
+
+
+def _key(tool: Any, given: Any) -> str:
+    return json.dumps([tool, given], sort_keys=True, default=str)

@@ -1,0 +1,403 @@
+"""Compare what a test did with what it expects."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.outcome import Ending
+from amplifier_app.commands.test.cases import Case, items_of
+from amplifier_app.commands.test.grammar import is_condition
+from amplifier_app.commands.test.running import Ran
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
+from amplifier_app.plan.overrides import look_up
+from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
+
+_LONGEST = 20
+"""How many lines of a difference are shown."""
+_WIDTH = 200
+
+
+class Failure(NamedTuple):
+    """An expectation that is not met.
+
+    Attributes:
+        what: Which one: its key under `expect`.
+        lines: What was expected, and what happened instead.
+        at: Where it is written, else the test.
+    """
+
+    what: str
+    lines: tuple[str, ...]
+    at: Location
+
+
+class _Call(NamedTuple):
+    name: str
+    input: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} {_short(self.input)}" if self.input else self.name
+
+
+def failures_of(case: Case, ran: Ran) -> list[Failure]:
+    """The expectations of a test that are not met, in the order of what is told first: the ending."""
+    expect = case.mapping("expect")
+    found = [*_ending(case, expect, ran)]
+    found += [Failure("test", (problem,), case.at) for problem in ran.problems]
+    if ran.plan is None:
+        return found
+    for key, node in expect.items():
+        if key in _CHECKS:
+            found += [Failure(key, tuple(lines), node.at) for lines in _CHECKS[key](node, ran)]
+    if "answer" in expect:
+        found += _schema(case, expect["answer"], ran)
+    return found
+
+
+def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failure]:
+    outcome = ran.outcome
+    node = expect.get("exit")
+    wanted = {int(_number(node))} if node is not None else {0}
+    if node is None and isinstance(denied := expect.get("denied"), ListNode) and denied.items:
+        wanted.add(Ending.DENIED.exit_code)
+    if node is None and "limit" in expect:
+        wanted = {Ending.BUDGET.exit_code}
+    if outcome.exit_code not in wanted:
+        code = " or ".join(map(str, sorted(wanted)))
+        reason = [outcome.message, *(outcome.hint or "").splitlines()] if outcome.message else []
+        at = case.at if node is None else node.at
+        got = f"{outcome.exit_code} ({outcome.ending.value})"
+        yield Failure("exit", (f"expected {code}, got {got}", *_indented(reason)), at)
+    if "error" in expect:
+        for line in _text(expect["error"], outcome.message):
+            yield Failure("error", line, expect["error"].at)
+
+
+# -- texts -------------------------------------------------------------------------------
+
+
+def _text(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[str, ...]]:
+    """How a text differs from what is expected of it.
+
+    Args:
+        node: The text, or conditions.
+        got: The text.
+        exact: Whether spaces and line ends around it count.
+    """
+    whole = text_of(node)
+    if whole is not None:
+        same = whole == got if exact else whole.strip() == got.strip()
+        if not same:
+            yield _difference(whole, got)
+        return
+    for text in _texts(node, "contains"):
+        if text not in got:
+            yield f"does not contain {_short(text)}", *_excerpt(got)
+    for text in _texts(node, "excludes"):
+        if text in got:
+            yield f"contains {_short(text)}", *_excerpt(got)
+    for pattern in _texts(node, "matches"):
+        if not re.search(pattern, got, re.MULTILINE):
+            yield f"does not match {_short(pattern)}", *_excerpt(got)
+
+
+def _texts(node: Node, key: str) -> list[str]:
+    found = node.items.get(key) if isinstance(node, MapNode) else None
+    return [text for one in _items(found) if (text := text_of(one)) is not None]
+
+
+def _items(node: Node | None) -> Sequence[Node]:
+    """The items of a list; a value that is none is a list of one."""
+    if isinstance(node, ListNode):
+        return node.items
+    return [] if node is None else [node]
+
+
+def _difference(wanted: str, got: str) -> tuple[str, ...]:
+    if "\n" not in wanted.strip() and "\n" not in got.strip():
+        return f"expected {_short(wanted)}", f"got      {_short(got)}"
+    diff = difflib.unified_diff(wanted.splitlines(), got.splitlines(), n=1, lineterm="")
+    lines = [line for line in diff if line[:3] not in ("---", "+++") and line[:2] != "@@"]
+    if not lines:
+        return ("differs in line ends only",)
+    return "differs (- expected, + got)", *_cut(lines)
+
+
+def _excerpt(text: str) -> tuple[str, ...]:
+    lines = text.splitlines() or ["(empty)"]
+    return "got:", *_indented(_cut(lines))
+
+
+def _cut(lines: Sequence[str]) -> list[str]:
+    shown = [_clipped(line) for line in lines[:_LONGEST]]
+    more = len(lines) - _LONGEST
+    return [*shown, f"… {more} more lines"] if more > 0 else shown
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
+def _short(value: Any) -> str:
+    return _clipped(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _schema(case: Case, node: Node, ran: Ran) -> Iterator[Failure]:
+    rule = node.items.get("schema") if isinstance(node, MapNode) else None
+    if rule is None:
+        return
+    # Loads a library that few tests need.
+    from amplifier_app.runtime.answer_schema import AnswerSchema
+
+    text = text_of(rule)
+    if text is not None:
+        schema = AnswerSchema.read(case.path.parent / Path(text).expanduser())
+    else:
+        schema = AnswerSchema(plain_data(rule))
+    answer = schema.check(ran.turn.response)
+    if answer is None:
+        lines = "the answer contains no JSON value", *_excerpt(ran.turn.response)
+        yield Failure("answer", lines, rule.at)
+    elif answer.problems:
+        lines = "does not match the schema", *_indented([*answer.problems])
+        yield Failure("answer", lines, rule.at)
+
+
+# -- calls -------------------------------------------------------------------------------
+
+
+def _calls(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    made = [_Call(tool.name, tool.input) for tool in ran.turn.tools]
+    if isinstance(node, ListNode):
+        yield from _all_calls(node.items, made)
+        return
+    if not isinstance(node, MapNode):
+        return
+    left = iter(made)
+    for wanted in _items(node.items.get("include")):
+        if not any(_is_call(wanted, call) for call in left):
+            yield f"no call {_described(wanted)}, or not in this order", *_listed(made)
+            break
+    for wanted in _items(node.items.get("exclude")):
+        for call in made:
+            if _is_call(wanted, call):
+                yield (f"unexpected call {call}",)
+
+
+def _denied(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    inputs = {tool.id: tool.input for tool in ran.turn.tools}
+    made = [_Call(call.name, inputs.get(call.id)) for call in ran.turn.denied]
+    yield from _all_calls(_items(node), made)
+
+
+def _all_calls(wanted: Sequence[Node], made: Sequence[_Call]) -> Iterator[tuple[str, ...]]:
+    same = len(wanted) == len(made)
+    if same and all(_is_call(one, call) for one, call in zip(wanted, made, strict=True)):
+        return
+    for number, (one, call) in enumerate(zip(wanted, made, strict=False), 1):
+        if not _is_call(one, call):
+            yield (
+                f"call {number} differs",
+                *_indented([f"expected {_described(one)}", f"got      {call}"]),
+                *_listed(made),
+            )
+            return
+    if len(made) > len(wanted):
+        extra = [str(call) for call in made[len(wanted) :]]
+        yield f"expected {len(wanted)}, got {len(made)}; unexpected:", *_indented(_cut(extra))
+    else:
+        missing = [_described(one) for one in wanted[len(made) :]]
+        lines = _indented(_cut(missing))
+        yield f"expected {len(wanted)}, got {len(made)}; missing:", *lines, *_listed(made)
+
+
+def _listed(made: Sequence[_Call]) -> list[str]:
+    calls = [str(call) for call in made]
+    return ["calls:", *_indented(_cut(calls))] if calls else ["there were no calls"]
+
+
+def _described(node: Node) -> str:
+    if not isinstance(node, MapNode):
+        return str(plain_data(node))
+    ((name, given),) = node.items.items()
+    return str(_Call(name, plain_data(given)))
+
+
+def _is_call(node: Node, call: _Call) -> bool:
+    if not isinstance(node, MapNode):
+        return False
+    ((name, given),) = node.items.items()
+    if not fnmatch.fnmatchcase(call.name, name) or not isinstance(given, MapNode):
+        return False
+    made: Any = call.input if isinstance(call.input, Mapping) else {}
+    return all(key in made and _is_value(value, made[key]) for key, value in given.items.items())
+
+
+def _is_value(node: Node, got: Any) -> bool:
+    if is_condition(node):
+        text = got if isinstance(got, str) else json.dumps(got, ensure_ascii=False, default=str)
+        return not any(True for _ in _text(node, text))
+    return bool(plain_data(node) == got)
+
+
+# -- files -------------------------------------------------------------------------------
+
+
+def _files(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    wanted = node.items if isinstance(node, MapNode) else {}
+    for path, content in wanted.items():
+        if path in ran.after:
+            yield from _file(path, content, ran.after[path])
+        elif not _is_null(content) and not any(
+            fnmatch.fnmatchcase(one, path) for one in (*ran.before, *ran.after)
+        ):
+            yield (f"{path} does not exist",)
+    for path in sorted(ran.before.keys() | ran.after.keys()):
+        before, after = ran.before.get(path), ran.after.get(path)
+        if before != after and not any(fnmatch.fnmatchcase(path, one) for one in wanted):
+            how = "added" if before is None else "removed" if after is None else "changed"
+            yield (f"{path} was {how}",)
+
+
+def _file(path: str, node: Node, content: bytes) -> Iterator[tuple[str, ...]]:
+    if _is_null(node):
+        yield (f"{path} exists",)
+        return
+    for first, *rest in _text(node, content.decode("utf-8", "replace"), exact=True):
+        yield f"{path}: {first}", *rest
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.value is None
+
+
+# -- amounts -----------------------------------------------------------------------------
+
+
+def _number(node: Node | None) -> Decimal:
+    return Decimal(str(node.value)) if isinstance(node, Scalar) else Decimal(0)
+
+
+def _amount(got: Decimal | None, node: Node) -> Iterator[tuple[str, ...]]:
+    if got is None:
+        yield ("is unknown",)
+    elif isinstance(node, MapNode):
+        for key, word in (("at_least", "at least"), ("at_most", "at most")):
+            limit = node.items.get(key)
+            is_met = (got >= _number(limit)) if key == "at_least" else (got <= _number(limit))
+            if limit is not None and not is_met:
+                yield (f"expected {word} {_number(limit):f}, got {got:f}",)
+    elif got != _number(node):
+        yield (f"expected {_number(node):f}, got {got:f}",)
+
+
+def _cost(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    return _amount(ran.turn.cost, node)
+
+
+def _steps(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    return _amount(Decimal(ran.turn.steps), node)
+
+
+def _tokens(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    usage = ran.turn.usage
+    return _amount(Decimal(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)), node)
+
+
+def _limit(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    reached = None if ran.turn.limit is None else ran.turn.limit.name
+    if reached != text_of(node):
+        yield (f"expected {text_of(node)}, got {reached or 'none'}",)
+
+
+# -- the plan and its requests -----------------------------------------------------------
+
+
+def _request(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    if not isinstance(node, MapNode):
+        return
+    if not ran.sent:
+        yield ("no request was sent",)
+        return
+    first = ran.sent[0]
+    for key, wanted in node.items.items():
+        if key == "tools":
+            for lines in _names(wanted, first.tools):
+                yield f"tools: {lines[0]}", *lines[1:]
+        elif key in ("system", "prompt"):
+            for line, *rest in _text(wanted, first.system if key == "system" else first.prompt):
+                yield f"{key}: {line}", *rest
+        else:
+            got = first.provider if key == "provider" else first.model
+            if got != text_of(wanted):
+                yield (f"{key}: expected {text_of(wanted)}, got {got or 'none'}",)
+
+
+def _names(node: Node, got: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    wanted = [text for one in _items(node) if (text := text_of(one)) is not None]
+    missing = sorted(set(wanted) - set(got))
+    extra = sorted(set(got) - set(wanted))
+    if missing:
+        yield (f"missing: {', '.join(missing)}",)
+    if extra:
+        yield (f"unexpected: {', '.join(extra)}",)
+
+
+def _modules(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    assert ran.plan is not None
+    tree = ran.plan.merged.document
+    session = tree.items.get("session")
+    nodes = [items_of(session, part).get("module") for part in PARTS]
+    for section in ENTRY_SECTIONS:
+        nodes += [
+            entry.items.get("module")
+            for entry in _items(tree.items.get(section))
+            if isinstance(entry, MapNode)
+        ]
+    yield from _names(node, [text for one in nodes if (text := text_of(one)) is not None])
+
+
+def _plan(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    assert ran.plan is not None
+    for address, wanted in node.items.items() if isinstance(node, MapNode) else ():
+        try:
+            got = plain_data(look_up(ran.plan.merged.document, address))
+        except ConfigError:
+            got = None
+        expected = plain_data(wanted)
+        if got != expected or isinstance(got, bool) != isinstance(expected, bool):
+            yield (
+                f"{address}:",
+                *_indented([f"expected {_value(expected)}", f"got      {_value(got)}"]),
+            )
+
+
+def _value(value: Any) -> str:
+    return "nothing" if value is None else _short(value)
+
+
+_CHECKS: Mapping[str, Callable[[Node, Ran], Iterator[tuple[str, ...]]]] = {
+    "answer": lambda node, ran: _text(node, ran.turn.response),
+    "calls": _calls,
+    "denied": _denied,
+    "files": _files,
+    "cost": _cost,
+    "steps": _steps,
+    "tokens": _tokens,
+    "limit": _limit,
+    "request": _request,
+    "modules": _modules,
+    "plan": _plan,
+}

@@ -1,0 +1,358 @@
+"""Run tests: each in a session of its own and a working directory of its own, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.outcome import Ending, Outcome, outcome_of
+from amplifier_app.base.stdio import Output
+from amplifier_app.commands.run.choose import Chosen, choose
+from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, requirements
+from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.test.cases import Case
+from amplifier_app.commands.test.doubles import Doubles, Sent, recorded_lines
+from amplifier_app.commands.test.network import Attempts, no_network
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.nodes import NOWHERE, ListNode, text_of
+from amplifier_app.plan.traffic import Script, Traffic
+from amplifier_app.render.result import RunReport
+from amplifier_app.runtime.approvals import Approvals, Policy
+from amplifier_app.runtime.observer import Level, Renderer
+from amplifier_app.runtime.opening import Opening
+from amplifier_app.runtime.session import OpenSession, open_session
+from amplifier_app.runtime.turn import NO_TURN, TurnResult
+from amplifier_app.sources.plan_resolver import resolver_for
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+_TIMEOUT = 60.0
+
+
+class Ran(NamedTuple):
+    """A test that ran.
+
+    Attributes:
+        plan: Its plan, as it is written; None if it cannot be loaded.
+        outcome: How the run ended.
+        turn: What happened.
+        sent: The requests to models, also of sub-agents.
+        before: The files of the working directory before the run, by path.
+        after: The same after it.
+        problems: What was wrong besides the outcome, such as a tool that reached for the network.
+        notes: Warnings of the session and its modules.
+        seconds: How long it took.
+    """
+
+    plan: ResolvedPlan | None
+    outcome: Outcome
+    turn: TurnResult
+    sent: tuple[Sent, ...]
+    before: Mapping[str, bytes]
+    after: Mapping[str, bytes]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    seconds: float
+
+
+class Runner:
+    """Runs tests, and loads each of their plans once.
+
+    Args:
+        trust: Whether to trust the `.amplifier` folder of the project.
+        update: Whether to record recordings again, with the providers of the plans.
+    """
+
+    def __init__(self, *, trust: bool = False, update: bool = False) -> None:
+        self._trust = trust
+        self._update = update
+        self._plans: dict[tuple[Path | None, str | None], _LoadedPlan | Outcome] = {}
+
+    def is_recorded(self, case: Case) -> bool:
+        """Whether the model of a test is recorded now."""
+        return self._update and case.text("recording") is not None
+
+    async def run(self, case: Case) -> Ran:
+        """Run a test.
+
+        Raises:
+            ConfigError: Its files cannot be prepared.
+        """
+        loaded = await self._plan(case)
+        if isinstance(loaded, Outcome):
+            return Ran(None, loaded, NO_TURN, (), {}, {}, (), (), 0.0)
+        recording = case.path_of("recording")
+        if recording is None or not self._update:
+            traffic = Traffic(
+                script=case.script,
+                replay=None if recording is None else _existing(recording),
+                match=case.text("match") or "structure",
+            )
+            return await _Run(case, loaded, traffic).run()
+        with _new_recording(recording) as file:
+            ran = await _Run(case, loaded, Traffic(record=str(file))).run()
+            if ran.outcome.ending is not Ending.OK:
+                file.unlink(missing_ok=True)
+            return ran
+
+    async def _plan(self, case: Case) -> _LoadedPlan | Outcome:
+        """The plan of a test, or why it cannot be loaded."""
+        key = case.path_of("plan"), case.text("profile")
+        if key not in self._plans:
+            try:
+                self._plans[key] = await _load(*key, trust=self._trust)
+            # The modules of a plan may raise anything.
+            except Exception as error:
+                self._plans[key] = outcome_of(error)
+        return self._plans[key]
+
+
+class _LoadedPlan(NamedTuple):
+    chosen: Chosen
+    request: Request
+    sources: AppModuleSourceResolver
+
+
+async def _load(plan: Path | None, profile: str | None, *, trust: bool) -> _LoadedPlan:
+    request = Request(plan=plan, profile=profile, trust=trust, no_save=True).checked()
+    # Its providers are not used, so their keys are not needed.
+    chosen = choose(request, Output(-1), lenient=True)
+    sources = resolver_for(chosen.plan)
+    # What is fetched is fetched now: the network is closed during a test.
+    scripted = Traffic(script=Script(ListNode([], NOWHERE), {}))
+    await sources.prefetch(_with(chosen.plan, scripted).mount_plan())
+    return _LoadedPlan(chosen, request, sources)
+
+
+def _with(plan: ResolvedPlan, traffic: Traffic) -> ResolvedPlan:
+    """The plan with stand-ins for its providers, checked."""
+    changed = plan.chosen._replace(traffic=traffic)
+    return ResolvedPlan(plan.merged, changed, plan.environ).resolve()
+
+
+class _Run:
+    """One run of a test.
+
+    Args:
+        case: The test.
+        loaded: Its plan.
+        traffic: Where its model comes from.
+    """
+
+    def __init__(self, case: Case, loaded: _LoadedPlan, traffic: Traffic) -> None:
+        self._case = case
+        self._loaded = loaded
+        self._traffic = traffic
+        self._report = RunReport()
+        self._notes = _Notes()
+        recorded = None if traffic.replay is None else Path(traffic.replay)
+        stubs = case.mapping("tools")
+        if traffic.record is not None:
+            # There are no recorded results yet.
+            stubs = {name: node for name, node in stubs.items() if text_of(node) is None}
+        self._doubles = Doubles(stubs, recorded)
+        self._working: Callable[[], str] = lambda: ""
+
+    async def run(self) -> Ran:
+        started = time.monotonic()
+        with _working_dir(self._case) as folder:
+            before = _contents(folder)
+            with self._closed_network() as attempts, _logs(self._notes.texts):
+                try:
+                    outcome = await self._send()
+                # Whatever a module raises is how this test ended.
+                except (Exception, SystemExit) as error:
+                    outcome = outcome_of(error)
+            after = _contents(folder)
+        turn = self._report.turn or NO_TURN
+        return Ran(
+            self._loaded.chosen.plan,
+            outcome,
+            turn,
+            tuple(self._doubles.sent),
+            before,
+            after,
+            tuple(self._problems(attempts, outcome)),
+            tuple(self._notes.texts),
+            time.monotonic() - started,
+        )
+
+    def _closed_network(self) -> contextlib.AbstractContextManager[Attempts]:
+        if self._traffic.record is not None:
+            return contextlib.nullcontext(Attempts())
+        return no_network(lambda: self._working())
+
+    async def _send(self) -> Outcome:
+        case, request = self._case, self._loaded.request
+        plan = _with(self._loaded.chosen.plan, self._traffic)
+        approvals = Approvals(cast("Policy", case.text("approve") or "deny"))
+        timeout = case.number("timeout", _TIMEOUT)
+        opening = Opening(time.monotonic() + timeout)
+        async with open_session(
+            plan,
+            save=False,
+            approval_system=approvals,
+            mode=case.text("mode"),
+            renderer=self._notes,
+            sources=self._loaded.sources,
+            adjustment=self._doubles,
+            opening=opening,
+        ) as session:
+            self._working = lambda: _running_tool(session)
+            required = requirements(request, session, None, checks_of_run(request, plan))
+            shot = OneShot(session, opening, approvals, required)
+            try:
+                outcome = await shot.send(case.text("prompt") or "", timeout, lambda: False)
+            finally:
+                shot.fill(self._report)
+        assert outcome is not None
+        return outcome
+
+    def _problems(self, attempts: Attempts, outcome: Outcome) -> Generator[str]:
+        yield from dict.fromkeys(self._doubles.problems)
+        for attempt in dict.fromkeys(attempts.made):
+            who = f"{attempt.who} reached" if attempt.who else "a module reached"
+            answer = f"stub it: tools: {{{attempt.who}: {{output: …}}}}" if attempt.who else ""
+            yield "; ".join(filter(None, [f"{who} for the network ({attempt.what})", answer]))
+        planned = self._planned
+        if (
+            planned is not None
+            and outcome.ending is Ending.OK
+            and len(self._doubles.sent) < planned
+        ):
+            made = len(self._doubles.sent)
+            yield f"the model was called {made} of {planned} times: replies are left over"
+
+    @property
+    def _planned(self) -> int | None:
+        """How many requests are expected; None if that is unknown."""
+        if self._traffic.replay is not None:
+            lines = recorded_lines(Path(self._traffic.replay))
+            return sum(line.get("type") == "request" for line in lines)
+        script = self._traffic.script
+        return None if script is None or script.agents else len(script.replies.items)
+
+
+class _Notes(Renderer):
+    """Keeps the warnings of a session."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        if level != "info":
+            self.texts.append(message)
+
+
+class _LogLines(logging.Handler):
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._texts = texts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(record.getMessage())
+
+
+@contextlib.contextmanager
+def _logs(texts: list[str]) -> Generator[None]:
+    """Add log messages of modules to `texts`; they are not printed."""
+    root, handler = logging.getLogger(), _LogLines(texts)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+def _running_tool(session: OpenSession) -> str:
+    running = session.recorder.running
+    return running[-1].name if running else ""
+
+
+# -- files -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _working_dir(case: Case) -> Generator[Path]:
+    """The working directory of a test, which is removed afterwards.
+
+    Raises:
+        ConfigError: Its files cannot be prepared.
+    """
+    back = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="amplifier-test-", ignore_cleanup_errors=True) as made:
+        # Paths that tools report are compared with this one.
+        folder = Path(os.path.realpath(made)) / "work"
+        try:
+            _fill(folder, case)
+        except (OSError, shutil.Error) as error:
+            raise ConfigError(f"cannot prepare the working directory: {error}") from error
+        os.chdir(folder)
+        try:
+            yield folder
+        finally:
+            os.chdir(back)
+
+
+def _fill(folder: Path, case: Case) -> None:
+    source = case.path_of("workdir")
+    if source is None:
+        folder.mkdir()
+    else:
+        shutil.copytree(source, folder, symlinks=True)
+    for name, node in case.mapping("files").items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text_of(node) or "", encoding="utf-8")
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, by their paths in it; links are those to where they lead."""
+    found: dict[str, bytes] = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in names:
+            file = Path(place, name)
+            if file.is_symlink():
+                found[str(file.relative_to(folder))] = os.readlink(file).encode()
+            elif file.is_file():
+                found[str(file.relative_to(folder))] = file.read_bytes()
+    return found
+
+
+def _existing(recording: Path) -> str:
+    """
+    Raises:
+        ConfigError: The recording does not exist.
+    """
+    if not recording.is_file():
+        hint = "Record it with: amplifier test --update"
+        raise ConfigError(f"the recording {recording} does not exist", hint=hint)
+    return str(recording)
+
+
+@contextlib.contextmanager
+def _new_recording(recording: Path) -> Generator[Path]:
+    """A file to record to, which replaces the recording unless it was removed.
+
+    Raises:
+        ConfigError: The folder of the recording does not exist.
+    """
+    if not recording.parent.is_dir():
+        raise ConfigError(f"the folder of the recording {recording} does not exist")
+    file = recording.with_name(f".{recording.name}.new")
+    file.unlink(missing_ok=True)
+    try:
+        yield file
+        if file.exists():
+            os.replace(file, recording)
+    finally:
+        file.unlink(missing_ok=True)

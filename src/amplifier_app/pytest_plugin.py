@@ -1,0 +1,121 @@
+"""pytest plugin: `pytest --amplifier` also collects tests of plans, in files named `*.test.yaml`.
+
+pytest loads it in every environment that has Amplifier installed. Without the option it does nothing and
+imports nothing more of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from amplifier_app.commands.test.cases import Case
+    from amplifier_app.commands.test.running import Runner
+    from amplifier_app.commands.test.testing import Tested
+
+_OPTION = "--amplifier"
+_SUFFIXES = (".test.yaml", ".test.yml")
+
+_RUNNER: pytest.StashKey[Runner] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register the option."""
+    group = parser.getgroup("amplifier")
+    group.addoption(
+        _OPTION,
+        action="store_true",
+        help="also run tests of plans (*.test.yaml), without a model",
+    )
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect a test file of plans, if the option is given."""
+    if parent.config.getoption(_OPTION) and file_path.name.endswith(_SUFFIXES):
+        return PlanFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
+    return None
+
+
+class PlanFile(pytest.File):
+    """A file of tests."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Collect its tests.
+
+        Raises:
+            pytest.Collector.CollectError: The file is invalid.
+        """
+        from amplifier_app.base.errors import ConfigError
+        from amplifier_app.base.outcome import outcome_of
+        from amplifier_app.commands.test.cases import read_cases
+        from amplifier_app.plan.problems import Problems
+
+        problems = Problems()
+        try:
+            cases = read_cases(self.path, problems)
+            problems.raise_if_any()
+        except ConfigError as error:
+            raise self.CollectError(outcome_of(error).message) from None
+        for case in cases:
+            yield PlanTest.from_parent(self, name=case.name, case=case)
+
+
+class PlanTest(pytest.Item):
+    """A test of a plan."""
+
+    def __init__(self, *, case: Case, **more: Any) -> None:
+        super().__init__(**more)
+        self._case = case
+
+    def runtest(self) -> None:
+        """Run it.
+
+        Raises:
+            PlanTestFailed: An expectation is not met, or the test cannot run.
+        """
+        from amplifier_app.commands.event_loop import run_loop
+        from amplifier_app.commands.test.testing import tested
+
+        one = run_loop(tested(_runner(self.config), self._case))
+        if one.status != "passed":
+            raise PlanTestFailed(one)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What was expected and what happened; a traceback only for other errors."""
+        if not isinstance(excinfo.value, PlanTestFailed):
+            return super().repr_failure(excinfo, style)
+        from amplifier_app.base.redact import redact
+        from amplifier_app.base.sanitize import for_terminal
+        from amplifier_app.commands.test.report import failure_lines
+
+        return redact(for_terminal("\n".join(failure_lines(excinfo.value.tested))))
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where it is written, with the line counted from 0."""
+        line = self._case.at.line
+        return self.path, None if line is None else line - 1, self.name
+
+
+class PlanTestFailed(Exception):
+    """A test of a plan that did not pass.
+
+    Attributes:
+        tested: What happened.
+    """
+
+    def __init__(self, tested: Tested) -> None:
+        super().__init__(tested.case.id)
+        self.tested = tested
+
+
+def _runner(config: pytest.Config) -> Runner:
+    """The runner of a pytest run, which loads each plan once."""
+    if _RUNNER not in config.stash:
+        from amplifier_app.commands.test.running import Runner
+
+        config.stash[_RUNNER] = Runner()
+    return config.stash[_RUNNER]
