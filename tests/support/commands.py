@@ -121,9 +121,13 @@ batch set {batch} --workers 2 --output json
 batch merge {batch} -o {out}/merged
 compare {batch} {batch}
 compare {batch} {batch} --output json
+test {tests}
+test {tests} --output json
+test {tests} --list
 report --session {session} --to {out}/report.md --yes
 schema result
 schema events
+schema test
 docs
 docs --output json
 docs plans
@@ -218,6 +222,10 @@ def furnished(folder: Path, *, with_batch: bool = True) -> Furnished:
     )
     assert done.code == 0, done.stderr
     (work / "rows.txt").write_text("hi\n", encoding="utf-8")
+    tests = work / "hi.test.yaml"
+    tests.write_text(
+        "plan: plan.yaml\nprompt: hi\nscript: [what the model said]\n", encoding="utf-8"
+    )
     batch = out / "batch"
     if with_batch:
         done = run_amplifier("batch", "run", plan, "rows.txt", "-o", batch, home=home, cwd=work)
@@ -228,6 +236,7 @@ def furnished(folder: Path, *, with_batch: bool = True) -> Furnished:
         "project": str(folder / "project"),
         "module": str(module),
         "batch": str(batch),
+        "tests": str(tests),
         "rows": str(work / "rows.txt"),
         "plan": str(plan),
         "out": str(out),

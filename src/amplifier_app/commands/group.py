@@ -30,7 +30,7 @@ COMMANDS = {
     "trust": "Review a project's configuration and trust it.",
     "doctor": "Check your setup and suggest fixes.",
     "report": "Write a file for a bug report.",
-    "schema": "Print the JSON Schemas of results, events, batches and plans.",
+    "schema": "Print the JSON Schemas of results, events, batches, plans and tests.",
     "docs": "Show the documentation.",
     "version": "Show the version.",
 }

@@ -98,6 +98,29 @@ async def test_a_key_that_was_known_need_not_be_known_now(
             await coordinator.get("providers", "mock").complete(other)
 
 
+async def test_by_structure_texts_may_change_but_not_tools_options_or_turns(tmp_path: Path):
+    tool = {"name": "grep", "description": "Search.", "parameters": {"type": "object"}}
+    then = {**called("x", "3 hits"), "tools": [tool], "temperature": 0.5}
+    async with recording(tmp_path, "ok") as coordinator:
+        await coordinator.get("providers", "mock").complete(then)
+
+    async def answer(now: dict[str, Any]) -> Any:
+        async with replaying(tmp_path, match="structure") as coordinator:
+            return await coordinator.get("providers", "mock").complete(now)
+
+    now = {**called("y", "no hits"), "tools": [tool], "temperature": 0.5}
+    now["messages"] = [{"role": "system", "content": "New."}, *now["messages"]]
+    assert (await answer(now)).content[0].text == "ok"
+    for changed, said in (
+        ({**now, "tools": [{**tool, "description": "Find."}]}, "tools.grep.description"),
+        ({**now, "tools": []}, "grep is no longer offered"),
+        ({**now, "temperature": 1}, "temperature: 0.5 → 1"),
+        ({**now, "messages": now["messages"][:2]}, "1 message fewer"),
+    ):
+        with pytest.raises(InvalidRequestError, match=said):
+            await answer(changed)
+
+
 async def test_the_plan_can_ignore_more_text(tmp_path: Path):
     async with recording(tmp_path, "ok") as coordinator:
         await coordinator.get("providers", "mock").complete(ask("build 17 of main"))

@@ -24,6 +24,7 @@ _APP_PAGES = {
     "scripts": "commands/run/README.md",
     "sessions": "sessions/README.md",
     "sources": "sources/README.md",
+    "testing": "commands/test/README.md",
     "trust": "trust/README.md",
     "validation": "commands/module/validation/README.md",
 }

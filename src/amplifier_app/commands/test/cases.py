@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.commands.test.grammar import RECORDED, TEST_FILE
+from amplifier_app.plan.config_check import config_problems
 from amplifier_app.plan.document import read_root
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, literal, text_of, with_items
+from amplifier_app.plan.module_schemas import schema_of_installed
+from amplifier_app.plan.nodes import (
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    literal,
+    node_of,
+    text_of,
+    with_items,
+)
 from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.rules import Schema
 from amplifier_app.plan.structure import normalise
 from amplifier_app.plan.traffic import SCRIPT_MODULE, Script
 from amplifier_app.plan.yaml_reader import read_bytes
+from amplifier_support.did_you_mean import did_you_mean
 
 SUFFIXES = (".test.yaml", ".test.yml")
 SEPARATOR = "::"
@@ -64,6 +78,12 @@ class Case(NamedTuple):
         """The path in a setting; relative ones start at the folder of the file."""
         text = self.text(key)
         return None if text is None else self.path.parent / Path(text).expanduser()
+
+    @property
+    def replies(self) -> int:
+        """How many replies its script has."""
+        node = self.settings.items.get("script")
+        return len(node.items) if isinstance(node, ListNode) else 0
 
     @property
     def script(self) -> Script | None:
@@ -153,8 +173,6 @@ def _selected(file: Path, names: set[str] | None, problems: Problems) -> list[Ca
         return cases
     known = {case.name for case in cases}
     for name in names - known:
-        from amplifier_support.did_you_mean import did_you_mean
-
         listed = f"Its tests: {', '.join(sorted(known))}"
         raise UsageError(f"{file} has no test {name!r}", hint=did_you_mean(name, known) or listed)
     return [case for case in cases if case.name in names]
@@ -189,7 +207,7 @@ def read_cases(file: Path, problems: Problems) -> list[Case]:
         cases.append(Case(shown, file.absolute(), name, node.at, settings))
     if len(problems) == before:
         if not cases:
-            problems.add("the file has no tests", whole.at, "add one to 'tests'")
+            problems.add("the file has no tests", whole.key_at("tests"), "add one to 'tests'")
         _check(cases, problems)
     return cases
 
@@ -242,24 +260,28 @@ def _check_one(case: Case, problems: Problems) -> None:
 
 
 def _check_script(script: Script, problems: Problems) -> None:
-    # Needed only for what the grammar of tests leaves to the module that plays the script.
-    from amplifier_app.plan.config_check import config_problems
-    from amplifier_app.plan.module_schemas import schema_of_installed
-
-    schema = schema_of_installed(SCRIPT_MODULE)
-    if schema is None:
-        return
+    # What the grammar of tests leaves to the module that plays the script.
+    schema = _script_schema()
     for replies in (script.replies, *script.agents.values()):
         entry = MapNode({"config": MapNode({"replies": replies}, replies.at)}, replies.at)
         problems.extend(config_problems(entry, "the script", schema))
+
+
+@cache
+def _script_schema() -> Schema:
+    return schema_of_installed(SCRIPT_MODULE) or {}
 
 
 # -- scripts -----------------------------------------------------------------------------
 
 
 def _replies(node: ListNode) -> ListNode:
-    """Replies as `provider-mock` reads them."""
-    return ListNode([_reply(one) for one in node.items], node.at)
+    """Replies as `provider-mock` reads them, and an error after the last one."""
+    count = len(node.items)
+    message = f"the script has {count} replies, and this is request {count + 1}; add a reply"
+    end = {"error": {"type": "InvalidRequestError", "message": message}}
+    replies: list[Node] = [_reply(one) for one in node.items]
+    return ListNode([*replies, node_of(end, node.at, literal=True)], node.at)
 
 
 def _reply(node: Node) -> MapNode:

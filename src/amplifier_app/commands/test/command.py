@@ -9,12 +9,11 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.errors import AppError, UsageError
-from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.base.outcome import Ending
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import Output, claimed_stdout
 from amplifier_app.commands.event_loop import run_loop
-from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.test.cases import Case, find_cases
 from amplifier_app.commands.test.report import (
     Progress,
@@ -34,7 +33,6 @@ _JUNIT = "junit"
 
 @app.command()
 def run_tests(
-    context: typer.Context,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -98,11 +96,8 @@ def run_tests(
             stdout.write(f"{redact(json.dumps(as_json(ended, seconds), indent=2))}\n")
     if report_file is not None:
         _write(report_file, as_junit(ended))
-    failed = sum(one.status != "passed" for one in ended)
-    if failed:
-        invocation: Invocation = context.obj
-        message = f"{failed} of {len(ended)} tests failed"
-        invocation.outcome = Outcome(Ending.CHECK_FAILED, message)
+    if any(one.status != "passed" for one in ended):
+        raise typer.Exit(Ending.CHECK_FAILED.exit_code)
 
 
 class _Shown:

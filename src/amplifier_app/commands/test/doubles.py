@@ -26,6 +26,7 @@ class Sent(NamedTuple):
         system: Its system prompt.
         prompt: The text of the user in it.
         tools: The names of the tools that it offers.
+        by_agent: Whether a sub-session sent it.
     """
 
     provider: str
@@ -33,6 +34,7 @@ class Sent(NamedTuple):
     system: str
     prompt: str
     tools: tuple[str, ...]
+    by_agent: bool
 
 
 class Doubles:
@@ -51,6 +53,7 @@ class Doubles:
         self.sent: list[Sent] = []
         self.problems: list[str] = []
         self._stubs = {name: plain_data(node) for name, node in stubs.items()}
+        self._first: Any = None
         self._recorded: RecordedResults | None = None
         if recording is not None and RECORDED in self._stubs.values():
             self._recorded = RecordedResults(recording)
@@ -64,12 +67,12 @@ class Doubles:
         known = list(coordinator.get("tools"))
         for name in self._stubs:
             if name not in known:
-                listed = f"Its tools: {', '.join(known) or 'none'}"
-                hint = did_you_mean(name, known) or listed
-                raise ConfigError(f"tools: the plan has no tool {name!r}", hint=hint)
+                hint = did_you_mean(name, known) or f"its tools: {', '.join(known) or 'none'}"
+                raise ConfigError(f"tools: the plan has no tool {name!r}; {hint}")
 
     def apply(self, coordinator: Any) -> None:
         """Put the doubles in place of tools and providers."""
+        self._first = self._first or coordinator
         tools: dict[str, Any] = coordinator.get("tools")
         for name, stub in self._stubs.items():
             if name in tools and not isinstance(tools[name], _StubbedTool):
@@ -77,7 +80,8 @@ class Doubles:
         providers: dict[str, Any] = coordinator.get("providers")
         for name, provider in list(providers.items()):
             if not isinstance(provider, _WatchedProvider):
-                providers[name] = _WatchedProvider(provider, name, self)
+                by_agent = coordinator is not self._first
+                providers[name] = _WatchedProvider(provider, name, self.sent, by_agent)
 
     def recorded(self, tool: str, given: Any) -> ToolResult:
         """The recorded result of a call."""
@@ -126,10 +130,11 @@ class _StubbedTool(_Wrapper):
 
 
 class _WatchedProvider(_Wrapper):
-    def __init__(self, inner: Any, name: str, doubles: Doubles) -> None:
+    def __init__(self, inner: Any, name: str, sent: list[Sent], by_agent: bool) -> None:
         super().__init__(inner)
         self._mounted_as = name
-        self._doubles = doubles
+        self._sent = sent
+        self._by_agent = by_agent
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
@@ -138,24 +143,30 @@ class _WatchedProvider(_Wrapper):
 
         # A provider without one of them has none here, either: loops choose by what there is.
         def request(asked: Any, **options: Any) -> Any:
-            self._doubles.sent.append(_sent(self._mounted_as, self._inner, asked, options))
+            self._sent.append(self._described(asked, options))
             return found(asked, **options)
 
         return request
 
+    def _described(self, request: Any, options: Mapping[str, Any]) -> Sent:
+        inner = self._inner
+        model = options.get("model") or _field(request, "model")
+        model = model or getattr(inner, "model", None) or getattr(inner, "default_model", None)
+        tools: Sequence[Any] = _field(request, "tools") or ()
+        return Sent(
+            self._mounted_as,
+            model,
+            _texts(request, "system", "developer"),
+            _texts(request, "user"),
+            tuple(str(_field(tool, "name")) for tool in tools),
+            self._by_agent,
+        )
 
-def _sent(name: str, provider: Any, request: Any, options: Mapping[str, Any]) -> Sent:
-    model = options.get("model") or _field(request, "model")
-    model = model or getattr(provider, "model", None) or getattr(provider, "default_model", None)
+
+def _texts(request: Any, *roles: str) -> str:
     messages: Sequence[Any] = _field(request, "messages") or ()
-    tools: Sequence[Any] = _field(request, "tools") or ()
-
-    def texts(*roles: str) -> str:
-        found = [_text(_field(one, "content")) for one in messages if _field(one, "role") in roles]
-        return "\n\n".join(found)
-
-    names = tuple(str(_field(tool, "name")) for tool in tools)
-    return Sent(name, model, texts("system", "developer"), texts("user"), names)
+    found = [_text(_field(one, "content")) for one in messages if _field(one, "role") in roles]
+    return "\n\n".join(found)
 
 
 def _field(value: Any, name: str) -> Any:

@@ -54,9 +54,12 @@ def failures_of(case: Case, ran: Ran) -> list[Failure]:
     found += [Failure("test", (problem,), case.at) for problem in ran.problems]
     if ran.plan is None:
         return found
-    for key, node in expect.items():
-        if key in _CHECKS:
-            found += [Failure(key, tuple(lines), node.at) for lines in _CHECKS[key](node, ran)]
+    nothing = ListNode([], case.at)
+    for key, check in _CHECKS.items():
+        # A call that is denied or fails is a failure unless it is expected.
+        node = expect.get(key) or (nothing if key in ("denied", "failed") else None)
+        if node is not None:
+            found += [Failure(key, tuple(lines), node.at) for lines in check(node, ran)]
     if "answer" in expect:
         found += _schema(case, expect["answer"], ran)
     return found
@@ -72,7 +75,7 @@ def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failur
         wanted = {Ending.BUDGET.exit_code}
     if outcome.exit_code not in wanted:
         code = " or ".join(map(str, sorted(wanted)))
-        reason = [outcome.message, *(outcome.hint or "").splitlines()] if outcome.message else []
+        reason = outcome.message.splitlines()
         at = case.at if node is None else node.at
         got = f"{outcome.exit_code} ({outcome.ending.value})"
         yield Failure("exit", (f"expected {code}, got {got}", *_indented(reason)), at)
@@ -200,6 +203,11 @@ def _denied(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     inputs = {tool.id: tool.input for tool in ran.turn.tools}
     made = [_Call(call.name, inputs.get(call.id)) for call in ran.turn.denied]
     yield from _all_calls(_items(node), made)
+
+
+def _failed(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    failed = [tool for tool in ran.turn.tools if tool.outcome == "error"]
+    yield from _all_calls(_items(node), [_Call(tool.name, tool.input) for tool in failed])
 
 
 def _all_calls(wanted: Sequence[Node], made: Sequence[_Call]) -> Iterator[tuple[str, ...]]:
@@ -392,6 +400,7 @@ _CHECKS: Mapping[str, Callable[[Node, Ran], Iterator[tuple[str, ...]]]] = {
     "answer": lambda node, ran: _text(node, ran.turn.response),
     "calls": _calls,
     "denied": _denied,
+    "failed": _failed,
     "files": _files,
     "cost": _cost,
     "steps": _steps,

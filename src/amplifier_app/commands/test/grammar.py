@@ -277,12 +277,19 @@ EXPECT = Fields(
     "What must hold after the run.",
     "a mapping such as '{answer: …, calls: […]}'",
     {
-        "exit": Count("The exit code of 'amplifier run'. Default: 0, or 8 too with 'denied'."),
+        "exit": Count(
+            "The exit code of 'amplifier run'. Default: 0; with 'denied' also 8, with 'limit' 7."
+        ),
         "error": TEXT,
         "answer": _ANSWER,
         "calls": _CALLS,
         "denied": ListOf(
-            "The calls that are denied, all of them in this order. Default: not checked.",
+            "The calls that are denied, all of them in this order. Default: none.",
+            "a list of calls",
+            _CALL,
+        ),
+        "failed": ListOf(
+            "The calls that fail, all of them in this order. Default: none.",
             "a list of calls",
             _CALL,
         ),

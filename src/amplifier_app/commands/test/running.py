@@ -18,7 +18,7 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, requirements
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.test.cases import Case
+from amplifier_app.commands.test.cases import Case, items_of
 from amplifier_app.commands.test.doubles import Doubles, Sent, recorded_lines
 from amplifier_app.commands.test.network import Attempts, no_network
 from amplifier_app.plan import ResolvedPlan
@@ -32,6 +32,7 @@ from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.turn import NO_TURN, TurnResult
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_support.did_you_mean import did_you_mean
 
 _TIMEOUT = 60.0
 
@@ -192,6 +193,7 @@ class _Run:
     async def _send(self) -> Outcome:
         case, request = self._case, self._loaded.request
         plan = _with(self._loaded.chosen.plan, self._traffic)
+        _check_agents(case, plan)
         approvals = Approvals(cast("Policy", case.text("approve") or "deny"))
         timeout = case.number("timeout", _TIMEOUT)
         opening = Opening(time.monotonic() + timeout)
@@ -221,23 +223,21 @@ class _Run:
             who = f"{attempt.who} reached" if attempt.who else "a module reached"
             answer = f"stub it: tools: {{{attempt.who}: {{output: …}}}}" if attempt.who else ""
             yield "; ".join(filter(None, [f"{who} for the network ({attempt.what})", answer]))
-        planned = self._planned
-        if (
-            planned is not None
-            and outcome.ending is Ending.OK
-            and len(self._doubles.sent) < planned
-        ):
-            made = len(self._doubles.sent)
-            yield f"the model was called {made} of {planned} times: replies are left over"
+        if outcome.ending is Ending.OK:
+            yield from self._left_over()
 
-    @property
-    def _planned(self) -> int | None:
-        """How many requests are expected; None if that is unknown."""
+    def _left_over(self) -> Generator[str]:
+        """The replies that were not asked for."""
+        sent = self._doubles.sent
         if self._traffic.replay is not None:
             lines = recorded_lines(Path(self._traffic.replay))
-            return sum(line.get("type") == "request" for line in lines)
-        script = self._traffic.script
-        return None if script is None or script.agents else len(script.replies.items)
+            planned, made = sum(line.get("type") == "request" for line in lines), len(sent)
+        elif self._traffic.script is not None:
+            planned, made = self._case.replies, sum(not one.by_agent for one in sent)
+        else:
+            return
+        if made < planned:
+            yield f"the model was called {made} of {planned} times; replies are left over"
 
 
 class _Notes(Renderer):
@@ -270,6 +270,18 @@ def _logs(texts: list[str]) -> Generator[None]:
         yield
     finally:
         root.removeHandler(handler)
+
+
+def _check_agents(case: Case, plan: ResolvedPlan) -> None:
+    """
+    Raises:
+        ConfigError: The plan does not have the agents of a test.
+    """
+    known = list(items_of(plan.tree, "agents"))
+    for name in case.mapping("agents"):
+        if name not in known:
+            hint = did_you_mean(name, known) or f"its agents: {', '.join(known) or 'none'}"
+            raise ConfigError(f"agents: the plan has no agent {name!r}; {hint}")
 
 
 def _running_tool(session: OpenSession) -> str:

@@ -1,0 +1,117 @@
+"""The example of the page catches what changes in its plan: a tool removed, a rule loosened, a budget raised …"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.app.testing.support import run_tests
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "testing"
+
+Plan = dict[str, Any]
+
+
+def _without(section: str, module: str) -> Callable[[Plan], None]:
+    def change(plan: Plan) -> None:
+        plan[section] = [entry for entry in plan[section] if entry["module"] != module]
+
+    return change
+
+
+def _set(value: Any, *path: str | int) -> Callable[[Plan], None]:
+    def change(plan: Any) -> None:
+        for key in path[:-1]:
+            plan = plan[key]
+        assert plan[path[-1]] != value
+        plan[path[-1]] = value
+
+    return change
+
+
+def _drop(*path: str | int) -> Callable[[Plan], None]:
+    def change(plan: Any) -> None:
+        for key in path[:-1]:
+            plan = plan[key]
+        del plan[path[-1]]
+
+    return change
+
+
+def _cut(share: float) -> Callable[[Plan], None]:
+    def change(plan: Plan) -> None:
+        lines = plan["instruction"].splitlines()
+        plan["instruction"] = "\n".join(lines[: int(len(lines) * share)]) + "\n"
+
+    return change
+
+
+def _insert(section: str, entry: Any, at: int = 0) -> Callable[[Plan], None]:
+    return lambda plan: plan[section].insert(at, entry)
+
+
+MUTATIONS: dict[str, Callable[[Plan], None]] = {
+    "files removed": _without("tools", "tool-filesystem"),
+    "shell removed": _without("tools", "tool-bash"),
+    "search removed": _without("tools", "tool-search"),
+    "delegation removed": _without("tools", "tool-task"),
+    "approval removed": _without("hooks", "hooks-approval"),
+    "redaction removed": _without("hooks", "hooks-redaction"),
+    "backup removed": _without("hooks", "hooks-backup"),
+    "push no longer denied": _drop("approvals", 0),
+    "push allowed": _set("allow", "approvals", 0, "action"),
+    "push rule made narrower": _set("git push --force *", "approvals", 0, "command"),
+    "every command allowed first": _insert("approvals", {"action": "allow", "tool": "bash"}),
+    "all paths writable": _set("**", "approvals", 2, "path"),
+    "edits only ask": _drop("approvals", 3),
+    "tests no longer allowed": _drop("approvals", 1),
+    "cost limit raised": _set(50, "session", "budget", "max_cost"),
+    "cost limit removed": _drop("session", "budget", "max_cost"),
+    "step limit raised": _set(60, "session", "budget", "max_steps"),
+    "step limit lowered": _set(2, "session", "budget", "max_steps"),
+    "model changed": _set("claude-haiku-4-5", "providers", 0, "config", "model"),
+    "temperature changed": _set(1, "providers", 0, "config", "temperature"),
+    "provider changed": _set("provider-openai", "providers", 0, "module"),
+    "provider added in front": _insert(
+        "providers", {"module": "provider-openai", "config": {"priority": 1}}
+    ),
+    "prompt cut in half": _cut(0.5),
+    "last line of the prompt cut": _cut(0.99),
+    "prompt removed": _drop("instruction"),
+    "sandbox off": _set("off", "session", "sandbox"),
+    "network for commands": _set("all", "session", "sandbox", "network"),
+    "another loop": _set("loop-basic", "session", "orchestrator"),
+    "check removed": _drop("checks"),
+    "check that always passes": _set("true", "checks", 0, "run"),
+    "agent removed": _drop("agents", "tester"),
+    "timeout of commands raised": _set(3600, "tools", 1, "config", "timeout"),
+    # Nothing is expected of what an agent is sent.
+    "prompt of the agent changed": _set("Run nothing.", "agents", "tester", "instruction"),
+    "description changed": _set("Another one", "description"),
+}
+
+
+def test_the_example_passes() -> None:
+    ended = run_tests(EXAMPLE)
+    assert [(one.case.name, one.failures) for one in ended if one.status != "passed"] == []
+    assert len(ended) == 9
+
+
+@pytest.mark.timeout(300)
+def test_nearly_every_change_of_a_plan_is_caught(tmp_path: Path) -> None:
+    original = (EXAMPLE / "review.yaml").read_text(encoding="utf-8")
+    shutil.copy(EXAMPLE / "review.test.yaml", tmp_path)
+    missed: list[str] = []
+    for name, change in MUTATIONS.items():
+        plan = yaml.safe_load(original)
+        change(plan)
+        (tmp_path / "review.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
+        if all(one.status == "passed" for one in run_tests(tmp_path, exit_first=True)):
+            missed.append(name)
+    assert len(MUTATIONS) >= 30
+    assert missed == ["prompt of the agent changed", "description changed"]

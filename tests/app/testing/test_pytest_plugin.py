@@ -1,0 +1,54 @@
+"""`pytest --amplifier`: tests of plans next to other tests; nothing without the option."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.app.testing.support import write_tests
+from tests.support.cli import child_environment
+
+LOADED = """\
+import sys
+
+def test_what_is_imported():
+    assert not [name for name in sys.modules if name.startswith("amplifier_app.commands")]
+"""
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    plugins = ("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:asyncio", "-p", "no:benchmark")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "--rootdir", os.curdir, *plugins, *arguments],
+        cwd=folder,
+        env=child_environment(folder / "home"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_tests_of_plans_are_tests_of_pytest(tmp_path: Path) -> None:
+    write_tests(tmp_path, {}, {"expect": {"answer": "other"}})
+    (tmp_path / "b.test.yaml").write_text("scritp: x\n")
+    run = run_pytest(tmp_path, "--amplifier", "-v", "--continue-on-collection-errors")
+    assert run.returncode == 1
+    assert "a.test.yaml::test 1 PASSED" in run.stdout
+    assert "a.test.yaml::test 2 FAILED" in run.stdout
+    assert 'answer: expected "other"' in run.stdout
+    assert "Traceback" not in run.stdout
+    assert "unknown key 'scritp'" in run.stdout
+    assert "1 failed, 1 passed, 1 error" in run.stdout
+    one = run_pytest(tmp_path, "--amplifier", "-q", "a.test.yaml::test 1")
+    assert (one.returncode, "1 passed" in one.stdout) == (0, True), one.stdout
+
+
+def test_without_the_option_nothing_is_collected_or_imported(tmp_path: Path) -> None:
+    write_tests(tmp_path)
+    (tmp_path / "test_imports.py").write_text(LOADED)
+    run = run_pytest(tmp_path, "-q")
+    assert run.returncode == 0, run.stdout
+    assert "1 passed" in run.stdout

@@ -1,0 +1,99 @@
+"""Tests with recordings: recorded with --update, replayed by structure or exactly, with recorded tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.app.plans import mock_plan
+from tests.app.testing.support import only, run_tests, write_tests
+
+CALL = {"tool_calls": [{"name": "bash", "input": {"command": "date +%N > out.txt; cat out.txt"}}]}
+
+
+def recorded_test(folder: Path, **more: Any) -> Path:
+    """A test whose recording was just made with the model of its plan."""
+    tools = [{"module": "tool-bash"}, {"module": "tool-filesystem"}]
+    hooks = [{"module": "hooks-approval"}]
+    mock_plan(folder, [CALL, "Done."], tools=tools, hooks=hooks, instruction="Be brief.\nBe kind.")
+    recorded = {"script": None, "recording": "rec.jsonl", "approve": "allow"}
+    file = write_tests(
+        folder, **{**recorded, "expect": {"answer": "Done.", "calls": ["bash"]}, **more}
+    )
+    (one,) = run_tests(file, update=True)
+    assert (one.status, one.recorded) == ("passed", True), one.failures
+    assert (folder / "rec.jsonl").stat().st_size
+    return file
+
+
+def change(file: Path, **sections: Any) -> None:
+    """Change a YAML file."""
+    data = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump({**data, **sections}, sort_keys=False))
+
+
+def test_a_changed_prompt_is_answered_as_recorded(tmp_path: Path) -> None:
+    file = recorded_test(tmp_path)
+    change(tmp_path / "plan.yaml", instruction="Be kind.")
+    change(file, prompt="Do something else.")
+    assert only(run_tests(file)) == []
+
+
+def test_a_changed_prompt_is_a_failure_if_all_must_match(tmp_path: Path) -> None:
+    file = recorded_test(tmp_path, tools={"bash": "recorded"})
+    change(file, match="all")
+    assert only(run_tests(file)) == []
+    change(tmp_path / "plan.yaml", instruction="Be kind.")
+    failures = only(run_tests(file))
+    assert failures[0].startswith("exit: expected 0, got 9 (check_failed)")
+    assert "- Be brief." in failures[0]
+
+
+def test_changed_tools_are_a_failure(tmp_path: Path) -> None:
+    file = recorded_test(tmp_path)
+    change(tmp_path / "plan.yaml", tools=[{"module": "tool-bash"}])
+    failures = only(run_tests(file))
+    assert "exit: expected 0, got 9" in failures[0]
+    assert "tools: read_file is no longer offered" in failures[0]
+
+
+def test_recorded_tools_do_not_run_and_answer_what_they_did(tmp_path: Path) -> None:
+    file = recorded_test(tmp_path, tools={"bash": "recorded"})
+    # `all` includes the time that the command printed.
+    change(file, match="all", expect={"answer": "Done.", "files": {}})
+    assert only(run_tests(file)) == []
+
+
+def test_calls_that_were_not_recorded_are_reported(tmp_path: Path) -> None:
+    file = recorded_test(tmp_path, tools={"bash": "recorded"})
+    lines = (tmp_path / "rec.jsonl").read_text().splitlines()
+    changed = [
+        line.replace("date +%N", "echo 4") if json.loads(line)["type"] != "request" else line
+        for line in lines
+    ]
+    (tmp_path / "rec.jsonl").write_text("\n".join(changed))
+    failures = only(run_tests(file))
+    assert any(
+        "bash was called with an input that the recording does not have" in f for f in failures
+    )
+
+
+def test_a_missing_recording_is_an_error_with_a_fix(tmp_path: Path) -> None:
+    file = write_tests(tmp_path, script=None, recording="rec.jsonl")
+    (one,) = run_tests(file)
+    assert one.error is not None
+    assert "rec.jsonl does not exist" in one.error.message
+    assert one.error.hint == "Record it with: amplifier test --update"
+
+
+def test_a_recording_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
+    file = recorded_test(tmp_path)
+    before = (tmp_path / "rec.jsonl").read_bytes()
+    mock_plan(tmp_path, [{"error": {"type": "AuthenticationError"}}])
+    (one,) = run_tests(file, update=True)
+    assert (one.status, one.recorded) == ("failed", False)
+    assert (tmp_path / "rec.jsonl").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

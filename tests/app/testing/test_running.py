@@ -1,0 +1,156 @@
+"""How a test runs: in a folder of its own, with stubs, without network."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.plans import mock_plan
+from tests.app.testing.support import only, run_tests, write_tests
+from tests.support.network_guard import sitecustomize as network
+
+
+def calls(*made: Any) -> list[Any]:
+    return [{"calls": list(made)}, "done"]
+
+
+def test_tools_run_in_a_folder_that_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "fixture" / "sub").mkdir(parents=True)
+    (tmp_path / "fixture" / "sub" / "kept.txt").write_text("kept")
+    (tmp_path / "fixture" / "changed.txt").write_text("before")
+    before, here = os.listdir(tmp_path / "fixture"), os.getcwd()
+    command = "pwd > where.txt; cat sub/kept.txt changed.txt > all.txt"
+    file = write_tests(
+        tmp_path,
+        script=calls({"bash": {"command": command}}),
+        workdir="fixture",
+        files={"changed.txt": "after"},
+        approve="allow",
+        expect={"files": {"where.txt": {"matches": "^/.*/work$"}, "all.txt": "keptafter"}},
+    )
+    assert only(run_tests(file)) == []
+    assert os.getcwd() == here
+    assert os.listdir(tmp_path / "fixture") == before
+    assert (tmp_path / "fixture" / "changed.txt").read_text() == "before"
+
+
+def test_stubs_answer_instead_of_the_tool_under_the_same_rules(tmp_path: Path) -> None:
+    call = {"bash": {"command": "touch ran.txt"}}
+    file = write_tests(
+        tmp_path,
+        {"expect": {"calls": ["bash"], "files": {}}},
+        {"tools": {"bash": {"error": "no shell"}}, "expect": {"failed": ["bash"], "files": {}}},
+        {"approve": "deny", "expect": {"denied": ["bash"]}},
+        script=calls(call),
+        approve="allow",
+        tools={"bash": {"output": "stubbed"}},
+    )
+    assert [one.failures for one in run_tests(file)] == [(), (), ()]
+
+
+def test_a_list_of_results_is_for_one_call_after_the_other(tmp_path: Path) -> None:
+    call = {"bash": {"command": "make"}}
+    file = write_tests(
+        tmp_path,
+        script=[{"calls": [call]}, {"calls": [call]}, "done"],
+        approve="allow",
+        tools={"bash": [{"error": "1 error"}, {"output": "built"}]},
+        expect={"calls": ["bash", "bash"], "failed": ["bash"]},
+    )
+    assert only(run_tests(file)) == []
+
+
+def test_a_tool_that_reaches_for_the_network_fails_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The suite's own guard would refuse it first; the host exists nowhere.
+    monkeypatch.setattr(network, "allowed", True)
+    mock_plan(tmp_path, [], tools=[{"module": "tool-web"}])
+    call = {"web_fetch": {"url": "https://docs.invalid/page"}}
+    file = write_tests(
+        tmp_path,
+        {"expect": {"failed": ["web_fetch"]}},
+        {"tools": {"web_fetch": {"output": "a page"}}},
+        script=calls(call),
+    )
+    reached, stubbed = run_tests(file)
+    assert [failure.lines for failure in reached.failures] == [
+        (
+            "web_fetch reached for the network (docs.invalid); stub it: tools: {web_fetch: "
+            "{output: …}}",
+        )
+    ]
+    assert stubbed.failures == ()
+
+
+def test_agents_have_scripts_of_their_own(tmp_path: Path) -> None:
+    agents = {
+        name: {"description": name, "tools": [{"module": "tool-filesystem"}]}
+        for name in ("reader", "writer")
+    }
+    mock_plan(tmp_path, [], tools=[{"module": "tool-task"}], agents=agents)
+    task = {"task": {"agent": "reader", "instruction": "Read notes.txt."}}
+    file = write_tests(
+        tmp_path,
+        {
+            "agents": {
+                "reader": [{"calls": [{"read_file": {"file_path": "notes.txt"}}]}, "It says hi."]
+            }
+        },
+        {"expect": {"failed": ["task"]}},
+        {"agents": {"raeder": ["x"]}},
+        script=calls(task),
+        files={"notes.txt": "hi"},
+        expect={"calls": [task]},
+    )
+    own, without, misspelt = run_tests(file)
+    assert own.failures == ()
+    assert without.failures == ()
+    assert "the plan has no agent 'raeder'; did you mean 'reader'?" in str(misspelt.failures)
+
+
+def test_keys_and_conditions_of_the_real_providers_are_not_needed(tmp_path: Path) -> None:
+    providers = [
+        {"module": "provider-openai", "config": {"api_key": "${NO_SUCH_KEY}", "model": "gpt-5"}},
+        {"module": "provider-anthropic", "when": {"env": "NO_SUCH_KEY"}, "config": {"priority": 1}},
+    ]
+    mock_plan(tmp_path, [], providers=providers)
+    file = write_tests(tmp_path, expect={"request": {"provider": "anthropic"}})
+    assert only(run_tests(file)) == []
+
+
+def test_a_profile_and_variables_in_scripts_are_left_as_they_are(tmp_path: Path) -> None:
+    file = write_tests(
+        tmp_path,
+        {"profile": "mock"},
+        script=["costs ${PRICE}"],
+        expect={"answer": "costs ${PRICE}"},
+    )
+    assert only(run_tests(file)) == []
+
+
+def test_a_time_limit_ends_a_test(tmp_path: Path) -> None:
+    file = write_tests(
+        tmp_path,
+        script=calls({"bash": {"command": "sleep 60"}}),
+        approve="allow",
+        timeout=1.5,
+        expect={"exit": 7, "error": "time limit of 1.5 s reached"},
+    )
+    assert only(run_tests(file)) == []
+
+
+def test_problems_of_a_plan_fail_the_test_and_nothing_is_printed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan = mock_plan(tmp_path, [])
+    plan.write_text(
+        plan.read_text() + "tools: [{module: tool-bash, config: {timeout: 5, nonsense: 1}}]\n"
+    )
+    (one,) = run_tests(write_tests(tmp_path))
+    assert one.status == "failed"
+    assert "nonsense" in str(one.failures)
+    assert capfd.readouterr() == ("", "")
