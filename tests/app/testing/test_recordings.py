@@ -19,10 +19,13 @@ def recorded_test(folder: Path, **more: Any) -> Path:
     tools = [{"module": "tool-bash"}, {"module": "tool-filesystem"}]
     hooks = [{"module": "hooks-approval"}]
     mock_plan(folder, [CALL, "Done."], tools=tools, hooks=hooks, instruction="Be brief.\nBe kind.")
-    recorded = {"script": None, "recording": "rec.jsonl", "approve": "allow"}
-    file = write_tests(
-        folder, **{**recorded, "expect": {"answer": "Done.", "calls": ["bash"]}, **more}
-    )
+    settings: dict[str, Any] = {
+        "script": None,
+        "recording": "rec.jsonl",
+        "approve": "allow",
+        "expect": {"answer": "Done.", "calls": ["bash"]},
+    }
+    file = write_tests(folder, **{**settings, **more})
     (one,) = run_tests(file, update=True)
     assert (one.status, one.recorded) == ("passed", True), one.failures
     assert (folder / "rec.jsonl").stat().st_size

@@ -108,14 +108,17 @@ async def test_by_structure_texts_may_change_but_not_tools_options_or_turns(tmp_
         async with replaying(tmp_path, match="structure") as coordinator:
             return await coordinator.get("providers", "mock").complete(now)
 
-    now = {**called("y", "no hits"), "tools": [tool], "temperature": 0.5}
-    now["messages"] = [{"role": "system", "content": "New."}, *now["messages"]]
+    messages: list[Any] = [
+        {"role": "system", "content": "New."},
+        *called("y", "no hits")["messages"],
+    ]
+    now: dict[str, Any] = {"messages": messages, "tools": [tool], "temperature": 0.5}
     assert (await answer(now)).content[0].text == "ok"
     for changed, said in (
         ({**now, "tools": [{**tool, "description": "Find."}]}, "tools.grep.description"),
         ({**now, "tools": []}, "grep is no longer offered"),
         ({**now, "temperature": 1}, "temperature: 0.5 → 1"),
-        ({**now, "messages": now["messages"][:2]}, "1 message fewer"),
+        ({**now, "messages": messages[:2]}, "1 message fewer"),
     ):
         with pytest.raises(InvalidRequestError, match=said):
             await answer(changed)
