@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from amplifier_core.provider_batches import Deferral
     from amplifier_support.sandbox.sandbox import Sandbox
 
 _Value = TypeVar("_Value")
@@ -104,6 +105,7 @@ CACHE_DIR = Capability[str]("cache.dir")
 OFFLINE = Capability[bool]("offline")
 SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
 SANDBOX: "Capability[Sandbox]" = Capability("session.sandbox")
+DEFERRAL: "Capability[Deferral]" = Capability("provider.deferral")
 
 # Registered by orchestrators.
 BUDGET = Capability[SessionBudget]("session.budget")

@@ -14,7 +14,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.batch.engines.engine import Died, Ended, Engine, RowTask, Spent, Stopped
+from amplifier_app.batch.economy.broker import Broker
+from amplifier_app.batch.engines.engine import Asked, Died, Ended, Engine, RowTask, Spent, Stopped
 from amplifier_app.batch.folder import BatchWriter
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.results import result_line
@@ -67,6 +68,10 @@ class Stop(NamedTuple):
 class Dispatcher:
     """Runs the rows of a batch.
 
+    Attributes:
+        stopped: Why the batch stops; None while it does not.
+        broker: Gets answers at batch prices; None if rows ask their providers themselves.
+
     Args:
         rows: The rows that have not ended, in order.
         prompts: Makes their prompts.
@@ -108,6 +113,7 @@ class Dispatcher:
         self._failures = 0
         self._ticked = time.monotonic()
         self.stopped: Stop | None = None
+        self.broker: Broker | None = None
 
     @property
     def running(self) -> int:
@@ -130,6 +136,8 @@ class Dispatcher:
         while self._running or (not self.stopped and self._waiting):
             await self._wait()
             await self._fill()
+            if self.broker is not None:
+                self.broker.look(self._running)
             self._changed()
             if time.monotonic() - self._ticked > _TICK_SECONDS:
                 self._writer.save_status()
@@ -194,6 +202,9 @@ class Dispatcher:
             await self._check_cost()
         elif isinstance(event, Ended):
             await self._ended(event)
+        elif isinstance(event, Asked):
+            if self.broker is not None and event.id in self._running:
+                self.broker.ask(event)
         elif isinstance(event, Stopped):
             self._release(event.id, "stopped")
         else:
@@ -265,6 +276,8 @@ class Dispatcher:
         due = time.monotonic() + wait
         self._release(row.key, result["outcome"])
         heapq.heappush(self._waiting, (due, row.number, row))
+        if self.broker is not None:
+            return  # The other rows ask in the next batch, too.
         self._pause = max(self._pause, due)
         self._crowd = max(1.0, self._crowd / 2)
 
@@ -301,6 +314,8 @@ class Dispatcher:
     def _forget(self, row_id: str) -> None:
         self._running.pop(row_id)
         self._costs.pop(row_id, None)
+        if self.broker is not None:
+            self.broker.forget(row_id)
 
     async def _check_cost(self) -> None:
         limit = self._limits.max_cost

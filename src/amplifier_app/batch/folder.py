@@ -273,7 +273,7 @@ class BatchWriter:
         path = folder.path
         self._journal = Appender(path / "journal.jsonl", folder.scan_journal(self.progress.add))
         if not self._journal.size:
-            self._note({"event": "begun", "batch": folder.facts.get("batch")})
+            self.note({"event": "begun", "batch": folder.facts.get("batch")})
         self._finish_replacing()
         known, found = self.progress.counts.size, list[Record]()
         check_lines(path / RESULTS, known, self.progress.counts.ended)
@@ -290,7 +290,7 @@ class BatchWriter:
     def claim(self, row_id: str, attempt: int, session: str) -> None:
         """Record that a row is about to run. Raises SessionError."""
         record = {"event": "claimed", "id": row_id, "attempt": attempt, "session": session}
-        self._note(record)
+        self.note(record)
 
     def release(self, row_id: str, why: str, cost: Decimal | None = None) -> None:
         """Record that a row stopped before its end and will be continued.
@@ -303,7 +303,7 @@ class BatchWriter:
         Raises:
             SessionError: The journal cannot be written.
         """
-        self._note({"event": "released", "id": row_id, "why": why, "cost": _number(cost)})
+        self.note({"event": "released", "id": row_id, "why": why, "cost": _number(cost)})
 
     def end(self, result: Record) -> None:
         """Record the result of a row. Raises SessionError."""
@@ -336,7 +336,7 @@ class BatchWriter:
         except OSError as error:
             raise SessionError(f"cannot write {self.folder.path}: {error.strerror}") from error
         # From this record on, the new file is the valid one.
-        self._note({"event": "reopened", "rows": rows, "file": name, "size": size})
+        self.note({"event": "reopened", "rows": rows, "file": name, "size": size})
         self._results.close()
         self._finish_replacing()
         path = self.folder.path / RESULTS
@@ -370,9 +370,10 @@ class BatchWriter:
             "cost": None if total is None else _number(Decimal(str(total)) - before),
             "size": size,
         }
-        self._note(record)
+        self.note(record)
 
-    def _note(self, record: Record) -> None:
+    def note(self, record: Record) -> None:
+        """Add a record to the journal and return when it is on disk. Raises SessionError."""
         self._journal.append(record)
         self.progress.add(record)
 

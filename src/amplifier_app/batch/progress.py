@@ -5,19 +5,26 @@
     {"event": "released", "id", "why", "cost"}          it stopped before its end, and will be continued
     {"event": "ended", "id", "attempt", "outcome", "cost", "size"}
     {"event": "reopened", "rows": {id: {"outcome", "cost"}}, "file", "size"}
+    {"event": "sending", "key", "service", "at", "items": [[row, session, step], …]}
+    {"event": "sent", "key", "id"}                      a batch of requests is at the provider
+    {"event": "dropped", "key"}                         the provider did not get or refused it
 
 `size` is that of results.jsonl after the record. `cost` is in US dollars: what the row cost since it was
 claimed, or, in a reopened row, what its session has cost so far.
+
+A batch of requests is recorded before it is sent, and its id at the provider before it is waited for. A session
+that is continued asks again for what it was waiting for; the record finds the answer that is already paid for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from amplifier_app.batch.journal import Record
+from amplifier_core.provider_batches import DeferredRequest
 
 
 class RowState(NamedTuple):
@@ -97,6 +104,84 @@ class Counts:
         return counts
 
 
+class SentBatch(NamedTuple):
+    """A batch that was sent, or was about to be.
+
+    Attributes:
+        key: Our name for it.
+        service: The service, without secrets.
+        at: When it was sent, in seconds since the epoch.
+        number: How many requests it has.
+        id: The provider's id; None if its answer was lost.
+    """
+
+    key: str
+    service: str
+    at: float
+    number: int
+    id: str | None = None
+
+
+class Place(NamedTuple):
+    """Where a request is: its batch, and its number in it."""
+
+    key: str
+    number: int
+    step: str
+
+
+class SentRequests:
+    """The last request of each session that has not ended.
+
+    Attributes:
+        batches: The batches, by key.
+    """
+
+    def __init__(self) -> None:
+        self.batches: dict[str, SentBatch] = {}
+        self._places: dict[str, dict[str, Place]] = {}
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take note of a record of the journal."""
+        event = record.get("event")
+        if event == "sending":
+            key, items = record["key"], record["items"]
+            self.batches[key] = SentBatch(key, record["service"], record["at"], len(items))
+            for number, (row, session, step) in enumerate(items):
+                self._places.setdefault(row, {})[session] = Place(key, number, step)
+        elif event == "sent":
+            self.batches[record["key"]] = self.batches[record["key"]]._replace(id=record["id"])
+        elif event == "dropped":
+            self.batches.pop(record["key"], None)
+        elif event == "ended":
+            self._places.pop(record["id"], None)
+
+    def place_of(self, row: str, request: DeferredRequest) -> Place | None:
+        """Where the answer to a request is or will be; None if the request was not sent."""
+        place = self._places.get(row, {}).get(request.session)
+        if place is None or place.step != request.step:
+            return None
+        batch = self.batches.get(place.key)
+        return place if batch is not None and batch.service == request.service else None
+
+    def forget(self, row: str, session: str, key: str) -> None:
+        """Forget a request that got no answer, so that it is sent again."""
+        places = self._places.get(row, {})
+        if session in places and places[session].key == key:
+            del places[session]
+
+
+def sending(batch: SentBatch, items: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+    """The record of a batch that is about to be sent; each item is (row, session, step)."""
+    return {
+        "event": "sending",
+        "key": batch.key,
+        "service": batch.service,
+        "at": batch.at,
+        "items": [list(item) for item in items],
+    }
+
+
 class Progress:
     """The progress of each row, and the totals.
 
@@ -105,6 +190,7 @@ class Progress:
         running: The rows that were claimed, and neither released nor ended.
         recorded: What the sessions of begun rows have cost, as far as it is counted.
         counts: The sum.
+        sent: The requests that went to providers in batches.
     """
 
     def __init__(self) -> None:
@@ -112,11 +198,13 @@ class Progress:
         self.recorded: dict[str, Decimal] = {}
         self.running: set[str] = set()
         self.counts = Counts()
+        self.sent = SentRequests()
         self._states: dict[RowState, RowState] = {}
 
     def add(self, record: Record) -> None:
         """Count a record of the journal."""
         self.counts.add(record)
+        self.sent.add(record)
         event = record.get("event")
         if event == "claimed":
             self.running.add(record["id"])

@@ -17,11 +17,12 @@ CONTINUE = "Continue."
 async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
     """What to send to go on with `prompt`: the prompt itself if the model has not reacted to it."""
     messages = await messages_of(session.session)
-    if _role(messages) in ("assistant", "tool"):
-        return CONTINUE
-    if messages and _role(messages) == "user" and messages[-1].get("content") == prompt:
-        await session.context.set_messages(messages[:-1])
-    return prompt
+    kept = [*messages]
+    while _role(kept) == "user" and kept[-1].get("content") in (prompt, CONTINUE):
+        del kept[-1]
+    if len(kept) < len(messages):
+        await session.context.set_messages(kept)
+    return CONTINUE if _role(kept) in ("assistant", "tool") else prompt
 
 
 async def finished_answer(session: OpenSession) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from amplifier_core.session_capabilities import (
     BACKUPS,
     BUDGET,
+    DEFERRAL,
     DEPTH,
     MODE,
     REDACT_EVENT,
@@ -29,6 +30,7 @@ _SHARED: tuple[Capability[Any], ...] = (
     REMEMBERED_APPROVALS,
     MODE,
     BACKUPS,
+    DEFERRAL,
 )
 """Capabilities a sub-session inherits; its own modules may replace them."""
 

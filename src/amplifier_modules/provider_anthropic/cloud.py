@@ -39,6 +39,7 @@ class CloudTransport:
     """
 
     is_anthropic = False
+    batches = None
 
     def __init__(self, config: AnthropicConfig, provider: str) -> None:
         self._provider = provider

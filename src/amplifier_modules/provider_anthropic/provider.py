@@ -24,11 +24,13 @@ from amplifier_core.message_models import (
     Usage,
 )
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
+from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.history import normalise, portable_id
 from amplifier_modules._shared.history.values import clean_value
 from amplifier_modules._shared.http.sse import text_or_none
 from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combined
 from amplifier_modules._shared.providers.catalogue import Tokens
+from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.lost_usage import add_lost
 from amplifier_modules._shared.providers.merging import merge_deltas
 from amplifier_modules._shared.providers.model_list import entries_in, limit_in
@@ -166,6 +168,11 @@ class AnthropicProvider(HTTPProvider):
             )
         return counted_tokens
 
+    @property
+    def batches(self) -> ProviderBatches | None:
+        """The Message Batches of the account; None at a cloud."""
+        return self._transport.batches
+
     async def aclose(self) -> None:
         """Close the provider's connections."""
         await self._transport.aclose()
@@ -174,10 +181,18 @@ class AnthropicProvider(HTTPProvider):
         prepared = prepare(request, self._config)
         names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
         assembly = StreamAssembly(provider=self.name, model=request.model, names=names)
-        batches = self._transport.stream(prepared, assembly, request.timeout)
+        message = await self._deferred(request, prepared.body, prepared.headers)
+        if message is not None:
+            for chunk in merge_deltas(assembly.take_message(message)):
+                yield chunk
+            if assembly.error is not None:
+                raise assembly.error
+            yield at_batch_price(self._response(assembly, prepared))
+            return
+        streamed = self._transport.stream(prepared, assembly, request.timeout)
         try:
-            async with aclosing(batches):
-                async for chunks in batches:
+            async with aclosing(streamed):
+                async for chunks in streamed:
                     for chunk in merge_deltas(chunks):
                         yield chunk
             if assembly.error is not None:

@@ -58,6 +58,12 @@ class Prepared(NamedTuple):
         """The model to use."""
         return self.body["model"]
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that belong to the body."""
+        version = {"anthropic-version": self.api_version}
+        return version | ({"anthropic-beta": ",".join(self.betas)} if self.betas else {})
+
 
 def default_max_tokens(config: AnthropicConfig, model_id: str) -> int:
     """The longest response, if the request does not set it."""

@@ -32,6 +32,8 @@ _DELTA_FIELDS = {
 }
 
 
+_OF_THE_END = ("stop_reason", "stop_sequence", "stop_details")
+
 _LONGEST_TYPE = 100
 """Characters of the name of an unknown block type that are kept."""
 
@@ -105,6 +107,28 @@ class StreamAssembly:
         """The chunks for one decoded event."""
         chunks: list[dict[str, Any]] = []
         self._take(event, chunks)
+        return chunks
+
+    def take_message(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The chunks for a message that came whole."""
+        chunks: list[dict[str, Any]] = []
+        self._take({"type": "message_start", "message": message}, chunks)
+        content = message.get("content")
+        if not isinstance(content, list):
+            self.error = self._broken("a message without content", retryable=False)
+            return chunks
+        for index, block in enumerate(cast("list[Any]", content)):
+            self._take(
+                {"type": "content_block_start", "index": index, "content_block": block}, chunks
+            )
+            for citation in block.get("citations") or () if isinstance(block, dict) else ():
+                delta = {"type": "citations_delta", "citation": citation}
+                self._take({"type": "content_block_delta", "index": index, "delta": delta}, chunks)
+            self._take({"type": "content_block_stop", "index": index}, chunks)
+        ending = {key: message[key] for key in _OF_THE_END if key in message}
+        usage = message.get("usage")
+        self._take({"type": "message_delta", "delta": ending, "usage": usage}, chunks)
+        self._take({"type": "message_stop"}, chunks)
         return chunks
 
     def _take(self, event: Event, chunks: list[dict[str, Any]]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.base import from_environment
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
@@ -57,10 +58,14 @@ class Transport(Protocol):
 
     Attributes:
         is_anthropic: Whether it is Anthropic's own service, with its prices.
+        batches: Its Message Batches; None if it has none.
     """
 
     @property
     def is_anthropic(self) -> bool: ...
+
+    @property
+    def batches(self) -> ProviderBatches | None: ...
 
     def stream(
         self, prepared: Prepared, assembly: StreamAssembly, timeout: float | None
@@ -92,15 +97,24 @@ class HTTPTransport:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        self._batches: ProviderBatches | None = None
         host = urlsplit(endpoint.base_url).hostname or ""
         self.is_anthropic = host == "anthropic.com" or host.endswith(".anthropic.com")
+
+    @property
+    def batches(self) -> ProviderBatches | None:
+        if self._batches is None:
+            from amplifier_modules.provider_anthropic.batches import MessageBatches
+
+            self._batches = MessageBatches(self._endpoint)
+        return self._batches
 
     async def stream(
         self, prepared: Prepared, assembly: StreamAssembly, timeout: float | None
     ) -> AsyncGenerator[Chunks]:
         body = {**prepared.body, "stream": True}
         opened = self._endpoint.stream_sse(
-            MESSAGES, body, model=prepared.model, headers=_headers(prepared), timeout=timeout
+            MESSAGES, body, model=prepared.model, headers=prepared.headers, timeout=timeout
         )
         async with opened as answer:
             assembly.request_id = answer.headers.get("request-id")
@@ -118,7 +132,7 @@ class HTTPTransport:
 
     async def post(self, path: str, prepared: Prepared) -> dict[str, Any]:
         return await self._endpoint.post_json(
-            path, prepared.body, model=prepared.model, headers=_headers(prepared)
+            path, prepared.body, model=prepared.model, headers=prepared.headers
         )
 
     async def get(self, path: str, params: dict[str, str | int]) -> dict[str, Any]:
@@ -126,10 +140,3 @@ class HTTPTransport:
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()
-
-
-def _headers(prepared: Prepared) -> dict[str, str]:
-    headers = {"anthropic-version": prepared.api_version}
-    if prepared.betas:
-        headers["anthropic-beta"] = ",".join(prepared.betas)
-    return headers

@@ -16,6 +16,7 @@ from amplifier_core import capabilities
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
+from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.base import Chunk, from_environment
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model, Tokens
@@ -108,6 +109,7 @@ class OpenAIProvider(ChatCompletionsProvider):
         )
 
         self._responses: ResponsesClient | None = None
+        self._batches: ProviderBatches | None = None
 
     @property
     def supports_schema_with_tools(self) -> bool:
@@ -120,6 +122,15 @@ class OpenAIProvider(ChatCompletionsProvider):
     async def aclose(self) -> None:
         """Close the connections."""
         await self._endpoint.aclose()
+
+    @property
+    def batches(self) -> ProviderBatches | None:
+        """The batches of the account."""
+        if self._batches is None:
+            from amplifier_modules.provider_openai.batches import OpenAIBatches
+
+            self._batches = OpenAIBatches(self._endpoint)
+        return self._batches
 
     def get_info(self) -> ProviderInfo:
         """What the provider is and needs; `defaults` describe the configured model."""
@@ -178,7 +189,9 @@ class OpenAIProvider(ChatCompletionsProvider):
         if self._responses is None:
             from amplifier_modules.provider_openai.responses import ResponsesClient
 
-            self._responses = ResponsesClient(self.name, self._endpoint, self._config, self._cost)
+            self._responses = ResponsesClient(
+                self.name, self._endpoint, self._config, self._cost, self._deferred
+            )
         model = await self._model_of(request)
         known = self._known(model)
         reasons = known is None or capabilities.THINKING in known.capabilities

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from decimal import Decimal
 from itertools import chain, takewhile
@@ -15,6 +15,7 @@ from amplifier_modules._shared.http.client import Endpoint, SSEStream
 from amplifier_modules._shared.http.sse import text_or_none
 from amplifier_modules._shared.providers.base import Chunk, combined
 from amplifier_modules._shared.providers.chat_stream import tool_calls_of
+from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.lost_usage import add_lost
 from amplifier_modules._shared.providers.merging import merge_deltas
 from amplifier_modules.provider_openai.config import OpenAIConfig
@@ -27,10 +28,14 @@ from amplifier_modules.provider_openai.responses_request import (
 from amplifier_modules.provider_openai.responses_stream import ResponsesStream, read_usage
 
 _PATH = "/responses"
+_BATCH_URL = "/v1/responses"
 _LEAST_OUTPUT_TOKENS = 16
 """Minimum for a response; the API refuses less."""
 
 Cost = Callable[[str, Usage, str | None], Decimal | None]
+Defer = Callable[
+    [ChatRequest, Mapping[str, Any], Mapping[str, str]], Awaitable[Mapping[str, Any] | None]
+]
 
 
 class ResponsesClient:
@@ -41,13 +46,17 @@ class ResponsesClient:
         endpoint: The service.
         config: The provider's settings.
         cost: What a call cost: (model, usage, service tier) -> US dollars.
+        defer: Waits for the answer of a batch: (request, body, group) -> response; None to ask now.
     """
 
-    def __init__(self, name: str, endpoint: Endpoint, config: OpenAIConfig, cost: Cost) -> None:
+    def __init__(
+        self, name: str, endpoint: Endpoint, config: OpenAIConfig, cost: Cost, defer: Defer
+    ) -> None:
         self._name = name
         self._endpoint = endpoint
         self._config = config
         self._cost = cost
+        self._defer = defer
         self._without_reasoning: set[str] = set()
 
     async def attempt(
@@ -87,6 +96,13 @@ class ResponsesClient:
         model: str = body["model"]
         names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
         answer = ResponsesStream(provider=self._name, model=model, names=names)
+        whole = await self._defer(request, body, {"url": _BATCH_URL, "model": model})
+        if whole is not None:
+            for piece in merge_deltas(answer.take_response(whole)):
+                yield piece
+            answer.response = {**answer.response, "service_tier": None}
+            yield at_batch_price(self._response(request, answer, None))
+            return
         opened = self._endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout)
         async with opened as stream:
             progress = True
@@ -119,7 +135,7 @@ class ResponsesClient:
         return usage
 
     def _response(
-        self, request: ChatRequest, answer: ResponsesStream, stream: SSEStream
+        self, request: ChatRequest, answer: ResponsesStream, stream: SSEStream | None
     ) -> ChatResponse:
         final = answer.response
         model = text_or_none(final.get("model")) or request.model or ""
@@ -127,7 +143,7 @@ class ResponsesClient:
             "model": model,
             "provider": self._name,
             "stop_reason": answer.stop_reason,
-            "request_id": stream.headers.get("x-request-id"),
+            "request_id": stream.headers.get("x-request-id") if stream else None,
             "response_id": text_or_none(final.get("id")),
             "omitted_items": answer.omitted,
         }

@@ -102,6 +102,21 @@ class ResponsesStream:
             raise self._broken(f"sent {described(error)}", retryable=False) from error
         return pieces
 
+    def take_response(self, response: Mapping[str, Any]) -> list[Piece]:
+        """The chunks for a response that came whole. Raises as `feed` does."""
+        pieces: list[Piece] = []
+        try:
+            for index, item in enumerate(response["output"]):
+                done = {"type": "response.output_item.done", "item": item, "output_index": index}
+                self._take(done, pieces)
+            kind = f"response.{response['status']}"
+            if kind not in _ENDS:
+                raise self._failed(response.get("error"))
+            self._take({"type": kind, "response": response}, pieces)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise self._broken(f"sent {described(error)}", retryable=False) from error
+        return pieces
+
     @property
     def content(self) -> list[dict[str, Any]]:
         """The finished blocks, in the order they began."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Protocol, Self
 from urllib.parse import unquote
 
 from tests.support.llm.anthropic import Anthropic
+from tests.support.llm.batches import Batches
 from tests.support.llm.http import (
     LAST_CHUNK,
     BadRequest,
@@ -47,8 +49,8 @@ _SSE = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no
 class Dialect(Protocol):
     """What a vendor's API looks like on the wire."""
 
-    paths: tuple[str, ...]
-
+    @property
+    def paths(self) -> tuple[str, ...]: ...
     def authenticate(self, request: Request, key: str | None) -> None: ...
     def check(self, request: Request) -> None: ...
     def error(
@@ -83,6 +85,7 @@ class ScriptedLLM:
 
     Attributes:
         requests: Everything that arrived, in order; faulty and refused requests included.
+        batches: The batches of both vendors; see `tests.support.llm.batches`.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class ScriptedLLM:
         self.models = list(models) if models is not None else None
         self.listing = listing
         self.requests: list[Request] = []
+        self.batches = Batches(self._answer_alone)
         self._on_request = on_request
         self._next = 0
         self._anthropic = Anthropic()
@@ -186,7 +190,7 @@ class ScriptedLLM:
 
     @classmethod
     @contextlib.contextmanager
-    def running(cls, replies: Sequence[Item] = (), **options: Any) -> Iterator[Self]:
+    def running(cls, replies: Sequence[Item] = (), **options: Any) -> Generator[Self]:
         """The server on a loop in a thread of its own, for synchronous callers."""
         server = cls(replies, **options)
         loop = asyncio.new_event_loop()
@@ -253,7 +257,9 @@ class ScriptedLLM:
             if self.require_key:
                 dialect.authenticate(request, self.api_key)
             is_count = request.path == "/v1/messages/count_tokens"
-            if self.listing is not None and (request.method == "GET" or is_count):
+            if Batches.has(request.path):
+                await self._serve_batches(request, responder, dialect)
+            elif self.listing is not None and (request.method == "GET" or is_count):
                 await self._play(self.listing, request, responder, dialect)
             elif request.method == "GET" and request.path.startswith("/v1/models"):
                 await responder.send_json(200, self._models(request, dialect), dialect.headers())
@@ -272,6 +278,37 @@ class ScriptedLLM:
             if rejected.code is not None:
                 error["error"]["code"] = rejected.code
             await responder.send_json(rejected.status, error, dialect.headers())
+
+    async def _serve_batches(
+        self, request: Request, responder: Responder, dialect: Dialect
+    ) -> None:
+        if (fault := self.batches.fault(request)) is not None:
+            await self._play(fault, request, responder, dialect)
+            return
+        kind, content = await self.batches.handle(request)
+        if self.batches.loses(request):
+            responder.reset()
+        elif isinstance(content, bytes):
+            await responder.send(200, {"content-type": kind, **dialect.headers()}, content)
+        else:
+            await responder.send_json(200, content, dialect.headers())
+
+    async def _answer_alone(self, request: Request) -> tuple[int, dict[str, Any]]:
+        """The status and body of the answer to a request of a batch."""
+        dialect = self._dialect_of(request)
+        try:
+            if self.strict:
+                dialect.check(request)
+                self._check_model(request.body["model"])
+            answer = await self._answer(request)
+        except Rejected as rejected:
+            error = dialect.error(rejected.status, rejected.message, rejected.error, rejected.param)
+            return rejected.status, error
+        if isinstance(answer, Status):
+            return answer.status, dialect.error(answer.status, answer.message, answer.error_type)
+        reply = Reply(answer) if isinstance(answer, str) else answer
+        assert isinstance(reply, Reply), "a batch has no answers that break off"
+        return 200, json.loads(dialect.body(reply, request))
 
     def _dialect_of(self, request: Request) -> Dialect:
         if request.path.startswith("/v1/messages"):

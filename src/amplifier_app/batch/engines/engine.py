@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from amplifier_app.batch.workdirs import Workdir
+from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
 
 
 class RowTask(NamedTuple):
@@ -62,7 +63,33 @@ class Died(NamedTuple):
     began: bool
 
 
-Event = Spent | Ended | Stopped | Died
+class Asked(NamedTuple):
+    """A running row asks for an answer of its model that may come later.
+
+    Attributes:
+        id: The row.
+        number: Names the request in its worker.
+        request: The request.
+    """
+
+    id: str
+    number: int
+    request: DeferredRequest
+
+
+class Reply(NamedTuple):
+    """What a row that asked gets.
+
+    Attributes:
+        answer: The answer; None if the row is to ask its provider now.
+        refused: Why it cannot have one; None if it can.
+    """
+
+    answer: DeferredAnswer | None = None
+    refused: str | None = None
+
+
+Event = Spent | Ended | Stopped | Died | Asked
 
 
 class Engine(Protocol):
@@ -74,6 +101,10 @@ class Engine(Protocol):
 
     async def event(self) -> Event:
         """Wait for the next event."""
+        ...
+
+    async def reply(self, asked: Asked, reply: Reply) -> None:
+        """Send the answer to a row that asked."""
         ...
 
     async def cancel(self, *, immediate: bool) -> None:

@@ -8,7 +8,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from amplifier_app.base.errors import AppError, ModuleError
-from amplifier_app.batch.engines.engine import Died, Ended, Event, RowTask, Spent, Stopped
+from amplifier_app.batch.engines.engine import (
+    Asked,
+    Died,
+    Ended,
+    Event,
+    Reply,
+    RowTask,
+    Spent,
+    Stopped,
+)
+from amplifier_core.provider_batches import DeferredRequest
 
 _STARTS = 10
 """How many workers in a row may end before they are ready."""
@@ -76,6 +86,14 @@ class WorkerPool:
             raise event
         return event
 
+    async def reply(self, asked: Asked, reply: Reply) -> None:
+        """See `Engine`."""
+        answer = None if reply.answer is None else [*reply.answer]
+        message = {"reply": asked.number, "answer": answer, "refused": reply.refused}
+        for worker in self._workers:
+            if asked.id in worker.rows:
+                await worker.tell(message)
+
     async def cancel(self, *, immediate: bool) -> None:
         """See `Engine`."""
         for worker in self._workers:
@@ -141,7 +159,7 @@ class _Worker:
                 event = _event(message)
                 if event is None:
                     continue
-                if not isinstance(event, Spent):
+                if not isinstance(event, Spent | Asked):
                     self.rows.discard(message["id"])
                 self._pool.put(event)
             how = await link.ended()
@@ -169,4 +187,6 @@ def _event(message: dict[str, Any]) -> Event | None:
         return Ended(row_id, message["result"])
     if "stopped" in message:
         return Stopped(row_id)
+    if "ask" in message:
+        return Asked(row_id, message["ask"], DeferredRequest(*message["request"]))
     return Spent(row_id, message["cost"])

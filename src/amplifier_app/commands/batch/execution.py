@@ -20,6 +20,7 @@ from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row
 from amplifier_app.batch.summary import cost_in_words, in_words, outcome_of_batch
 from amplifier_app.batch.workdirs import Workdirs
+from amplifier_app.commands.batch.economy import brokered
 from amplifier_app.commands.batch.setup import Asked, limits_of, rows_of
 from amplifier_app.commands.batch.worker import request_as_data
 from amplifier_app.commands.event_loop import run_loop
@@ -54,13 +55,17 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
     def stop(immediate: bool) -> None:
         why = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
         line.say("stopping the running rows; 'amplifier batch resume' continues them")
+        if dispatcher.broker is not None and (open_batches := dispatcher.broker.open_batches):
+            line.say(
+                f"the provider goes on with {', '.join(open_batches)}; 'resume' gets its answers"
+            )
         coroutine = dispatcher.stop(Stop(why, why.value), immediate=immediate)
         stopping.append(asyncio.get_running_loop().create_task(coroutine))
 
     def changed() -> None:
         line.show(dispatcher, writer)
 
-    async with dispatching(writer, request, changed) as dispatcher:
+    async with dispatching(writer, request, changed, line.notice) as dispatcher:
         try:
             with Interrupts(stop) as interrupts:
                 await dispatcher.run()
@@ -74,7 +79,10 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
 
 @contextlib.asynccontextmanager
 async def dispatching(
-    writer: BatchWriter, request: Request, changed: Callable[[], None] = lambda: None
+    writer: BatchWriter,
+    request: Request,
+    changed: Callable[[], None] = lambda: None,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> AsyncGenerator[Dispatcher]:
     """What runs the rows of a batch that have not ended; its workers end with the context.
 
@@ -82,19 +90,27 @@ async def dispatching(
         writer: The batch.
         request: The plan and the options of every row.
         changed: Called after every change.
+        notice: Shows a line to the user.
+
+    Raises:
+        AppError: The providers of a batch at batch prices are unavailable.
     """
     folder, facts = writer.folder, writer.folder.facts
     limits = limits_of(facts)
     if limits.max_cost is not None and request.max_cost is None:
         # A row that has the same limit counts at once what it spends.
         request = request._replace(max_cost=float(limits.max_cost))
-    setup = {"request": request_as_data(request), "working_dir": facts["working_dir"]}
+    setup = {
+        "request": request_as_data(request),
+        "working_dir": facts["working_dir"],
+        "economy": bool(facts.get("economy")),
+    }
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     environment = {"AMPLIFIER_SESSIONS": str(folder.sessions)}
     # The working directory belongs to the process.
     shares = workdirs.is_shared
     async with local_engine(setup, writer.log, environment, rows_share=shares) as engine:
-        yield Dispatcher(
+        dispatcher = Dispatcher(
             _left(facts, writer),
             PromptTemplate(facts["prompt"]),
             workdirs,
@@ -103,6 +119,11 @@ async def dispatching(
             lambda: _limits_now(folder),
             changed,
         )
+        if not setup["economy"]:
+            yield dispatcher
+            return
+        async with brokered(request, writer, dispatcher, engine, changed, notice):
+            yield dispatcher
 
 
 def _limits_now(folder: BatchFolder) -> Limits:
@@ -165,6 +186,11 @@ class _ProgressLine:
         self.end()
         to_stderr(text)
 
+    def notice(self, text: str) -> None:
+        """Write a line of its own, unless progress is not shown."""
+        if not self._quiet:
+            self.say(text)
+
     def finish(self, writer: BatchWriter) -> None:
         """Report that all rows have passed."""
         if self._quiet:
@@ -187,7 +213,9 @@ class _ProgressLine:
     def _text(self, dispatcher: Dispatcher, writer: BatchWriter, ended: int, now: float) -> str:
         failed = writer.progress.counts.outcomes.copy()
         failed.pop(Ending.OK.value, None)
-        parts = [f"{ended:,} of {self._rows:,} {self._unit}", f"{dispatcher.running} running"]
+        waits = "" if dispatcher.broker is None else dispatcher.broker.describe()
+        running = waits or f"{dispatcher.running} running"
+        parts = [f"{ended:,} of {self._rows:,} {self._unit}", running]
         if failed:
             parts.append(f"failed: {in_words(failed)}")
         if cost := cost_in_words(dispatcher.cost):

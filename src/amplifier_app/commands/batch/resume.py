@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
+from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.commands.batch.execution import execute
 from amplifier_app.commands.batch.setup import (
     Asked,
+    DeadlineOption,
     FolderArgument,
     MaxCostOption,
     StopAfterOption,
@@ -28,6 +30,7 @@ def resume(
     workers: WorkersOption = None,
     max_cost: MaxCostOption = None,
     stop_after: StopAfterOption = None,
+    deadline: DeadlineOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Continue a batch that was interrupted or stopped.
@@ -41,7 +44,9 @@ def resume(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    asked = Asked(workers, max_cost, stop_after).checked()
+    asked = Asked(workers, max_cost, stop_after, deadline).checked()
     batch = BatchFolder(folder)
+    if deadline is not None and not batch.facts.get("economy"):
+        raise UsageError("--deadline needs a batch that was started with --economy")
     request = reopened(batch, invocation.stdout)
     invocation.outcome = execute(batch, request, asked, quiet=quiet)

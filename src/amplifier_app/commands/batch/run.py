@@ -6,13 +6,16 @@ from typing import Annotated, Literal
 
 import typer
 
+from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.batch.folder import BatchFolder, require_unused
 from amplifier_app.batch.rows import STDIN
+from amplifier_app.commands.batch.economy import require_batches
 from amplifier_app.commands.batch.execution import execute
 from amplifier_app.commands.batch.setup import (
     ROW_OPTIONS,
     Asked,
+    DeadlineOption,
     MaxCostOption,
     StopAfterOption,
     WorkersOption,
@@ -110,6 +113,15 @@ def run(
             help="Run each row N times; reports then contain pass@k for k from 1 to N.",
         ),
     ] = 1,
+    economy: Annotated[
+        bool,
+        typer.Option(
+            "--economy",
+            rich_help_panel="What runs",
+            help="Get answers at the provider's batch price, about half, within a day each.",
+        ),
+    ] = False,
+    deadline: DeadlineOption = None,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -135,18 +147,24 @@ def run(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    asked = Asked(workers, max_cost, stop_after).checked()
+    asked = Asked(workers, max_cost, stop_after, deadline).checked()
+    if deadline is not None and not economy:
+        raise UsageError("--deadline needs --economy")
     parse_shard(shard)
     request = plan_request(plan, request, dollars_of(max_cost_row, "--max-cost-row"))
     request = request._replace(approve=approve)
     chosen = choose(request, invocation.stdout)
+    if economy:
+        require_batches(request, chosen)
     saved: Path | None = None
     if source == STDIN:
         require_unused(folder)
         source = saved = saved_stdin(folder)
     template = chosen.plan.data.get("prompt") if prompt is None else prompt
     try:
-        facts = new_facts(request, chosen, source, template, shard, workdir, repeat)
+        facts = new_facts(
+            request, chosen, source, template, shard, workdir, repeat, economy=economy
+        )
     except BaseException:
         if saved is not None:
             saved.unlink(missing_ok=True)  # The folder can be used again.

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -23,6 +24,7 @@ from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row, digest_of, read_rows
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.commands.batch.worker import request_as_data, request_from
+from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.one_shot import read_schema
 from amplifier_app.commands.run.request import Request
@@ -72,6 +74,15 @@ MaxCostOption = Annotated[
         help="Stop when all rows together have cost this much; 'none' for no limit.",
     ),
 ]
+DeadlineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--deadline",
+        metavar="DURATION",
+        rich_help_panel="Limits",
+        help="With --economy: pay the normal price for what is not answered after 6h, 1d, …",
+    ),
+]
 StopAfterOption = Annotated[
     str | None,
     typer.Option(
@@ -83,6 +94,7 @@ StopAfterOption = Annotated[
 ]
 
 _NO_LIMIT = "none"
+ECONOMY_WORKERS = 1000
 _FAILURES = re.compile(r"[1-9]\d*%?")
 _SHARD = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
@@ -94,11 +106,13 @@ class Asked(NamedTuple):
         workers: How many rows run at once.
         max_cost: US dollars for all rows.
         stop_after: How many rows may fail, as a number or a percentage.
+        deadline: How long to wait for answers at batch prices, as a duration from now.
     """
 
     workers: int | None
     max_cost: str | None
     stop_after: str | None
+    deadline: str | None = None
 
     def checked(self) -> "Asked":
         """The same options.
@@ -112,11 +126,15 @@ class Asked(NamedTuple):
             raise UsageError(
                 f"--stop-after: expected a number or a percentage, got {self.stop_after!r}"
             )
+        if self.deadline is not None:
+            parse_duration(self.deadline)
         return self
 
     def given(self) -> dict[str, Any]:
         """The facts of batch.json that these options set."""
         given = {name: value for name, value in self._asdict().items() if value is not None}
+        if self.deadline is not None:
+            given["deadline"] = time.time() + parse_duration(self.deadline)
         return {name: None if value == _NO_LIMIT else value for name, value in given.items()}
 
 
@@ -148,10 +166,18 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
             else number
         )
     return Limits(
-        facts.get("workers") or DEFAULT_WORKERS,
+        facts.get("workers") or _default_workers(facts),
         dollars_of(facts.get("max_cost"), "--max-cost"),
         failures,
     )
+
+
+def _default_workers(facts: Mapping[str, Any]) -> int:
+    if not facts.get("economy"):
+        return DEFAULT_WORKERS
+    # Rows that wait for hours cost little, unless each has a process.
+    workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), Path())
+    return ECONOMY_WORKERS if workdirs.is_shared else DEFAULT_WORKERS
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:
@@ -223,6 +249,8 @@ def new_facts(
     shard: str | None,
     workdir: str,
     repeat: int = 1,
+    *,
+    economy: bool = False,
 ) -> dict[str, Any]:
     """What batch.json has about a new batch, after every row was looked at.
 
@@ -239,6 +267,7 @@ def new_facts(
         "workdir": workdir,
         "input": str(source.absolute()),
         "shard": shard,
+        "economy": economy,
         **_digests(request, chosen, source),
     }
     template, number = PromptTemplate(prompt), 0

@@ -1,15 +1,17 @@
 """A worker of a batch: loads the plan once, then runs the rows it is given, many at once.
 
-It reads JSON lines from stdin: first the setup, `{"request", "working_dir"}`, then any number of
+It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy"}`, then any number of
 
     {"row": {"id", "prompt", "fields", "session", "begun", "workdir"}}
     {"stop": "now" | "after the tool"}
+    {"reply", "answer", "refused"}           to a request of a row
 
 and writes `{"ready": true}` and for its rows
 
     {"id", "cost"}       what the session has cost so far
     {"id", "result"}     how it ended
     {"id", "stopped"}    it was stopped, and can be continued
+    {"id", "ask", "request"}    it asks for an answer of its model, which may come later
 
 Rows with different working directories come one at a time. It ends with its input: if the parent is gone,
 another process may continue the rows.
@@ -50,7 +52,9 @@ from amplifier_app.runtime.opening import Opening
 from amplifier_app.runtime.session import OpenSession
 from amplifier_app.runtime.turn import NO_TURN, EventHandler
 from amplifier_app.sessions.lock import InUse
-from amplifier_core.session_capabilities import BUDGET
+from amplifier_core.llm_errors import ConfigurationError
+from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
+from amplifier_core.session_capabilities import BUDGET, DEFERRAL
 from amplifier_support.process_privacy import forbid_inspection
 from amplifier_support.usage import dollars
 
@@ -86,16 +90,28 @@ class Worker:
         chosen: What the request resolves to.
         sources: Where the modules come from.
         output: Where messages go.
+        economy: Whether rows get their answers at batch prices, through the parent.
     """
 
-    def __init__(self, request: Request, chosen: Chosen, sources: Any, output: Output) -> None:
+    def __init__(
+        self,
+        request: Request,
+        chosen: Chosen,
+        sources: Any,
+        output: Output,
+        *,
+        economy: bool = False,
+    ) -> None:
         self._request = request
         self._chosen = chosen
         self._sources = sources
         self._output = output
+        self._economy = economy
         self._schema = read_schema(request)
         self._checks = checks_of_run(request, chosen.plan)
         self._rows: dict[asyncio.Task[None], RowRun] = {}
+        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._questions = 0
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message to the parent."""
@@ -110,8 +126,24 @@ class Worker:
             self._rows[task] = run
             task.add_done_callback(self._rows.pop)
             return
+        if "reply" in message:
+            reply = self._asked.get(message["reply"])
+            if reply is not None and not reply.done():
+                reply.set_result(message)
+            return
         for run in self._rows.values():
             run.stop(immediate=message["stop"] == "now")
+
+    async def ask(self, row_id: str, request: DeferredRequest) -> dict[str, Any]:
+        """Send a request of a row to the parent and wait for the reply."""
+        self._questions += 1
+        number = self._questions
+        reply = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            self.tell({"id": row_id, "ask": number, "request": [*request]})
+            return await reply
+        finally:
+            del self._asked[number]
 
     def open(
         self, task: RowTask, approvals: Approvals, opening: Opening, notices: Notices
@@ -128,6 +160,11 @@ class Worker:
         """What sends the prompt of a row."""
         required = requirements(self._request, session, self._schema, self._checks, task.fields)
         return OneShot(session, opening, approvals, required)
+
+    @property
+    def is_economical(self) -> bool:
+        """Whether rows get their answers at batch prices."""
+        return self._economy
 
     @property
     def timeout(self) -> float | None:
@@ -223,6 +260,8 @@ class RowRun:
             os.chdir(task.workdir.target)
         async with worker.open(task, approvals, opening, self._notices) as session:
             report.note_session(session)
+            if worker.is_economical:
+                DEFERRAL.register(session.session.coordinator, _Deferral(worker, task.id))
             self._watch_cost(session)
             self._shot = worker.shot(session, task, approvals, opening)
             try:
@@ -259,6 +298,20 @@ class RowRun:
         budget.listen(changed)
 
 
+class _Deferral:
+    """Gets the requests of a row answered by the parent; see `amplifier_core.provider_batches.Deferral`."""
+
+    def __init__(self, worker: Worker, row_id: str) -> None:
+        self._worker = worker
+        self._row_id = row_id
+
+    async def answer(self, request: DeferredRequest) -> DeferredAnswer | None:
+        reply = await self._worker.ask(self._row_id, request)
+        if reply["refused"] is not None:
+            raise ConfigurationError(reply["refused"])
+        return None if reply["answer"] is None else DeferredAnswer(*reply["answer"])
+
+
 def _totals(session: OpenSession) -> dict[str, Any]:
     """Tokens and cost of all runs of a session."""
     usage, spent = session.usage, session.spent or {}
@@ -277,7 +330,9 @@ async def _serve(output: Output) -> None:
     os.chdir(setup["working_dir"])
     request = request_from(setup["request"])
     chosen = choose(request, output)
-    worker = Worker(request, chosen, await sources_of(request, chosen), output)
+    worker = Worker(
+        request, chosen, await sources_of(request, chosen), output, economy=setup["economy"]
+    )
     worker.tell({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))

@@ -14,11 +14,12 @@ connections, JSON, event streams and time limits. httpx is imported on the first
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -93,6 +94,12 @@ class Endpoint:
                     provider=provider,
                 )
 
+    @property
+    def account(self) -> str:
+        """The address and the account, without its key."""
+        sent = json.dumps([self.base_url, sorted(self._headers.items())])
+        return f"{self.base_url} {hashlib.sha256(sent.encode()).hexdigest()[:12]}"
+
     async def post_json(
         self,
         path: str,
@@ -111,8 +118,14 @@ class Endpoint:
         Raises:
             LLMError: Any failure, as the subclass for its cause.
         """
-        content = _encoded(body, self.provider, model)
+        content = encoded(body, self.provider, model)
         return await self._json("POST", path, content, model, headers, timeout)
+
+    async def post_content(
+        self, path: str, content: bytes, *, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Send bytes as they are, as JSON unless `headers` say otherwise; see `post_json`."""
+        return await self._json("POST", path, content, None, headers, None)
 
     async def get_json(
         self,
@@ -124,6 +137,43 @@ class Endpoint:
     ) -> dict[str, Any]:
         """Get one JSON object. Arguments and errors as for `post_json`."""
         return await self._json("GET", path, None, None, headers, timeout, params)
+
+    async def get_lines(self, path: str) -> AsyncGenerator[bytes]:
+        """The lines of a text of any length, as they come. Errors as for `post_json`.
+
+        Raises:
+            StreamError: The connection breaks before the end.
+        """
+        with self._faults(None):
+            client = self._open_client()
+            response = await client.send(
+                self._request(client, "GET", path, None, None), stream=True
+            )
+        rest = bytearray()
+        try:
+            with self._faults(None):
+                await self._check(response, None)
+            chunks = cast("AsyncGenerator[bytes]", response.aiter_bytes())
+            async with aclosing(chunks):
+                while (chunk := await self._next_chunk(chunks)) is not None:
+                    rest += chunk
+                    *lines, last = rest.split(b"\n")
+                    rest = bytearray(last)
+                    for line in lines:
+                        yield bytes(line)
+            if rest:
+                yield bytes(rest)
+        finally:
+            await response.aclose()
+
+    async def _next_chunk(self, chunks: AsyncGenerator[bytes]) -> bytes | None:
+        try:
+            return await anext(chunks, None)
+        except Exception as error:
+            named = self._faults(None).named(error, streaming=True)
+            if named is error:
+                raise
+            raise named from error
 
     @asynccontextmanager
     async def stream_sse(
@@ -145,7 +195,7 @@ class Endpoint:
         Raises:
             LLMError: As for `post_json`; `StreamError` if the connection breaks while reading.
         """
-        content = _encoded(body, self.provider, model)
+        content = encoded(body, self.provider, model)
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         with self._faults(model):
             client = self._open_client()
@@ -390,7 +440,7 @@ async def _beginning(response: httpx.Response, limit: int) -> bytes:
     return bytes(body[:limit])
 
 
-def _encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes:
+def encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes:
     """The body as UTF-8 JSON; a lone surrogate, which no service accepts, becomes U+FFFD."""
     try:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -28,13 +28,17 @@ from pydantic import AliasChoices, Field, SecretStr
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, ToolCall
+from amplifier_core.provider_batches import ProviderBatches
+from amplifier_core.session_capabilities import DEFERRAL
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 from amplifier_modules._shared.history import normalise
 from amplifier_modules._shared.history.plain import plain_usage
 from amplifier_modules._shared.http.client import CONNECT_TIMEOUT, IDLE_TIMEOUT
+from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.published import Published, ignored
 from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.providers.deferred import deferred_request
 from amplifier_modules._shared.providers.prices import PricesConfig
 from amplifier_modules._shared.providers.refused_images import RefusedImages
 
@@ -163,6 +167,11 @@ class HTTPProvider(ABC):
     def name(self) -> str:
         """The name the provider is mounted as."""
         return self._name
+
+    @property
+    def batches(self) -> ProviderBatches | None:
+        """The batches of the service; None if it has none."""
+        return None
 
     @abstractmethod
     def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
@@ -313,6 +322,30 @@ class HTTPProvider(ABC):
     def _is_cancelled(self) -> bool:
         token = getattr(self._coordinator, "cancellation", None)
         return token is not None and token.is_cancelled
+
+    async def _deferred(
+        self, request: ChatRequest, body: Mapping[str, Any], group: Mapping[str, str]
+    ) -> Mapping[str, Any] | None:
+        """The answer of a batch to the body of a request; None to ask for it now.
+
+        Args:
+            request: The request.
+            body: Its body, with or without streaming.
+            group: What all requests of a batch must have in common.
+
+        Raises:
+            LLMError: The service refused the request, or did not answer it.
+        """
+        deferral = None if self._coordinator is None else DEFERRAL.of(self._coordinator)
+        if deferral is None or (batches := self.batches) is None:
+            return None
+        deferred = deferred_request(self._name, batches.service, group, request, body)
+        session = getattr(self._coordinator, "session_id", None) or ""
+        answer = await deferral.answer(deferred._replace(session=session))
+        if answer is not None and answer.status != 200:
+            fault = answer.body
+            raise error_for_body(fault, answer.status, provider=self._name, model=request.model)
+        return None if answer is None else answer.body
 
     # -- events ------------------------------------------------------------------------------
 

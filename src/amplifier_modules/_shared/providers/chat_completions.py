@@ -8,6 +8,7 @@ since a retry sends the same request again.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -38,10 +39,12 @@ from amplifier_modules._shared.providers.chat_stream import (
     read_usage,
     tool_calls_of,
 )
+from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.lost_usage import add_lost
 from amplifier_modules._shared.providers.merging import merge_deltas
 
 _PATH = "/chat/completions"
+_BATCH_URL = "/v1/chat/completions"
 _DONE = "[DONE]"
 
 
@@ -134,6 +137,15 @@ class ChatCompletionsProvider(HTTPProvider):
         model: str = body["model"]
         names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
         answer = ChatStream(provider=self._name, model=model, names=names)
+        whole = await self._deferred(request, body, {"url": _BATCH_URL, "model": model})
+        if whole is not None:
+            for piece in merge_deltas([*answer.feed(json.dumps(whole)), *answer.close()]):
+                yield piece
+            if answer.finish_reason is None:
+                raise self._unfinished(request)
+            answer.service_tier = None
+            yield at_batch_price(self._response(request, body, answer, None))
+            return
         async with endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout) as stream:
             progress = True
             try:
@@ -166,7 +178,11 @@ class ChatCompletionsProvider(HTTPProvider):
         return usage
 
     def _response(
-        self, request: ChatRequest, body: dict[str, Any], answer: ChatStream, stream: SSEStream
+        self,
+        request: ChatRequest,
+        body: dict[str, Any],
+        answer: ChatStream,
+        stream: SSEStream | None,
     ) -> ChatResponse:
         content = answer.content()
         calls = tool_calls_of(content)
@@ -179,7 +195,7 @@ class ChatCompletionsProvider(HTTPProvider):
             "stop_reason": stopped,
             "provider": self._name,
         }
-        request_id = stream.headers.get("x-request-id") or answer.id
+        request_id = (stream and stream.headers.get("x-request-id")) or answer.id
         if request_id:
             metadata["request_id"] = request_id
         if refusal := answer.refusal():

@@ -1,0 +1,192 @@
+"""One batch at a provider: sent once, found again after a crash, and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+
+from amplifier_app.batch.engines.engine import Asked
+from amplifier_app.batch.progress import SentBatch
+from amplifier_core.llm_errors import InvalidRequestError, LLMError, NotFoundError
+from amplifier_core.provider_batches import DeferredAnswer, ProviderBatches
+
+KEPT_SECONDS = 28 * 24 * 3600.0
+"""How long providers keep the answers of a batch, at least."""
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 60.0
+_SHARE_OF_AGE = 0.1
+"""Seconds between two looks at a batch: this share of its age, within the two limits."""
+
+_TRIES = 8
+"""How often in a row the provider may be unavailable, except while a batch is waited for."""
+
+
+class Job:
+    """A batch, and the requests that wait for its answers.
+
+    Args:
+        batch: The batch.
+        service: Its service.
+        record: Records the provider's id of it, before it is waited for.
+        changed: Called when there is progress.
+        notice: Shows a line to the user.
+
+    Attributes:
+        batch: The batch; its id is set once it is known.
+        waiting: The requests that wait, by their number in the batch.
+        done: How many are answered, as far as the provider says.
+        trouble: Why the last look at it failed; empty if it did not.
+        is_guess: Whether the provider's list may have shown another batch in its place.
+    """
+
+    def __init__(
+        self,
+        batch: SentBatch,
+        service: ProviderBatches,
+        record: Callable[[SentBatch], None],
+        changed: Callable[[], None],
+        notice: Callable[[str], None],
+    ) -> None:
+        self.batch = batch
+        self.waiting: dict[int, Asked] = {}
+        self.done = 0
+        self.trouble = ""
+        self.is_guess = False
+        self._service = service
+        self._record = record
+        self._changed = changed
+        self._notice = notice
+        self._failures = 0
+        self._hurry = asyncio.Event()
+        self._is_cancelled = False
+
+    async def send(self, group: str, bodies: Sequence[bytes]) -> None:
+        """Send the batch.
+
+        Raises:
+            LLMError: The provider refused it, or was unavailable for too long.
+        """
+        while True:
+            try:
+                self._set_id(await self._service.submit(self.batch.key, group, bodies))
+                return
+            except LLMError as error:
+                await self._recover(error)
+            # The provider may have taken the batch, and only its answer was lost.
+            if await self.find(()):
+                return
+
+    async def find(self, others: Collection[str]) -> bool:
+        """Find the batch at the provider, if it got there.
+
+        Args:
+            others: Ids of batches that it is not.
+
+        Raises:
+            LLMError: The provider was unavailable for too long.
+        """
+        batch = self.batch
+        while True:
+            try:
+                found = await self._service.find(batch.key, batch.number, batch.at, others)
+            except LLMError as error:
+                await self._recover(error)
+                continue
+            if found is not None:
+                self.is_guess = not found.is_certain
+                self._set_id(found.id)
+            return found is not None
+
+    async def end(self) -> None:
+        """Wait until the batch has ended; in a hurry, one that may be another is not waited for.
+
+        Raises:
+            LLMError: The provider refused the batch, or does not know it.
+        """
+        begun = time.time()
+        while True:
+            if self.is_guess and self._hurry.is_set():
+                return
+            try:
+                await self._cancel_in_a_hurry()
+                state = await self._service.state(self.batch.id or "")
+            except LLMError as error:
+                if self._is_gone(error):
+                    return
+                await self._recover(error, most=math.inf)
+                continue
+            if state.refused is not None:
+                text = f"the provider refused batch {self.batch.id}: {state.refused}"
+                raise InvalidRequestError(text)
+            self.done = state.done
+            self._went_well()
+            if state.ended:
+                return
+            since = begun if self._is_cancelled else min(begun, self.batch.at)
+            age = time.time() - since
+            await self._pause(min(max(age * _SHARE_OF_AGE, _FIRST_PAUSE), _LONGEST_PAUSE))
+
+    async def answers(self) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
+        """The answers that are waited for.
+
+        Raises:
+            LLMError: They cannot be read.
+        """
+        while self.waiting:
+            try:
+                async for number, answer in self._service.answers(
+                    self.batch.id or "", self.batch.key
+                ):
+                    self.is_guess = False
+                    yield number, answer
+                return
+            except LLMError as error:
+                if self._is_gone(error):
+                    return
+                await self._recover(error)
+
+    def hurry(self) -> None:
+        """End the batch now; what is answered counts."""
+        self._hurry.set()
+
+    async def _cancel_in_a_hurry(self) -> None:
+        if self._hurry.is_set() and not self._is_cancelled:
+            await self._service.cancel(self.batch.id or "")
+            self._is_cancelled = True
+
+    def _is_gone(self, error: LLMError) -> bool:
+        """Whether the provider has removed the batch because of its age."""
+        return isinstance(error, NotFoundError) and time.time() - self.batch.at > KEPT_SECONDS
+
+    def _set_id(self, batch_id: str) -> None:
+        self.batch = self.batch._replace(id=batch_id)
+        self._record(self.batch)
+        self._went_well()
+
+    def _went_well(self) -> None:
+        self.trouble, self._failures = "", 0
+        self._changed()
+
+    async def _recover(self, error: LLMError, most: float = _TRIES) -> None:
+        """Wait after a temporary failure; any other, and one too many, is raised."""
+        self._failures += 1
+        if not error.retryable or self._failures >= most:
+            raise error
+        if not self.trouble:
+            self.trouble = "trying again"
+            self._notice(f"{error}; trying again")
+        self._changed()
+        pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 10), _LONGEST_PAUSE)
+        await self._pause(max(pause, error.retry_after or 0.0))
+
+    async def _pause(self, seconds: float) -> None:
+        if self._hurry.is_set():
+            await asyncio.sleep(seconds)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()  # A deadline ends the pause.

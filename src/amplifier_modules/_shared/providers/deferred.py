@@ -1,0 +1,103 @@
+"""Requests that are answered later in a batch of the service, and what their answers cost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, cast
+
+from amplifier_core.llm_errors import ProviderUnavailableError
+from amplifier_core.message_models import ChatRequest, ChatResponse, Message, Usage
+from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
+from amplifier_modules._shared.http.client import encoded
+
+PRICE_SHARE = Decimal("0.5")
+"""Price of an answer in a batch, as a share of the usual price, at every vendor supported here."""
+
+BATCH_WINDOW = 900.0
+"""Seconds between the clock of this machine and that of a service, and that sending a batch may take."""
+
+EXPIRED = DeferredAnswer(
+    503, {"error": {"message": "the batch ended before the request was answered"}}
+)
+
+_OF_STREAMS = ("stream", "stream_options")
+
+
+def deferred_request(
+    provider: str,
+    service: str,
+    group: Mapping[str, str],
+    request: ChatRequest,
+    body: Mapping[str, Any],
+) -> DeferredRequest:
+    """A request to be answered in a batch, without its session.
+
+    Raises:
+        InvalidRequestError: The body cannot be written as JSON.
+    """
+    whole = {name: value for name, value in body.items() if name not in _OF_STREAMS}
+    text = encoded(whole, provider, request.model).decode()
+    return DeferredRequest(service, json.dumps(group, sort_keys=True), text, "", step_of(request))
+
+
+def step_of(request: ChatRequest) -> str:
+    """A digest of how far a conversation has come: of what the model said, and which tools it has.
+
+    Texts of the user are left out: they may contain the time, or a request to continue.
+    """
+    said = [_said(message) for message in request.messages if message.role == "assistant"]
+    text = json.dumps([request.model, [tool.name for tool in request.tools or ()], said])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _said(message: Message) -> list[Any]:
+    if isinstance(message.content, str):
+        return [message.content]
+    texts = [block.text for block in message.content if block.type == "text"]
+    return [*texts, *(block.id for block in message.content if block.type == "tool_call")]
+
+
+def at_batch_price(response: ChatResponse) -> ChatResponse:
+    """The response with the price of a batch."""
+    usage = response.usage
+    if isinstance(usage, Usage) and usage.cost_usd is not None:
+        usage.cost_usd *= PRICE_SHARE
+    response.metadata = {**(response.metadata or {}), "service_tier": "batch"}
+    return response
+
+
+def object_in(line: bytes, provider: str) -> dict[str, Any]:
+    """The JSON object in a line of a file of answers.
+
+    Raises:
+        ProviderUnavailableError: It is something else; the service is probably another one.
+    """
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _broken(provider, "a line of answers that is not a JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def text_in(answer: Mapping[str, Any], name: str, provider: str) -> str:
+    """A required text in what the service says of a batch. Raises as `object_in`."""
+    value = answer.get(name)
+    if not isinstance(value, str) or not value:
+        raise _broken(provider, f"an object without '{name}' for a batch")
+    return value
+
+
+def number_in(custom_id: Any, key: str) -> int | None:
+    """The number of a request in a batch; None if it is not of the batch with this key."""
+    name, _, number = str(custom_id).rpartition("-")
+    return int(number) if name == key and number.isdecimal() else None
+
+
+def _broken(provider: str, what: str) -> ProviderUnavailableError:
+    text = f"{provider} sent {what}; check base_url"
+    return ProviderUnavailableError(text, provider=provider, retryable=False)

@@ -1,0 +1,147 @@
+"""OpenAI's Batch API: a file of requests, answered within a day at half the price."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from amplifier_core.provider_batches import BatchState, DeferredAnswer, FoundBatch
+from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.providers.deferred import (
+    BATCH_WINDOW,
+    EXPIRED,
+    number_in,
+    object_in,
+    text_in,
+)
+from amplifier_modules._shared.providers.model_list import entries_in
+
+_PATH = "/batches"
+_PAGE = 100
+_KEY = "amplifier_batch"
+_ENDED = frozenset({"completed", "expired", "cancelled", "failed"})
+_FILES = ("output_file_id", "error_file_id")
+
+
+class OpenAIBatches:
+    """The batches of one account; see `amplifier_core.provider_batches.ProviderBatches`.
+
+    Args:
+        endpoint: The service.
+    """
+
+    max_requests = 50_000
+    max_bytes = 200 * 1024 * 1024
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._provider = endpoint.provider
+        self.service = endpoint.account
+
+    async def submit(self, key: str, group: str, bodies: Sequence[bytes]) -> str:
+        """Upload the requests and send a batch of them, with the key in its metadata."""
+        url: str = json.loads(group)["url"]
+        lines = (
+            b'{"custom_id":"%b-%d","method":"POST","url":"%b","body":%b}'
+            % (key.encode(), number, url.encode(), body)
+            for number, body in enumerate(bodies)
+        )
+        content, kind = _form(f"{key}.jsonl", b"\n".join(lines) + b"\n")
+        headers = {"content-type": kind}
+        file = await self._endpoint.post_content("/files", content, headers=headers)
+        batch = await self._endpoint.post_json(
+            _PATH,
+            {
+                "input_file_id": text_in(file, "id", self._provider),
+                "endpoint": url,
+                "completion_window": "24h",
+                "metadata": {_KEY: key},
+            },
+        )
+        return text_in(batch, "id", self._provider)
+
+    async def find(
+        self, key: str, number: int, since: float, others: Collection[str]
+    ) -> FoundBatch | None:
+        """The batch that was sent with the key."""
+        params: dict[str, str | int] = {"limit": _PAGE}
+        while True:
+            page = await self._endpoint.get_json(_PATH, params=params)
+            batches = entries_in(page, self._provider)
+            for batch in batches:
+                if _object(batch.get("metadata")).get(_KEY) == key and batch["id"] not in others:
+                    return FoundBatch(batch["id"])
+                created = batch.get("created_at")
+                if isinstance(created, int) and created < since - BATCH_WINDOW:
+                    return None
+            if not page.get("has_more") or not batches:
+                return None
+            params["after"] = batches[-1]["id"]
+
+    async def state(self, batch_id: str) -> BatchState:
+        """Return the progress."""
+        batch = await self._endpoint.get_json(f"{_PATH}/{batch_id}")
+        status = text_in(batch, "status", self._provider)
+        counts = _object(batch.get("request_counts"))
+        done = sum(
+            count for name in ("completed", "failed") if type(count := counts.get(name)) is int
+        )
+        refused = _faults(batch) if status == "failed" else None
+        return BatchState(status in _ENDED, done, refused)
+
+    async def answers(self, batch_id: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
+        """The answers of a batch that has ended: those of its output and those of its error file."""
+        batch = await self._endpoint.get_json(f"{_PATH}/{batch_id}")
+        for file_id in (batch.get(name) for name in _FILES):
+            if not isinstance(file_id, str):
+                continue
+            lines = self._endpoint.get_lines(f"/files/{file_id}/content")
+            async with aclosing(lines):
+                async for line in lines:
+                    if not line.strip():
+                        continue
+                    item = object_in(line, self._provider)
+                    number, answer = number_in(item.get("custom_id"), key), _answer(item)
+                    if number is not None and answer is not None:
+                        yield number, answer
+
+    async def cancel(self, batch_id: str) -> None:
+        """Ask for the end of a batch."""
+        await self._endpoint.post_json(f"{_PATH}/{batch_id}/cancel", {})
+
+
+def _answer(item: Mapping[str, Any]) -> DeferredAnswer | None:
+    """The answer in a line; None if the request was cancelled."""
+    response, error = item.get("response"), item.get("error")
+    if isinstance(response, dict):
+        found = cast("dict[str, Any]", response)
+        status, body = found.get("status_code"), found.get("body")
+        if type(status) is int and isinstance(body, dict):
+            return DeferredAnswer(status, cast("dict[str, Any]", body))
+    return None if _object(error).get("code") == "batch_cancelled" else EXPIRED
+
+
+def _faults(batch: Mapping[str, Any]) -> str:
+    """Why a batch failed as a whole."""
+    data = _object(batch.get("errors")).get("data")
+    faults = cast("list[Any]", data) if isinstance(data, list) else []
+    texts = [str(_object(fault).get("message") or fault) for fault in faults]
+    return "; ".join(dict.fromkeys(texts[:3])) or "no reason given"
+
+
+def _form(name: str, content: bytes) -> tuple[bytes, str]:
+    """A form that uploads a file for a batch, and its content type."""
+    boundary = f"amplifier-{name.partition('.')[0]}"
+    head = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+        "Content-Type: application/jsonl\r\n\r\n"
+    )
+    form = b"%b%b\r\n--%b--\r\n" % (head.encode(), content, boundary.encode())
+    return form, f"multipart/form-data; boundary={boundary}"
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
