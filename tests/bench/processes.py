@@ -81,6 +81,10 @@ class Bench:
         """`amplifier` with these arguments."""
         return self._cost(str(_bin() / "amplifier"), *arguments)
 
+    def program(self, *command: str | Path) -> Cost:
+        """Any program, in the same folder and environment."""
+        return self._cost(*map(str, command))
+
     def completion(self, *words: str) -> Cost:
         """The answer to Tab in bash at the end of these words."""
         line = ["amplifier", *words]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Literal
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -23,6 +24,7 @@ _PATTERNS: tuple[tuple[Level, tuple[str, ...]], ...] = (
 )
 
 
+@lru_cache(maxsize=256)  # Asked for every event of every session.
 def level_of(event: str) -> Level:
     """The level of the event with this name."""
     for level, patterns in _PATTERNS:
