@@ -25,7 +25,7 @@ from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.limits import describe_reached
 
-_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+_PLAIN_ID = re.compile(r"(?!row-)[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 _OF_THE_PLAN = {Ending.CONFIGURATION.value, Ending.MODULE.value}
 """Outcomes that every row has, unless another one has passed."""
@@ -329,14 +329,16 @@ class Dispatcher:
 def session_id_of(row_id: str, attempt: int, run: int = 0) -> str:
     """The id of the session of a row: the row's own id where a folder can have it.
 
+    Ids that differ only in case have different names, as a disk may ignore case.
+
     Args:
         row_id: The row.
         attempt: How often it was begun.
         run: See `Row`.
     """
-    name = row_id
-    if not _PLAIN_ID.fullmatch(row_id):
-        digest = hashlib.sha256(row_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        name = f"row-{digest}"
+    digest = hashlib.sha256(row_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    name = f"row-{digest}"
+    if _PLAIN_ID.fullmatch(row_id):
+        name = row_id if row_id == row_id.lower() else f"{row_id}.{digest}"
     name = f"{name}.r{run}" if run else name
     return name if attempt == 1 else f"{name}.{attempt}"

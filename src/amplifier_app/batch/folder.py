@@ -35,6 +35,7 @@ from amplifier_app.batch.results import dollars_of, is_result
 from amplifier_app.batch.rows import key_of
 from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
 from amplifier_support import journal as lines
+from amplifier_support.atomic_write import create_atomically
 from amplifier_support.journal import Reading
 
 SCHEMA_VERSION = 1
@@ -81,8 +82,13 @@ class BatchFolder:
             facts = {**facts, "input": Path(source).name}
         facts = {"schema_version": SCHEMA_VERSION, **facts, "batch": secrets.token_hex(8)}
         text = json.dumps(facts, indent=2, default=str)
-        write_private(path / "plan.yaml", plan)
-        write_private(path / "batch.json", text + "\n")
+        try:
+            for name, content in (("plan.yaml", plan), ("batch.json", text + "\n")):
+                create_atomically(path / name, content.encode("utf-8", "backslashreplace"))
+        except FileExistsError:  # of a process that was faster
+            raise _in_use(path) from None
+        except OSError as error:
+            raise SessionError(f"cannot write {path}: {error.strerror}") from error
         return cls(path)
 
     def change(self, values: Mapping[str, Any]) -> None:
@@ -407,14 +413,18 @@ def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
         ConfigError: There is something else in it.
         SessionError: It cannot be created.
     """
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise ConfigError(f"{path} is a link or not a folder", hint="Choose a folder with -o.")
     make_private_folder(path)
     if (path / "batch.json").exists():
-        raise ConfigError(
-            f"{path} already contains a batch",
-            hint=f"Continue it: amplifier batch resume {path}",
-        )
+        raise _in_use(path)
     if any(entry.name not in allowed for entry in path.iterdir()):
         raise ConfigError(f"{path} is not empty", hint="Choose another folder with -o.")
+
+
+def _in_use(path: Path) -> ConfigError:
+    hint = f"Continue it: amplifier batch resume {path}"
+    return ConfigError(f"{path} already contains a batch", hint=hint)
 
 
 def _number(cost: Decimal | None) -> str | None:

@@ -132,5 +132,5 @@ class Appender:
         except OSError as error:
             raise SessionError(
                 f"cannot write {self._path}: {error.strerror}",
-                hint="Free some space, then continue with: amplifier batch resume FOLDER",
+                hint=f"Free some space, then continue with: amplifier batch resume {self._path.parent}",
             ) from error

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.runtime import describe
 from amplifier_support.readable_files import open_to_read
 
 STDIN = Path("-")
@@ -74,7 +75,7 @@ def read_rows(source: Path) -> Iterator[Row]:
         line = where.line or number
         if digest in seen:
             raise ConfigError(
-                f"two rows have the id {row_id!r}: {seen[digest]} and {line}",
+                f"the id {row_id[:80]!r} is also that of {'line' if where.line else 'row'} {seen[digest]}",
                 hint="Give every row its own value in a field 'id'.",
                 location=where,
             )
@@ -211,7 +212,7 @@ def _table(file: IO[str], name: str, delimiter: str) -> Iterator[tuple[Location,
             if not values:
                 continue
             if len(values) != len(head):
-                message = f"the row has {len(values)} values, the heading {len(head)}"
+                message = f"expected {describe.count(len(head), 'value')}, found {len(values)}"
                 raise ConfigError(message, location=where)
             yield where, dict(zip(head, values, strict=True))
     except csv.Error as error:

@@ -158,7 +158,7 @@ def test_a_page_has_all_failures_first_and_some_of_the_others(tmp_path: Path) ->
     assert "Not in this table: 1,997 that passed." in text
     assert "3request … failed" in "".join(found.rows).replace("provider", "").replace("\n", "")
     assert "not ended <b>4</b>" in text
-    assert "99.9% of those that ended" in text
+    assert "99.9% (99.7% to 100.0%) of those that ended" in text
 
 
 def test_a_page_stays_small_if_every_row_fails_with_long_texts(
@@ -172,6 +172,20 @@ def test_a_page_stays_small_if_every_row_fails_with_long_texts(
     left = re.search(r"Not in this table: ([\d,]+) that failed", text)
     assert left
     assert int(left[1].replace(",", "")) + text.count("<tr data-outcome") == 200
+
+
+def test_a_page_has_the_pass_rates_of_rows_that_run_several_times(tmp_path: Path) -> None:
+    batch = BatchFolder.create(tmp_path / "out", {**FACTS, "rows": 2, "repeat": 2}, "")
+    with batch.writing() as writer:
+        for n, outcomes in ((1, ("ok", "error")), (2, ("error", "error"))):
+            for repeat, outcome in enumerate(outcomes, 1):
+                writer.claim(f"r{n}:{repeat}", 1, f"r{n}.r{repeat}")
+                writer.end(result(n, outcome) | {"repeat": repeat})
+    text = html(batch)
+    assert re.findall(r"<dt>(pass@\d)</dt><dd>([\d.]+%)", text) == [
+        ("pass@1", "25.0%"),
+        ("pass@2", "50.0%"),
+    ]
 
 
 def test_rows_link_to_the_pages_of_their_sessions(tmp_path: Path) -> None:

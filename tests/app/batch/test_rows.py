@@ -55,13 +55,13 @@ def test_a_folder_and_a_pattern_give_one_row_per_file(tmp_path: Path) -> None:
     [
         ("a.jsonl", '{"x": 1}\n{"x": \n', "a.jsonl:2: invalid JSON"),
         ("a.jsonl", '{"x": 1}\n[1]\n', "a.jsonl:2: a row must be a JSON object"),
-        ("a.jsonl", '{"id": "a"}\n{"id": "b"}\n{"id": "a"}\n', "have the id 'a': 1 and 3"),
+        ("a.jsonl", '{"id": "a"}\n{"id": "b"}\n{"id": "a"}\n', "the id 'a' is also that of line 1"),
         ("a.jsonl", '{"id": [1]}\n', "a.jsonl:1: invalid row id: [1]"),
         ("a.jsonl", '{"x":' + "[" * 100_000, "a.jsonl:1: invalid JSON: nested too deeply"),
         ("a.json", '{"x": 1}', "it is not a JSON array"),
         ("a.json", "[{},\n}]", "a.json:2:1: invalid JSON"),
         ("a.csv", "x,x\n1,2\n", "a.csv:1: the first line must name every column once"),
-        ("a.csv", "x,y\n1,2\n1\n", "a.csv:3: the row has 1 values, the heading 2"),
+        ("a.csv", "x,y\n1,2\n1\n", "a.csv:3: expected 2 values, found 1"),
         ("a.txt", b"\xff\xfe", "it is not UTF-8 text"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_missing_input_is_an_error(tmp_path: Path, name: str) -> None:
 
 
 def test_equal_rows_without_ids_are_reported_with_both_lines(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="1 and 2"):
+    with pytest.raises(ConfigError, match=r"jsonl:2: the id .* is also that of line 1"):
         fields(write(tmp_path, "a.jsonl", '{"x": 1}\n{"x": 1}\n'))
 
 
@@ -145,7 +145,8 @@ def test_braces_without_a_field_are_refused(template: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "row_id", ["../../etc", "a/b", "", "é", "x" * 10_000_000, ".", "a.2", "\ud800", "C:\\x"]
+    "row_id",
+    ["../../etc", "a/b", "", "é", "x" * 10_000_000, ".", "a.2", "\ud800", "C:\\x", "A", "row-1"],
 )
 def test_any_id_of_a_row_gives_a_session_id_of_its_own(row_id: str) -> None:
     first, second = session_id_of(row_id, 1), session_id_of(row_id, 2)
@@ -153,3 +154,9 @@ def test_any_id_of_a_row_gives_a_session_id_of_its_own(row_id: str) -> None:
     assert first != session_id_of("a", 2)
     assert ID.fullmatch(first)
     assert ID.fullmatch(second)
+
+
+def test_ids_that_differ_only_in_case_have_sessions_that_do_not() -> None:
+    names = {session_id_of(name, 1).lower() for name in ("swe-1", "SWE-1", "Swe-1")}
+    assert len(names) == 3
+    assert session_id_of("swe-1", 1) == "swe-1"

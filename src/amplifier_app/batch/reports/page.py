@@ -26,6 +26,7 @@ from amplifier_app.batch.progress import Counts
 from amplifier_app.batch.reports.distribution import Distribution, histogram
 from amplifier_app.batch.reports.session_pages import SessionPages
 from amplifier_app.batch.results import dollars_of, reason_of, seconds_of
+from amplifier_app.batch.statistics import CONFIDENCE, pass_rates
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.exported import redactor
 
@@ -180,8 +181,13 @@ def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
     rows, passed = folder.runs, counts.outcomes[_OK]
     failed, waiting = counts.ended - passed, rows - counts.ended
     yield "<dl class=sums>"
-    share = f"{passed / counts.ended:.1%} of those that ended" if counts.ended else ""
-    yield _sum("Passed", f"{passed:,}", share)
+    rates = pass_rates(folder, counts)
+    if folder.repeat > 1:
+        for rate in rates:
+            interval = f"{rate.low:.1%} to {rate.high:.1%}"
+            yield _sum(f"pass@{rate.k}", f"{rate.value:.1%}", interval)
+    share = f"{rates[0]} of those that ended" if rates else ""
+    yield _sum("Passed", f"{passed:,}", share if folder.repeat == 1 else "")
     yield _sum("Failed", f"{failed:,}", f"of {describe.count(rows, folder.unit)}")
     if waiting:
         yield _sum("Not ended", f"{waiting:,}", "continue with: batch resume")
@@ -201,6 +207,8 @@ def _sums(folder: BatchFolder, counts: Counts, found: _Found) -> Iterator[str]:
         f"<li class={kind}>{_text(name)} <b>{number:,}</b></li>" for name, kind, number in legend
     )
     yield "</ul>\n"
+    if rates:
+        yield f"<p class=note>Intervals: {CONFIDENCE:.0%}.</p>\n"
 
 
 def _sum(name: str, value: str, more: str) -> str:
