@@ -17,7 +17,7 @@ from typing import Any
 
 from amplifier_app.base.outcome import OK
 from amplifier_app.batch.dispatch import Dispatcher, Limits
-from amplifier_app.batch.engines.engine import Ended, Event, RowTask
+from amplifier_app.batch.engines.engine import Asked, Ended, Event, Reply, RowTask
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import read_rows
@@ -37,6 +37,9 @@ class Instant:
 
     async def event(self) -> Event:
         return await self._events.get()
+
+    async def reply(self, asked: Asked, reply: Reply) -> None:
+        pass
 
     async def cancel(self, *, immediate: bool) -> None:
         pass
