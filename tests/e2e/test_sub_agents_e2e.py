@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from amplifier_app.sessions.store import SessionStore
 from tests.app.plans import module_folder
 from tests.app.schemas import RESULT, STREAM
 from tests.app.terminal import Terminal
@@ -87,6 +88,43 @@ def test_two_agents_work_in_parallel_and_one_is_resumed(folder: Path) -> None:
         check_what_agents_had(server)
         check_totals(server, result)
         check_sessions(plan, result)
+
+
+def test_a_fork_continues_the_agents_of_its_source(folder: Path) -> None:
+    def again(request: Request) -> Reply:
+        session_id = re.findall(r"[\w-]+-[0-9a-f]{16}\w*", json.dumps(request.body["messages"]))[-1]
+        return Reply(tool_calls=[task("reader", "go on", session_id=session_id)])
+
+    lines: dict[str, list[Any]] = {
+        LEAD: [tasks("reader"), again, "All is done.", again, "Really."],
+        "reader": ["first", "second", "third"],
+    }
+
+    def continued(session_id: str) -> list[str]:
+        assert run(plan, "More.", "--resume", session_id).code == 0
+        return tool_results(server.completions[-1].body)
+
+    with running_agents(lines) as server:
+        plan = plan_of(folder, server, {"reader": {}})
+        assert run(plan, "Go.", "--session", "s1").code == 0
+        [child] = [one for one in SessionStore().summaries() if one.parent == "s1"]
+        before = (SessionStore().root / child.id / "transcript.jsonl").read_bytes()
+
+        def fork(*arguments: str) -> str:
+            done = run_amplifier("session", "fork", *arguments, cwd=folder)
+            assert done.code == 0, done.stderr
+            return done.stdout.strip()
+
+        early, late = fork("s1", "--at", "1"), fork("s1")
+        assert '\\"response\\": \\"second\\"' in continued(early)[0], "as it was after the step"
+        assert '\\"response\\": \\"third\\"' in continued(late)[0]
+        # A fork of a fork takes over the copy, by the id that its transcript has.
+        assert '\\"response\\": \\"third\\"' in continued(fork(early))[0]
+        assert server.rejections == []
+    assert (SessionStore().root / child.id / "transcript.jsonl").read_bytes() == before
+    copies = [one for one in SessionStore().summaries() if one.agent and one.parent != "s1"]
+    assert len(copies) == 3
+    assert {one.parent for one in copies} >= {early, late}
 
 
 def check_what_agents_had(server: ScriptedLLM) -> None:

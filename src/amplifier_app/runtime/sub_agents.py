@@ -24,7 +24,9 @@ from amplifier_app.runtime.provider_preferences import with_preferences
 from amplifier_app.runtime.sub_session_notices import SubSessionRenderer
 from amplifier_app.runtime.subscriptions import redacted_text
 from amplifier_app.runtime.turn import SubSession
-from amplifier_app.sessions.store import SessionFolder, SessionStore
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.forked_sub_sessions import sub_session_of_fork
+from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import ID
 from amplifier_app.trust import METADATA_KEY as PROJECT
 from amplifier_core._foreign import origin_of
@@ -255,16 +257,15 @@ def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
 
 
 def _saved_by(parent: Session, session_id: str) -> SessionFolder:
-    """Return a saved sub-session of `parent`, and of no other session."""
+    """Return a saved sub-session of `parent`, or its copy of one that it took over as a fork."""
     store = SessionStore()
     known = ID.fullmatch(session_id) is not None and store.exists(session_id)
     saved = store.find(session_id) if known else None
     metadata = {} if saved is None else saved.metadata
-    if (
-        saved is None
-        or metadata.get("parent") != parent.id
-        or not isinstance(metadata.get("agent"), str)
-    ):
+    if metadata.get("parent") != parent.id and parent.saved is not None:
+        saved = sub_session_of_fork(store, SessionFolder(parent.saved.path), session_id)
+        metadata = {} if saved is None else saved.metadata
+    if saved is None or not isinstance(metadata.get("agent"), str):
         raise UnknownSubSession(f"this session has no sub-session {session_id!r}")
     return saved
 

@@ -22,6 +22,8 @@ def fork_session(
     source: SessionFolder,
     *,
     step: int | None = None,
+    end: int | None = None,
+    session_id: str | None = None,
     plan_yaml: str | None = None,
     **facts: Any,
 ) -> SessionFolder:
@@ -34,6 +36,8 @@ def fork_session(
         store: Where to create it.
         source: The session to fork.
         step: The step; by default the last one.
+        end: The number of records to take over, instead of a step.
+        session_id: Its id; generated if None.
         plan_yaml: Its plan; by default the plan of the source.
         facts: Metadata to change.
 
@@ -45,13 +49,15 @@ def fork_session(
     # Read again as bytes; it may have grown, and lines are only added.
     transcript = _transcript(source)
     conversation = read_conversation(records)
-    count = len(records) if step is None else _step(conversation, step, source.id).end
+    count = len(records) if end is None else end
+    if step is not None:
+        count = _step(conversation, step, source.id).end
     prefix = _first_lines(transcript, count)
     taken = read_conversation(records[:count])
     metadata: dict[str, Any] = {
         key: value for key, value in source.metadata.items() if key not in _OF_THE_SOURCE
     }
-    session_id = new_session_id()
+    session_id = session_id or new_session_id()
     point = {"session": source.id, "step": len(taken.steps), "bytes": len(prefix)}
     metadata |= {
         "schema_version": SCHEMA_VERSION,
