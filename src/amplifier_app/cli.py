@@ -167,6 +167,10 @@ def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
             from amplifier_app.commands.run.launch import launch
 
             return launch(request, invocation)
+    if argv[0].endswith("-completion"):
+        from amplifier_app.commands.completion.shells import use_own_script
+
+        use_own_script()
     import typer
 
     from amplifier_app.commands.group import amplifier_command

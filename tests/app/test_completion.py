@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import socket
@@ -92,3 +93,17 @@ def test_a_bundle_is_not_fetched() -> None:
         with start_amplifier("plan", "show") as run:
             assert select.select([server], [], [], 30)[0], "a run does fetch it"
             run.kill()
+
+
+def test_config_keys_are_read_again_when_the_module_or_the_cache_changes() -> None:
+    command = "amplifier run --set tools.tool-todo.config."
+    found = completed(command)
+    assert found
+    [kept] = Path(os.environ["AMPLIFIER_HOME"]).glob("**/completion/tool-todo.json")
+    fields = json.loads(kept.read_text())
+    kept.write_text(json.dumps({**fields, "keys": ["from-the-cache"]}))
+    assert completed(command) == ["tools.tool-todo.config.from-the-cache="]
+    for damaged in ("{", "[]", json.dumps({**fields, "version": ["0"], "keys": ["old"]})):
+        kept.write_text(damaged)
+        assert completed(command) == found
+    assert json.loads(kept.read_text()) == fields

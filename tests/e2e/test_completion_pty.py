@@ -59,6 +59,8 @@ def test_the_tab_key_completes_commands_options_and_values(
 ) -> None:
     shell.sendline("amplifier ru\t--prof\tweekl\t--provider\tanth\t")
     shell.expect_exact("<run><--profile><weekly-review><--provider><anthropic>")
-    shell.sendline("amplifier run --set tools.tool-bash.config.max_sp\t")
-    shell.expect_exact("<run><--set><tools.tool-bash.config.max_spill=>")
+    # No space after the `=`, where the value follows.
+    for _ in range(2):
+        shell.sendline("amplifier run --set tools.tool-bash.config.max_sp\t5")
+        shell.expect_exact("<run><--set><tools.tool-bash.config.max_spill=5>")
     assert not list(tmp_path.glob("**/pwned"))

@@ -10,10 +10,34 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from typer._completion_shared import _completion_scripts  # pyright: ignore[reportPrivateUsage]
+
 from amplifier_app.commands.completion.words import complete
 
 _SAFE = re.compile(r"[\w.@/+=,-]+")
 """What no shell interprets. zsh evaluates an answer, and names come from files of others."""
+
+
+_BASH = """
+%(complete_func)s() {
+    local IFS=$'\\n'
+    COMPREPLY=( $( env COMP_WORDS="${COMP_WORDS[*]}" \\
+                   COMP_CWORD=$COMP_CWORD \\
+                   %(autocomplete_var)s=complete_bash $1 ) )
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=.] ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+    return 0
+}
+
+complete -o default -F %(complete_func)s %(prog_name)s
+"""
+"""Typer's script for bash, but without a space after what ends in a separator."""
+
+
+def use_own_script() -> None:
+    """Print and install our script for bash in place of Typer's."""
+    _completion_scripts["bash"] = _BASH
 
 
 def answer(instruction: str) -> int | None:

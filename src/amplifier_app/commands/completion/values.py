@@ -6,18 +6,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from amplifier_app import trust
+from amplifier_app import __version__, trust
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.installed import bundled
 from amplifier_app.plan.nodes import plain_data
 from amplifier_app.plan.profile_paths import profile_names
 from amplifier_app.sources.loading import Fetching, load
+from amplifier_support.atomic_write import write_atomically
 
 _PROVIDER = "provider-"
 _MOST_SESSIONS = 200
@@ -98,12 +100,27 @@ def _below(data: Any, at: str, begun: str) -> Iterator[str]:
 
 
 def _config_keys(module_id: str) -> list[str]:
-    """The keys of a bundled module's config."""
+    """The keys of a bundled module's config; kept in the cache, because its model takes long to load."""
     module = bundled().get(module_id)
     if module is None:
         return []
+    cache = paths.cache_dir() / "completion" / f"{module_id}.json"
+    version = [__version__, *(file.stat().st_mtime_ns for file in _files(module_id, "config.py"))]
+    try:
+        kept = json.loads(cache.read_text("utf-8"))
+        if kept["version"] == version:
+            return [str(key) for key in kept["keys"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
     package = import_module(module.entry_point.partition(":")[0])
-    return list(package.config_schema()["properties"])
+    keys = list(package.config_schema()["properties"])
+    # It is read again if it cannot be kept.
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(
+            cache, json.dumps({"version": version, "keys": keys}).encode(), durable=False
+        )
+    return keys
 
 
 def _plan(profile: str | None) -> dict[str, Any]:
@@ -121,12 +138,16 @@ def _plan(profile: str | None) -> dict[str, Any]:
 
 
 def _catalogue(module_id: str) -> list[str]:
+    for path in _files(module_id, "models.json", "catalogue.json"):
+        return [model["id"] for model in json.loads(path.read_text("utf-8"))["models"]]
+    return []
+
+
+def _files(module_id: str, *names: str) -> Iterator[Path]:
+    """The files of a bundled module with one of these names, without importing it."""
     package = bundled()[module_id].entry_point.partition(":")[0]
-    parent, _, name = package.rpartition(".")
+    parent, _, folder_name = package.rpartition(".")
     spec = PathFinder.find_spec(parent)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for file in ("models.json", "catalogue.json"):
-            path = Path(folder, name, file)
-            if path.is_file():
-                return [model["id"] for model in json.loads(path.read_text("utf-8"))["models"]]
-    return []
+        found = (Path(folder, folder_name, name) for name in names)
+        yield from (path for path in found if path.is_file())
