@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.filters import Condition, has_completions, is_done, is_searching
@@ -106,11 +107,11 @@ class ChatLayout:
         needed = self._root.preferred_height(size.columns, size.rows).preferred
         return min(needed, size.rows)
 
-    def _text(self, content: object, style: str) -> ConditionalContainer:
+    def _text(self, content: Callable[[], AnyFormattedText], style: str) -> ConditionalContainer:
         """A window that is as high as its text, and absent without any."""
-        text: AnyFormattedText = content  # pyright: ignore[reportAssignmentType]
+        text = _once_per_drawing(content)
         window = Window(FormattedTextControl(text), style=style, dont_extend_height=True)
-        return ConditionalContainer(window, Condition(lambda: bool(_length(content))))
+        return ConditionalContainer(window, Condition(lambda: bool(_length(text()))))
 
     def _live(self) -> AnyFormattedText:
         chat = self._chat
@@ -138,9 +139,23 @@ class ChatLayout:
         return ANSI(clip(status, chat.width)) if status else ""
 
 
-def _length(content: object) -> int:
-    value = content() if callable(content) else content
-    return len(value.value) if isinstance(value, ANSI) else len(str(value))
+def _once_per_drawing(content: Callable[[], AnyFormattedText]) -> Callable[[], AnyFormattedText]:
+    """Keep a text until the next drawing: several parts of the layout ask for it each time."""
+    drawing = -1
+    text: AnyFormattedText = ""
+
+    def kept() -> AnyFormattedText:
+        nonlocal drawing, text
+        current = get_app().render_counter
+        if current != drawing:
+            drawing, text = current, content()
+        return text
+
+    return kept
+
+
+def _length(text: AnyFormattedText) -> int:
+    return len(text.value) if isinstance(text, ANSI) else len(str(text))
 
 
 def _line_prefix(line: int, wrapped: int) -> StyleAndTextTuples:
