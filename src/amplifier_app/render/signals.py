@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from amplifier_app.base.sanitize import visible
+from amplifier_app.render.pictures import shows_pictures
 from amplifier_app.render.screen import Screen
 
 LONG_TURN_SECONDS = 10.0
@@ -24,6 +25,9 @@ class Signals:
     Args:
         screen: The terminal.
         environment: Variables that name the terminal program. Default: those of the process.
+
+    Attributes:
+        shows_pictures: Whether the terminal draws images.
     """
 
     def __init__(self, screen: Screen, environment: Mapping[str, str] | None = None) -> None:
@@ -37,6 +41,7 @@ class Signals:
             environment.get("TERM_PROGRAM") in _NOTIFYING or "KITTY_WINDOW_ID" in environment
         )
         self._title = ""
+        self.shows_pictures = shows_pictures(environment)
 
     def set_title(self, title: str) -> None:
         """Set the title of the window."""

@@ -19,6 +19,7 @@ from amplifier_app.render.activity import Activity
 from amplifier_app.render.ansi import clip, paint
 from amplifier_app.render.finished_call import FinishedCall, seconds_of
 from amplifier_app.render.message_view import MessageView
+from amplifier_app.render.pictures import image_blocks, picture
 from amplifier_app.render.progress import Progress, footer, joined, retry_text
 from amplifier_app.render.screen import Screen
 from amplifier_app.render.scrollback import Scrollback
@@ -267,6 +268,10 @@ class TerminalRenderer(Renderer):
         link = self._signals.link if self.signals else None
         shown = shown_call(call, self._screen.width, link, whole=self.verbose)
         self._scrollback.print(shown.lines)
+        if self.signals and self._signals.shows_pictures:
+            size = self._screen.width, self._screen.height
+            drawn = [picture(block, *size) for block in image_blocks(data)]
+            self._scrollback.print(filter(None, drawn))
         if shown.is_folded and self.full_result_hint:
             hint = self._scrollback.wrapped(self.full_result_hint, 4)
             self._scrollback.print(paint(f"    {line}", "dim") for line in hint)

@@ -11,8 +11,8 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.ansi import cells, clip, fold, paint
 from amplifier_app.render.diff import FileDiff, diff_lines, parse, summary
 from amplifier_app.render.finished_call import FinishedCall, about_call
+from amplifier_app.render.pictures import image_blocks
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.turn import result_in
 from amplifier_app.runtime.usage import field_of
 
 _MOST_LINES = 2000
@@ -152,14 +152,10 @@ def _untabbed(line: str) -> str:
 
 def image_lines(data: dict[str, Any]) -> list[str]:
     """Return a placeholder for each image in the result of a tool event."""
-    content = field_of(result_in(data), "content")
-    blocks = cast("list[Any]", content) if isinstance(content, list) else []
-    return [line for block in blocks if (line := _image_line(block))]
+    return [_image_line(block) for block in image_blocks(data)]
 
 
 def _image_line(block: Any) -> str:
-    if field_of(block, "type") != "image":
-        return ""
     source = field_of(block, "source") or block
     kind = one_line(str(field_of(source, "media_type") or "image"), 40)
     encoded = field_of(source, "data")
