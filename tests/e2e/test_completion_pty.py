@@ -32,7 +32,7 @@ SHOWING = {
 
 
 @pytest.fixture(params=SHELLS)
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pexpect.spawn]:
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pexpect.spawn[str]]:
     """An interactive shell that has loaded the completion."""
     program = shutil.which(request.param)
     if program is None:
@@ -55,7 +55,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pexpect.sp
 
 
 def test_the_tab_key_completes_commands_options_and_values(
-    shell: pexpect.spawn, tmp_path: Path
+    shell: pexpect.spawn[str], tmp_path: Path
 ) -> None:
     shell.sendline("amplifier ru\t--prof\tweekl\t--provider\tanth\t")
     shell.expect_exact("<run><--profile><weekly-review><--provider><anthropic>")
