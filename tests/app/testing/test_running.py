@@ -37,6 +37,26 @@ def test_tools_run_in_a_folder_that_is_removed(tmp_path: Path) -> None:
     assert (tmp_path / "fixture" / "changed.txt").read_text() == "before"
 
 
+def test_files_are_not_written_through_links_of_the_copied_folder(tmp_path: Path) -> None:
+    outside, fixture = tmp_path / "outside", tmp_path / "fixture"
+    outside.mkdir()
+    fixture.mkdir()
+    (outside / "kept.txt").write_text("kept")
+    (fixture / "link.txt").symlink_to(outside / "kept.txt")
+    (fixture / "folder").symlink_to(outside)
+    file = write_tests(
+        tmp_path,
+        {"files": {"link.txt": "own"}},
+        {"files": {"folder/kept.txt": "own"}},
+        workdir="fixture",
+    )
+    replaced, refused = run_tests(file)
+    assert replaced.status == "passed"
+    assert refused.error is not None
+    assert "'folder/kept.txt' leads out of the working directory" in refused.error.message
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("kept.txt", "kept")]
+
+
 def test_stubs_answer_instead_of_the_tool_under_the_same_rules(tmp_path: Path) -> None:
     call = {"bash": {"command": "touch ran.txt"}}
     file = write_tests(

@@ -48,7 +48,7 @@ class _Call(NamedTuple):
 
 
 def failures_of(case: Case, ran: Ran) -> list[Failure]:
-    """The expectations of a test that are not met, in the order of what is told first: the ending."""
+    """The expectations of a test that are not met, the ending first."""
     expect = case.mapping("expect")
     found = [*_ending(case, expect, ran)]
     found += [Failure("test", (problem,), case.at) for problem in ran.problems]

@@ -322,6 +322,10 @@ def _fill(folder: Path, case: Case) -> None:
         shutil.copytree(source, folder, symlinks=True)
     for name, node in case.mapping("files").items():
         file = folder / name
+        # A link in the copied folder may lead out of it.
+        if not file.parent.resolve().is_relative_to(folder):
+            raise ConfigError(f"files: {name!r} leads out of the working directory")
+        file.unlink(missing_ok=True)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text_of(node) or "", encoding="utf-8")
 
