@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.app.testing.support import write_tests
-from tests.support.cli import amplifier_command, child_environment, run_amplifier
+from tests.support.cli import amplifier_command, child_environment, run_amplifier, start_amplifier
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "testing"
 
@@ -106,6 +107,26 @@ def test_an_invalid_file_ends_with_78_before_anything_runs(folder: Path) -> None
         in run.stderr
     )
     assert "  3 | scritp: [x]" in run.stderr
+
+
+def test_ctrl_c_reports_what_has_ended(folder: Path) -> None:
+    sleep = {"bash": {"command": "sleep 60"}}
+    write_tests(
+        folder,
+        {"name": "quick"},
+        {"name": "slow", "approve": "allow", "script": [{"calls": [sleep]}, "done"]},
+        {"name": "never"},
+        name="slow.test.yaml",
+    )
+    process = start_amplifier("test", "-v", "slow.test.yaml", cwd=folder)
+    assert process.stdout is not None
+    first = process.stdout.readline().decode()
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[0].decode()
+    assert first.startswith("slow.test.yaml::quick passed")
+    assert rest.splitlines()[-1].startswith("1 passed in ")
+    assert rest.endswith(", 2 not run\n")
+    assert process.returncode == 130
 
 
 def test_nothing_to_run_is_a_usage_error(tmp_path: Path) -> None:

@@ -188,9 +188,9 @@ def read_cases(file: Path, problems: Problems) -> list[Case]:
         ConfigError: It cannot be read.
     """
     shown = str(file)
+    before = len(problems)
     data = read_bytes(file, shown, TEST_FILE.what)
     root = read_root(shown, data, TEST_FILE, problems)
-    before = len(problems)
     whole = normalise(root, shown, problems, TEST_FILE)
     shared = {key: value for key, value in whole.items.items() if key != "tests"}
     tests = whole.items.get("tests")

@@ -1,6 +1,7 @@
 """`amplifier test`."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output, claimed_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.test.cases import Case, find_cases
@@ -89,13 +91,17 @@ def run_tests(
     started = time.monotonic()
     with claimed_stdout() as stdout:
         shown = _Shown(stdout, len(cases), verbose=verbose, quiet=output is Format.JSON)
-        ended = run_loop(_run(cases, shown, exit_first=exit_first, trust=trust, update=update))
+        runner = Runner(trust=trust, update=update)
+        ended, stopped = run_loop(_run(runner, cases, shown, exit_first=exit_first))
         seconds = time.monotonic() - started
-        shown.write(f"{failures_text(ended)}\n{summary(ended, seconds)}\n")
+        left = "" if stopped is None else f", {len(cases) - len(ended)} not run"
+        shown.write(f"{failures_text(ended)}\n{summary(ended, seconds)}{left}\n")
         if output is Format.JSON:
             stdout.write(f"{redact(json.dumps(as_json(ended, seconds), indent=2))}\n")
     if report_file is not None:
         _write(report_file, as_junit(ended))
+    if stopped is not None:
+        raise typer.Exit(stopped.exit_code)
     if any(one.status != "passed" for one in ended):
         raise typer.Exit(Ending.CHECK_FAILED.exit_code)
 
@@ -127,18 +133,26 @@ class _Shown:
 
 
 async def _run(
-    cases: list[Case], shown: _Shown, *, exit_first: bool, trust: bool, update: bool
-) -> list[Tested]:
-    runner = Runner(trust=trust, update=update)
+    runner: Runner, cases: list[Case], shown: _Shown, *, exit_first: bool
+) -> tuple[list[Tested], Ending | None]:
+    """The tests that ran to their end, and what stopped the others; None if nothing did."""
     ended: list[Tested] = []
-    for case in cases:
-        one = await tested(runner, case)
-        ended.append(one)
-        shown.ended(one)
-        if exit_first and one.status != "passed":
-            break
+    running: list[asyncio.Task[Tested]] = []
+    with Interrupts(lambda immediate: running[-1].cancel()) as interrupts:
+        for case in cases:
+            running.append(asyncio.ensure_future(tested(runner, case)))
+            await asyncio.wait(running[-1:])
+            if interrupts.received is not None:
+                break
+            one = running[-1].result()
+            ended.append(one)
+            shown.ended(one)
+            if exit_first and one.status != "passed":
+                break
     shown.stop()
-    return ended
+    if interrupts.received is None:
+        return ended, None
+    return ended, Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
 
 
 def _print_list(cases: list[Case], output: Format) -> None:

@@ -91,7 +91,7 @@ def summary(tested: Sequence[Tested], seconds: float) -> str:
     recorded = sum(one.recorded for one in tested)
     if recorded:
         parts.append(f"{recorded} recorded")
-    return f"{', '.join(parts)} in {seconds:.1f} s"
+    return f"{', '.join(parts) or 'no test ended'} in {seconds:.1f} s"
 
 
 def as_json(tested: Sequence[Tested], seconds: float) -> dict[str, Any]:
