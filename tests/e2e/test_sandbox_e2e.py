@@ -100,6 +100,9 @@ def test_the_user_decides_for_one_run(project: Project) -> None:
         "--sandbox: 'none' is not a sandbox policy; expected off, read-only, workspace"
         in wrong.stderr
     )
+    broken = project.run([], "--sandbox", "{write: [")
+    assert broken.code == 2
+    assert "--sandbox '{write: [' is not valid YAML" in broken.stderr
 
 
 HOOK = {"module": "hooks-shell", "config": {"hooks": [{"event": "tool:pre", "command": "true"}]}}

@@ -74,14 +74,23 @@ def _parse_set(text: str, option: str, problems: Problems) -> tuple[Path, Node] 
     if not equals:
         hint = f"Write {option} path.to.key=value."
         raise UsageError(f"{option} '{text}' is not an assignment", hint=hint)
-    if value[:1] in ("[", "{", '"', "'"):
-        found = Problems()
-        node = read_yaml(value.encode(), at.file, found)
-        if found or node is None:
-            problems.add("the value is not valid YAML", at, "quote it, or use plain text")
-            return None
-        return path, node_of(plain_data(node), at, literal=True)
-    return path, Scalar(plain_scalar(value) if value else "", at, literal=True)
+    node = parse_value(value, at, problems)
+    return None if node is None else (path, node)
+
+
+def parse_value(text: str, at: Location, problems: Problems) -> Node | None:
+    """The value of an option: plain text, or YAML if it starts like a list, a mapping or a quote.
+
+    None if it is not valid, which is added to the problems.
+    """
+    if text[:1] not in ("[", "{", '"', "'"):
+        return Scalar(plain_scalar(text) if text else "", at, literal=True)
+    found = Problems()
+    node = read_yaml(text.encode(), at.file, found)
+    if found or node is None:
+        problems.add("the value is not valid YAML", at, "quote it, or use plain text")
+        return None
+    return node_of(plain_data(node), at, literal=True)
 
 
 def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Problems) -> MapNode:

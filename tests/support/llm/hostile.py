@@ -85,7 +85,8 @@ def _decoded(event: bytes) -> tuple[bytes, Any]:
     head, mark, data = event.partition(b"data: ")
     try:
         return head + mark, json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
+        # A change before this one broke it, or nested it too deep.
         return event, None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.offline import is_offline
 from amplifier_app.base.paths import project_dir
 from amplifier_app.base.stdio import Output, stdin_is_tty
@@ -278,16 +278,18 @@ def _sandbox_set(text: str) -> str:
         UsageError: The text is not a policy.
     """
     from amplifier_app.plan.nodes import plain_data
-    from amplifier_app.plan.overrides import parse_sets
+    from amplifier_app.plan.overrides import parse_value
+    from amplifier_app.plan.problems import Problems
     from amplifier_support.sandbox.policy import PolicyError, parse_policy
 
-    change = f"session.sandbox={text}"
-    ((_, value),) = parse_sets([change], option="--sandbox")
+    value = parse_value(text, Location("--sandbox"), Problems())
+    if value is None:
+        raise UsageError(f"--sandbox '{text}' is not valid YAML")
     try:
         parse_policy(plain_data(value))
     except PolicyError as error:
         raise UsageError(f"--sandbox: {error}") from error
-    return change
+    return f"session.sandbox={text}"
 
 
 def _provider(request: Request) -> str | None:
