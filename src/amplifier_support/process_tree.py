@@ -61,10 +61,12 @@ def _looked_up(pid: int) -> tuple[int, int, bool]:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command's name is in parentheses and may itself contain parentheses.
-            state, parent, group = file.read().rpartition(b")")[2].split()[:3]
-    except (OSError, ValueError):
+            facts = file.read().rpartition(b")")[2].split()
+            state, parent, group, threads = *facts[:3], facts[17]
+    except (OSError, IndexError):
         return 0, 0, True
-    return int(parent), int(group), state in b"ZX"
+    # A process whose first thread has ended looks like a zombie, but other threads may go on.
+    return int(parent), int(group), state in b"ZX" and int(threads) < 2
 
 
 def _table_from_ps() -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from amplifier_support.process.commands import (
     ProcessRunner,
     SupervisorLost,
 )
+from tests.support.lingering import WAYS, Lingering
 from tests.support.processes import is_alive
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -154,50 +156,41 @@ async def test_commands_run_at_the_same_time(shell: Shell) -> None:
 
 # -- nothing runs away -----------------------------------------------------------------------------
 
-# Each leaves pids of processes that do not want to end.
-STUBBORN = {
-    "plain": "echo $$ >> pids; sleep 300",
-    "ignores TERM": "trap '' TERM INT HUP; echo $$ >> pids; while :; do sleep 300; done",
-    "child": "(echo $BASHPID >> pids; sleep 300) & echo $$ >> pids; wait",
-    "session": "setsid bash -c 'echo $$ >> pids; sleep 300' & wait; sleep 300",
-    "session that ignores TERM": (
-        "setsid bash -c 'trap \"\" TERM; echo $$ >> pids; while :; do sleep 300; done' & sleep 300"
-    ),
-    "double fork": "(setsid bash -c '(echo $BASHPID >> pids; exec sleep 300) & exit' &) ; sleep 300",
-    "double fork, empty environment": (
-        '(env -i setsid bash -c \'(trap "" TERM; echo $BASHPID >> pids; while :; do sleep 300; done)'
-        " >/dev/null 2>&1 </dev/null & exit' &) ; sleep 300"
-    ),
-    "stopped": "bash -c 'echo $$ >> pids; kill -STOP $$; sleep 300' & sleep 300",
-    "closed pipe": "bash -c 'exec >&- 2>&-; echo $$ >> pids; sleep 300' & sleep 300",
-    "starts a new one for each that ends": (
-        "again() { (trap '' TERM; echo $BASHPID >> pids; sleep 300); again; }; again & sleep 300"
-    ),
-}
+
+@pytest.fixture
+def lingering(tmp_path: Path) -> Lingering:
+    return Lingering(tmp_path)
 
 
-@pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN)
-async def test_a_time_limit_ends_everything(shell: Shell, command: str) -> None:
-    run = asyncio.create_task(shell.run(command, timeout=1.0))
-    await shell.until_pids(1)
-    ended = await run
-    assert shell.alive == []
+async def started(shell: Shell, lingering: Lingering) -> asyncio.Task[Ended]:
+    """A command of which everything has started that is to stay."""
+    run = asyncio.create_task(shell.run(lingering.command, timeout=100))
+    await eventually(lambda: not lingering.missing(), 60)
+    assert len(lingering.left()) >= 45
+    return run
+
+
+async def test_a_time_limit_ends_everything(shell: Shell, lingering: Lingering) -> None:
+    ended = await shell.run(lingering.command, timeout=2.0)
     assert (ended.exit_code, ended.timed_out, ended.unkillable) == (None, True, ())
+    assert lingering.left() == []
+    assert len(lingering.missing()) < len(WAYS)
     assert (await shell.run("echo next")).exit_code == 0
 
 
-@pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN)
-async def test_a_cancellation_ends_everything_before_it_goes_on(shell: Shell, command: str) -> None:
-    run = asyncio.create_task(shell.run(command))
-    await shell.until_pids(1)
+async def test_a_cancellation_ends_everything_before_it_goes_on(
+    shell: Shell, lingering: Lingering
+) -> None:
+    run = await started(shell, lingering)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert shell.alive == []
+    assert lingering.left() == []
 
 
 async def test_a_second_cancellation_changes_nothing(shell: Shell) -> None:
-    run = asyncio.create_task(shell.run(STUBBORN["session that ignores TERM"]))
+    ignoring = "trap '' TERM; echo $$ >> pids; while :; do sleep 300; done"
+    run = asyncio.create_task(shell.run(f"setsid bash -c {shlex.quote(ignoring)} & sleep 300"))
     await shell.until_pids(1)
     for _ in range(3):
         run.cancel()
@@ -252,29 +245,25 @@ async def test_processes_that_end_on_TERM_may_clean_up(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_nothing_outlives_the_process_of_the_runner(shell: Shell, how: int) -> None:
+async def test_nothing_outlives_the_process_of_the_runner(
+    shell: Shell, lingering: Lingering, how: int
+) -> None:
     program = """
         import asyncio, os, sys
         from amplifier_support.process.commands import Command, ProcessRunner
 
         async def main():
-            runner = ProcessRunner()
             folder = os.open(".", os.O_RDONLY)
-            await asyncio.gather(*(
-                runner.run(
-                    Command(["/bin/bash", "-c", line], {"PATH": os.environ["PATH"]}, folder),
-                    timeout=100, output=lambda data: None,
-                )
-                for line in sys.argv[1:]
-            ))
+            line = Command(["/bin/bash", "-c", sys.argv[1]], {"PATH": os.environ["PATH"]}, folder)
+            await ProcessRunner().run(line, timeout=100, output=lambda data: None)
 
         asyncio.run(main())
     """
-    arguments = [sys.executable, "-c", textwrap.dedent(program), *STUBBORN.values()]
+    arguments = [sys.executable, "-c", textwrap.dedent(program), lingering.command]
     with subprocess.Popen(arguments, cwd=shell.folder) as child:  # noqa: ASYNC220 - starts at once
-        await shell.until_pids(len(STUBBORN))
+        await eventually(lambda: not lingering.missing(), 60)
         child.send_signal(how)
-    await eventually(lambda: not shell.alive, 5.0)
+    await eventually(lambda: not lingering.left(), 5.0)
 
 
 # -- in the background -----------------------------------------------------------------------------
@@ -291,7 +280,7 @@ async def test_a_background_child_that_keeps_the_pipe_does_not_stall(shell: Shel
 async def test_background_output_is_still_taken(shell: Shell) -> None:
     await shell.run("(echo $BASHPID >> pids; until [ -e go ]; do sleep 0.02; done; echo late) &")
     (shell.folder / "go").touch()
-    await eventually(lambda: shell.output == b"late\n")
+    await eventually(lambda: bytes(shell.output) == b"late\n")
     await eventually(lambda: shell.runner.background == 0)
 
 
@@ -311,12 +300,11 @@ async def test_a_server_in_the_background_serves_the_next_command(shell: Shell) 
     assert shell.alive == []
 
 
-async def test_close_ends_what_is_in_the_background(shell: Shell) -> None:
-    for command in STUBBORN.values():
-        await shell.run(f"({command}) & true")
-    await shell.until_pids(len(STUBBORN))
+async def test_close_ends_what_is_in_the_background(shell: Shell, lingering: Lingering) -> None:
+    await shell.run(f"{lingering.command} & true")
+    await eventually(lambda: not lingering.missing(), 60)
     await shell.runner.close()
-    assert shell.alive == []
+    assert lingering.left() == []
     assert shell.runner.background == 0
 
 
@@ -456,7 +444,8 @@ def test_the_table_of_ps_is_that_of_proc() -> None:
     if shutil.which("ps") is None:
         pytest.skip("there is no ps")
     me = os.getpid()
-    assert process_tree._table_from_ps()[me] == process_tree._table_from_proc()[me]
+    from_ps, from_proc = (getattr(process_tree, f"_table_from_{name}") for name in ("ps", "proc"))
+    assert from_ps()[me] == from_proc()[me]
 
 
 async def test_without_adoption_the_group_is_ended(
@@ -469,7 +458,13 @@ async def test_without_adoption_the_group_is_ended(
     without = tmp_path / "without.py"
     without.write_text(text.replace("self._adopt = adopter()", "self._adopt = lambda: False"))
     monkeypatch.setattr(process, "_SUPERVISOR", without)
-    stubborn = [STUBBORN[name] for name in ("plain", "ignores TERM", "child", "session", "stopped")]
+    stubborn = (
+        "echo $$ >> pids; sleep 300",
+        "trap '' TERM INT HUP; echo $$ >> pids; while :; do sleep 300; done",
+        "(echo $BASHPID >> pids; sleep 300) & echo $$ >> pids; wait",
+        "setsid bash -c 'echo $$ >> pids; sleep 300' & wait; sleep 300",
+        "bash -c 'echo $$ >> pids; kill -STOP $$; sleep 300' & sleep 300",
+    )
     for count, command in enumerate(stubborn, start=1):
         run = asyncio.create_task(shell.run(command, timeout=1.0))
         await shell.until_pids(count)

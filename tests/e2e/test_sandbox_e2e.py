@@ -239,7 +239,7 @@ def test_settings_set_it_and_an_untrusted_project_does_not(project: Project) -> 
 
 
 def test_plan_check_reports_what_is_enforced(project: Project) -> None:
-    document = {
+    document: dict[str, Any] = {
         "extends": "default",
         "providers": [{"module": "provider-mock"}],
         "session": {"sandbox": {"write": [".", "build"]}},

@@ -8,7 +8,6 @@ was one. Add inputs worth keeping to tests/fuzz/corpus/TARGET; the suite runs al
 from __future__ import annotations
 
 import argparse
-import functools
 import hashlib
 import os
 import random
@@ -50,7 +49,6 @@ def execute(target: str, data: bytes, *, slowdown: float = 1) -> None:
     """
     from tests.fuzz.targets import TARGETS
 
-    _imported(target)
     begun, before = time.process_time(), _peak_memory()
     TARGETS[target].run(data)
     seconds, grown = time.process_time() - begun, _peak_memory() - before
@@ -58,14 +56,6 @@ def execute(target: str, data: bytes, *, slowdown: float = 1) -> None:
         raise TooExpensive(f"{seconds:.1f} s of processor time")
     if grown > _MOST_BYTES:
         raise TooExpensive(f"{grown / 1024**2:.0f} MB of memory")
-
-
-@functools.cache
-def _imported(target: str) -> None:
-    """Run a target once, as the time to import what it needs does not count."""
-    from tests.fuzz.targets import TARGETS
-
-    TARGETS[target].run(b"")
 
 
 def _peak_memory() -> int:

@@ -104,7 +104,7 @@ async def play(api: str, seed: int) -> list[str]:
                 await session.rig.context.compact()  # type: ignore[attr-defined]
             elif step == 1:
                 await session.resume()
-        server.replies[server._next :] = ["The end."]
+        server.replies[server._next :] = ["The end."]  # pyright: ignore[reportPrivateUsage]
         await session.prompt("the last one")
         await session.cleanup()
         return server.rejections

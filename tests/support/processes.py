@@ -15,10 +15,11 @@ from pathlib import Path
 def is_alive(pid: int) -> bool:
     """Whether a process still does something; a zombie only waits for its parent."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+    # With other threads, only the first one has ended.
+    return facts[0] not in "ZX" or int(facts[17]) > 1
 
 
 def processes_in(folder: Path) -> list[int]:

@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.models import HookResult, ToolResult
-from tests.amplifier_support.test_process import STUBBORN, eventually
+from amplifier_core.models import HookResult
+from tests.amplifier_support.test_process import eventually
+from tests.support.lingering import Lingering
 from tests.support.processes import is_alive
 
 
-async def begin(session: Any, command: str) -> ToolResult:
+async def begin(session: Any, command: str) -> Any:
     return await session.run(command, run_in_background=True)
 
 
-async def output_of(session: Any, **values: Any) -> ToolResult:
+async def output_of(session: Any, **values: Any) -> Any:
     return await session.coordinator.get("tools", "bash_output").execute(values)
 
 
-async def kill(session: Any, id: str) -> ToolResult:
+async def kill(session: Any, id: str) -> Any:
     return await session.coordinator.get("tools", "bash_kill").execute({"id": id})
 
 
@@ -61,23 +62,20 @@ async def test_waiting_ends_with_new_output(start: Any) -> None:
     assert 0.25 < time.monotonic() - started < 20
 
 
-@pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN)
-async def test_a_kill_ends_everything(start: Any, command: str) -> None:
-    session = await start()
-    await begin(session, f"echo begun; {command}")
-    await eventually(lambda: pids(session))
-    killed = await kill(session, "b1")
-    assert killed.output.endswith("[b1: killed, with everything it had started]")
-    assert not any(map(is_alive, pids(session)))
-    assert (await kill(session, "b1")).output.endswith(
-        "[b1: killed, with everything it had started]"
-    )
+async def test_a_kill_ends_everything(start: Any, tmp_path: Path) -> None:
+    session, lingering = await start(), Lingering(tmp_path)
+    await begin(session, f"echo begun; {lingering.command}")
+    await eventually(lambda: not lingering.missing(), 60)
+    for _ in range(2):
+        killed = await kill(session, "b1")
+        assert killed.output.endswith("[b1: killed, with everything it had started]")
+        assert lingering.left() == []
 
 
 async def test_the_end_of_the_session_kills_every_command(start: Any) -> None:
     session = await start()
-    for command in list(STUBBORN.values())[:4]:
-        await begin(session, command)
+    for _ in range(4):
+        await begin(session, "trap '' TERM; echo $$ >> pids; while :; do sleep 300; done")
     await eventually(lambda: len(pids(session)) >= 4)
     await session.coordinator.cleanup()
     assert not any(map(is_alive, pids(session)))
@@ -175,7 +173,7 @@ async def test_events_report_output_and_background_commands(start: Any) -> None:
     assert "".join(texts).startswith("h\u00e9 there\n")
     assert texts[-1].endswith("100000\n")
     assert max(map(len, texts)) <= 4000
-    assert any(data["skipped"] for event, data in seen)
+    assert any(data["skipped"] for _, data in seen)
     assert all(data["tool_name"] == "bash" for _, data in seen)
     seen.clear()
     await begin(session, "sleep 0.4; echo late")

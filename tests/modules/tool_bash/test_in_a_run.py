@@ -1,9 +1,8 @@
-"""The tool inside the real program: a signal leaves no process behind."""
+"""The tool inside the real program."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.amplifier_support.test_process import STUBBORN
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.processes import processes_in
@@ -39,43 +37,6 @@ def wait_until(condition: Callable[[], Any], seconds: float) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-@pytest.mark.parametrize(
-    ("numbers", "code"),
-    [
-        # The first Ctrl-C stops after the step, the second at once.
-        ([signal.SIGINT, signal.SIGINT], 130),
-        ([signal.SIGTERM], 143),
-        ([signal.SIGKILL], -9),
-        ([signal.SIGHUP], None),
-    ],
-)
-def test_a_signal_leaves_no_process(tmp_path: Path, numbers: list[int], code: int | None) -> None:
-    calls = [ToolCall("bash", {"command": command}) for command in STUBBORN.values()]
-    before = ToolCall(
-        "bash", {"command": "(trap '' TERM; echo $BASHPID >> pids; sleep 300) & true"}
-    )
-    script = [Reply("First", tool_calls=[before]), Reply("Now", tool_calls=calls), "never said"]
-    with ScriptedLLM.running(script) as server:
-        process = start_amplifier(
-            "run", "--approve", "allow", "go", cwd=tmp_path, env=key_and_url(server)
-        )
-        with process:
-            expected = len(STUBBORN) + 1
-            started = wait_until(lambda: len(pids(tmp_path)) >= expected or process.poll(), 30)
-            assert started, process.communicate(timeout=5)
-            assert len(processes_in(tmp_path)) > expected
-            for number in numbers:
-                process.send_signal(number)
-                time.sleep(0.1)
-            try:
-                _, stderr = process.communicate(timeout=15)
-            finally:
-                process.kill()
-    assert wait_until(lambda: not processes_in(tmp_path), 2), stderr
-    if code is not None:
-        assert process.returncode == code, stderr
 
 
 def test_the_end_of_a_run_ends_the_background(tmp_path: Path) -> None:
