@@ -15,7 +15,7 @@ import pytest
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore, environment, fill_environment
 from tests.app.terminal import Terminal
-from tests.support.cli import run_amplifier
+from tests.support.cli import run_amplifier, start_python
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.small_disk import file_size_limit
 
@@ -226,7 +226,7 @@ def test_a_file_of_another_user_is_not_used(tmp_path: Path) -> None:
 def test_two_processes_that_store_at_once_both_succeed(home: Path) -> None:
     code = "for n in range(20): store.store(f'{sys.argv[1]}_{n}_KEY', sys.argv[1])"
     head = "import sys\nfrom amplifier_app.base.keys import *\nstore = KeyStore()\n"
-    writers = [subprocess.Popen([sys.executable, "-c", head + code, name]) for name in "ABC"]
+    writers = [start_python(head + code, name) for name in "ABC"]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     assert len(KeyStore().names()) == 60
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.support.conditions import Conditions, apply_conditions
 from tests.support.fixtures import scrubbed
-from tests.support.warm_interpreter import WarmInterpreter, WarmProcess
+from tests.support.warm_interpreter import WarmInterpreter, WarmProcess, WarmPython
 
 _GUARD = Path(__file__).with_name("network_guard")
 
@@ -93,7 +93,46 @@ def start_amplifier(
             return WarmProcess(interpreter, command, cwd=cwd, env=environment, **options)
     if conditions is not None:
         options["preexec_fn"] = partial(apply_conditions, conditions._asdict())
-    return subprocess.Popen(command, cwd=cwd, env=environment, **options)
+    process: Any = subprocess.Popen(command, cwd=cwd, env=environment, **options)
+    return process
+
+
+def start_python(
+    code: str,
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str | None] | None = None,
+    **popen: Any,
+) -> subprocess.Popen[Any]:
+    """Starts `python -c CODE` with the home of the running test; it can import what the suite can.
+
+    Cloned from an interpreter that has imported the program already, where that is possible.
+    `popen` goes to `subprocess.Popen`.
+    """
+    environment = child_environment(Path(os.environ["AMPLIFIER_HOME"]), env)
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    interpreter = WarmInterpreter.suited_to(environment)
+    if interpreter is None:
+        return subprocess.Popen(command, cwd=cwd, env=environment, **popen)
+    return WarmPython(interpreter, command, cwd=cwd, env=environment, **popen)
+
+
+def run_python(
+    code: str, *arguments: str | Path, timeout: float = 60.0, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs `start_python` to its end.
+
+    Raises:
+        subprocess.TimeoutExpired: It did not end in time.
+    """
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with start_python(code, *arguments, **pipes, **options) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 def _filled_pipe(data: bytes) -> int:

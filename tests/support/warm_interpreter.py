@@ -32,6 +32,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from types import ModuleType
 from typing import Any, ClassVar, NoReturn, cast
 
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
@@ -43,8 +44,8 @@ _LIMIT = 1 << 20
 _BOUND_AT_START = ("PYTHON", "LC_", "LANG")
 """Beginnings of the variables that an interpreter reads when it starts."""
 
-_READ_LATER = "PYTHON_KEYRING_BACKEND"
-"""Set for each test, but not for fixtures of a whole module."""
+_READ_LATER = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
+"""Of these, the ones that a clone can still follow."""
 
 _PACKAGES = ("amplifier_app", "amplifier_core", "amplifier_modules", "_pytest")
 _LEFT_OUT = (
@@ -150,7 +151,8 @@ class WarmInterpreter:
 
         Args:
             arguments: Its command line.
-            program: What it runs: "amplifier", or the "warden" of a module's checks.
+            program: What it runs: "amplifier", the "warden" of a module's checks, or "python" with
+                the option -c.
             cwd: Its working directory; that of this process if None.
             environment: Its environment.
             streams: The descriptors of its standard input, output and error.
@@ -184,7 +186,7 @@ def _bound_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_BOUND_AT_START) and name != _READ_LATER
+        if name.startswith(_BOUND_AT_START) and name not in _READ_LATER
     }
 
 
@@ -225,6 +227,12 @@ class WarmWarden(WarmProcess):
     """The process that supervises a module's checks."""
 
     _program = "warden"
+
+
+class WarmPython(WarmProcess):
+    """An interpreter with the option -c."""
+
+    _program = "python"
 
 
 _EXECUTE = cast("Any", subprocess.Popen)._execute_child
@@ -297,6 +305,7 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     os.closerange(3, 256)
     if request["has_terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    _follow_paths(request["environment"].get("PYTHONPATH", ""))
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
@@ -308,6 +317,17 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     _PROGRAMS[request["program"]]()
     sys.stdout.flush()
     os._exit(0)
+
+
+def _follow_paths(wanted: str) -> None:
+    """Import from the folders of PYTHONPATH instead of those the interpreter was started with."""
+    given = os.environ.get("PYTHONPATH", "")
+    if wanted != given:
+        own = given.split(os.pathsep)
+        sys.path[1:] = [
+            *filter(None, wanted.split(os.pathsep)),
+            *(p for p in sys.path[1:] if p not in own),
+        ]
 
 
 def _run_amplifier() -> None:
@@ -324,7 +344,18 @@ def _run_warden() -> None:
     warden.main()
 
 
-_PROGRAMS = {"amplifier": _run_amplifier, "warden": _run_warden}
+def _run_python() -> None:
+    _, _, code, *arguments = sys.argv
+    sys.argv = ["-c", *arguments]
+    sys.path[0] = ""
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    try:
+        exec(compile(code, "<string>", "exec"), main.__dict__)
+    finally:
+        cast("Any", threading)._shutdown()
+
+
+_PROGRAMS = {"amplifier": _run_amplifier, "warden": _run_warden, "python": _run_python}
 
 
 def _fork_own_programs() -> None:

@@ -171,7 +171,10 @@ def _intervals(columns: Mapping[str, Sequence[float]]) -> dict[str, tuple[float,
     means: dict[str, list[float]] = {name: [] for name in columns}
     by_size: dict[int, list[str]] = {}
     for name, column in columns.items():
-        if column:
+        if len(set(column)) == 1:
+            # Every sample has the same mean.
+            means[name] = [column[0]] * RESAMPLES
+        elif column:
             by_size.setdefault(len(column), []).append(name)
     for size, names in by_size.items():
         draw, rows = random.Random(_SEED), range(size)

@@ -4,7 +4,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from amplifier_app.sessions.index import FILE, ask_index
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary
+from tests.support.cli import start_python
 
 
 def save(root: Path, session_id: str, *texts: str, **metadata: Any) -> None:
@@ -255,8 +255,8 @@ for _ in range(5):
 def test_processes_can_build_one_index_at_the_same_time(tmp_path: Path) -> None:
     for number in range(40):
         save(tmp_path, f"s{number}", "shared words")
-    command = [sys.executable, "-c", ASK, str(tmp_path)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    pipe = subprocess.PIPE
+    processes = [start_python(ASK, tmp_path, stdout=pipe, text=True) for _ in range(4)]
     for process in processes:
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0

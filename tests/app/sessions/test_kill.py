@@ -15,6 +15,7 @@ import pytest
 from amplifier_app.sessions.recording_context import INTERRUPTED
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.transcript import read_transcript
+from tests.support.cli import run_python
 
 KILLS = 60
 KILLS_IN_A_SESSION = 10
@@ -206,12 +207,7 @@ def test_nothing_acknowledged_is_lost_or_spliced_when_signals_raise_in_the_middl
     store: SessionStore,
 ) -> None:
     store.create("one", project="/p").close()
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_WRITER, str(store.root), "40"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python(INTERRUPTED_WRITER, store.root, "40")
     assert done.returncode == 0, done.stderr
     saved = [message["id"] for message in store.read("one")[1]]
     assert set(map(int, done.stdout.split())) <= set(saved)

@@ -5,8 +5,8 @@ import fcntl
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.folder import SavedSession
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.transcript import read_transcript
+from tests.support.cli import run_python, start_python
 from tests.support.thorough import Scale
 
 HOLDER = """
@@ -58,11 +59,7 @@ def make(store: SessionStore, session_id: str, project: str = "/p", **metadata: 
 
 
 def hold(store: SessionStore, session_id: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(store.root), session_id],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = start_python(HOLDER, store.root, session_id, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -197,10 +194,7 @@ def test_two_writers_taking_turns_lose_and_splice_nothing(
     make(store, "shared")
     count, at_once = scale((300, 10), (5000, 50))
     writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(store.root), name, str(count), str(at_once)]
-        )
-        for name in ("a", "b")
+        start_python(WRITER, store.root, name, str(count), str(at_once)) for name in ("a", "b")
     ]
     assert [writer.wait(timeout=500) for writer in writers] == [0, 0]
     contents = [message["content"] for message in store.read("shared")[1][1:]]
@@ -336,12 +330,7 @@ def test_a_full_disk_keeps_old_sessions_and_creates_no_new_one(
     """A limit on the size of files refuses writes as a full disk does, at any of them."""
     old = make(store, "old", title="kept")
     before = {file.name: file.read_bytes() for file in old.iterdir() if file.name != "lock"}
-    done = subprocess.run(
-        [sys.executable, "-c", FULL.format(act=act), str(store.root), str(room)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    done = run_python(FULL.format(act=act), store.root, str(room), timeout=30)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(("cannot write", "cannot lock"))
     assert {file.name: file.read_bytes() for file in old.iterdir() if file.name != "lock"} == before
@@ -386,7 +375,7 @@ def test_listing_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 def test_sub_sessions_do_not_make_their_parent_ambiguous(store: SessionStore) -> None:
     store.create("20260105-aaa", project="/p").close()
-    below = {"parent": "20260105-aaa", "agent": "it", "depth": 1}
+    below: dict[str, Any] = {"parent": "20260105-aaa", "agent": "it", "depth": 1}
     store.create("20260105-aaa-0f_it", project="/p", **below).close()
     store.create("20260105-aaa-1f_it", project="/p", **below).close()
     assert store.find("20260105").id == "20260105-aaa"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core import ModuleLoader
 from amplifier_core.testing import MockCoordinator
 from tests.app.sources.conftest import write_files
+from tests.support.cli import run_python
 from tests.support.packages import wheel
 
 TOOL = """
@@ -256,7 +256,6 @@ def test_the_running_environment_is_never_written_to(tmp_path: Path) -> None:
         "from amplifier_app.sources.resolver import AppModuleSourceResolver\n"
         "asyncio.run(AppModuleSourceResolver().prefetch(json.loads(sys.argv[1])))\n"
     )
-    command = [sys.executable, "-c", code, json.dumps(plan(*tools))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_python(code, json.dumps(plan(*tools)))
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in site.iterdir()) == before

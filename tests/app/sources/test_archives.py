@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import sys
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_support.programs import Stopped
 from tests.app.sources.conftest import SEED_TOOL
 from tests.app.sources.test_resolver import greeting
+from tests.support.cli import start_python
 from tests.support.git_http import CERTIFICATE, with_tls
 from tests.support.packages import sha256, tar, wheel
 
@@ -69,7 +69,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_: Any) -> None:
+            def log_message(self, format: str, *args: Any) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -244,8 +244,9 @@ def test_processes_can_unpack_the_same_archive_concurrently(tmp_path: Path) -> N
         "found = ArchiveCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(found.sha256, len(list(found.folder.glob('m*.py'))))\n"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "cache"), str(file)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    arguments = (code, tmp_path / "cache", str(file))
+    pipe = subprocess.PIPE
+    running = [start_python(*arguments, stdout=pipe, text=True) for _ in range(8)]
     answers = {process.communicate()[0].strip() for process in running}
     assert answers == {f"sha256:{sha256(file)} 200"}
     names = sorted(path.name for path in (tmp_path / "cache").iterdir())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.git import GitCache
 from amplifier_support.programs import Stopped
 from tests.app.sources.conftest import Repository, git, write_files
+from tests.support.cli import start_python
 from tests.support.processes import is_alive
 
 
@@ -271,8 +271,9 @@ def test_processes_can_fetch_the_same_commit_concurrently(
         "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "cache"), f"{repository.url}@v1"]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    arguments = (code, tmp_path / "cache", f"{repository.url}@v1")
+    pipe = subprocess.PIPE
+    running = [start_python(*arguments, stdout=pipe, text=True) for _ in range(4)]
     answers = {process.communicate()[0].strip() for process in running}
     assert answers == {f"{commit} 50"}
     homes = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]

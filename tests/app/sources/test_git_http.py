@@ -6,7 +6,6 @@ import gzip
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.conftest import SEED_TOOL, Repository, git
 from tests.app.sources.test_git import source, trap
 from tests.app.sources.test_resolver import greeting
+from tests.support.cli import start_python
 from tests.support.git_http import CERTIFICATE, GitServer, Request
 
 
@@ -233,8 +233,9 @@ def test_eight_processes_fetch_one_commit_once(
         "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "cache"), url(server, "@v1")]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    arguments = (code, tmp_path / "cache", url(server, "@v1"))
+    pipe = subprocess.PIPE
+    running = [start_python(*arguments, stdout=pipe, text=True) for _ in range(8)]
     answers = {process.communicate()[0].strip() for process in running}
     assert answers == {f"{commit} 50"}
     assert sum(b"deepen 1" in _unzipped(request) for request in posts(server)) == 1
@@ -260,8 +261,7 @@ def test_a_killed_fetch_does_not_block_the_next(
         "from amplifier_app.plan.source_syntax import parse_source\n"
         "GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "cache"), url(server, "@v1")]
-    killed = subprocess.Popen(command)
+    killed = start_python(code, tmp_path / "cache", url(server, "@v1"))
     assert arrived.wait(60)
     killed.send_signal(signal.SIGKILL)
     killed.wait()

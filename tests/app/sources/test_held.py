@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -32,9 +33,12 @@ def imported_below(folder: Path) -> set[str]:
     return found - set(sys.stdlib_module_names) - OURS - TESTS_ONLY - NAMESPACES
 
 
+distributions_of_packages = cache(metadata.packages_distributions)
+
+
 def providers(packages: set[str]) -> set[str]:
     """The installed distributions that have these top-level packages."""
-    by_package = metadata.packages_distributions()
+    by_package = distributions_of_packages()
     return {normalised(name) for one in packages for name in by_package.get(one, ())}
 
 

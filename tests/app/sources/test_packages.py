@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.conftest import SEED_TOOL
 from tests.app.sources.test_installed import install
 from tests.app.sources.test_resolver import greeting
+from tests.support.cli import start_python
 from tests.support.packages import index, wheel
 
 TOOL = {name: text for name, text in SEED_TOOL.items() if name.endswith(".py")}
@@ -52,7 +52,7 @@ def publish(tmp_path: Path, wheels: Path) -> None:
     index(tmp_path / "simple", wheels)
 
 
-def resolve(source: str, **options: bool) -> ResolvedSource:
+def resolve(source: str, **options: Any) -> ResolvedSource:
     return AppModuleSourceResolver(**options).resolve("my-tool", source)
 
 
@@ -194,11 +194,7 @@ def test_processes_can_install_the_same_version_concurrently(wheels: Path, tmp_p
         "source = AppModuleSourceResolver().resolve('my-tool', 'my-mod>=1')\n"
         "print(source.version, source.resolve(), source.content_hash)\n"
     )
-    command = [sys.executable, "-c", code]
-    running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
-        for _ in range(4)
-    ]
+    running = [start_python(code, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     answers = {process.communicate()[0].strip() for process in running}
     assert len(answers) == 1
     assert answers.pop().startswith("2.0 ")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.trust import Content, TrustStore, examine
 from tests.app.sources.conftest import write_files
+from tests.support.cli import start_python
 
 
 @pytest.fixture
@@ -164,8 +163,7 @@ def test_many_writers_leave_one_complete_record(content: Content) -> None:
         "content = examine(Path(sys.argv[1]))\n"
         "for _ in range(20): TrustStore().trust(content)\n"
     )
-    command = [sys.executable, "-c", code, str(content.folder)]
-    writers = [subprocess.Popen(command) for _ in range(4)]
+    writers = [start_python(code, content.folder) for _ in range(4)]
     store = TrustStore()
     while any(writer.poll() is None for writer in writers):
         record = store.record(content.root)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import hooks_logging
 from amplifier_modules.hooks_logging.levels import level_of
+from tests.support.cli import start_python
 
 WRITER = """
 import asyncio, sys
@@ -98,8 +97,7 @@ async def test_a_later_session_appends_to_the_file(tmp_path: Path) -> None:
 
 def test_processes_that_share_a_file_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "shared.jsonl"
-    command = [sys.executable, "-c", WRITER, str(path)]
-    writers = [subprocess.Popen([*command, name, "150"]) for name in "abc"]
+    writers = [start_python(WRITER, path, name, "150") for name in "abc"]
     log = Log(tmp_path)
     log.file = path
     # A reader meanwhile: whatever it finds are whole lines, but for the one being written.
