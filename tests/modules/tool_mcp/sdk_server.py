@@ -1,6 +1,6 @@
 """A server made with the SDK, as its documentation describes; a program of its own.
 
-python sdk_server.py stdio | python sdk_server.py http PORT [stateless]
+python sdk_server.py, which speaks over stdio; `support.serve_http` serves it over HTTP.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def work(steps: int, ctx: Context) -> str:
     """Reports progress and logs."""
     for step in range(steps):
         await ctx.report_progress(step + 1, steps, f"step {step + 1}")
-        await ctx.info(f"did step {step + 1}")
+        await ctx.info(f"did step {step + 1}")  # pyright: ignore[reportDeprecated]
     print("noise on stderr", file=sys.stderr, flush=True)
     return "worked"
 
@@ -103,9 +103,4 @@ def review(code: str, style: str = "kind") -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        server.run("stdio")
-    else:
-        stateless = "stateless" in sys.argv
-        port = int(sys.argv[2])
-        server.run("streamable-http", host="127.0.0.1", port=port, stateless_http=stateless)
+    server.run("stdio")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,27 @@ def raw(*options: str, **settings: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": [str(RAW), *options], **settings}
 
 
-def sdk(*options: str, **settings: Any) -> dict[str, Any]:
+def sdk(**settings: Any) -> dict[str, Any]:
     """The config of a server made with the SDK."""
-    return {"command": sys.executable, "args": [str(HERE / "sdk_server.py"), *options], **settings}
+    return {"command": sys.executable, "args": [str(HERE / "sdk_server.py")], **settings}
+
+
+def serve_http(port: int, is_stateless: bool) -> None:
+    """Be a server made with the SDK until the process is killed."""
+    from tests.modules.tool_mcp.sdk_server import server
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(1, 2)
+    server.run("streamable-http", host="127.0.0.1", port=port, stateless_http=is_stateless)
+
+
+def start_http(port: int, is_stateless: bool) -> BaseProcess:
+    """Start `serve_http` in a process forked from one that has imported the SDK, which takes a second."""
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([__name__, f"{__package__}.sdk_server"])
+    process = processes.Process(target=serve_http, args=(port, is_stateless))
+    process.start()
+    return process
 
 
 class Session:

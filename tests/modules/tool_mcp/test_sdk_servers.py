@@ -7,10 +7,7 @@ import gzip
 import json
 import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +17,7 @@ import pytest
 
 from amplifier_modules.tool_mcp import server
 from tests.modules.raw_http import STREAM_HEAD, Cut, answer, chunk, raw_server
-from tests.modules.tool_mcp.support import HERE, eventually, sdk, session
+from tests.modules.tool_mcp.support import eventually, sdk, session, start_http
 from tests.support.results import error_of, text_of
 
 TOOLS = ("add", "fail", "echo", "environment", "where", "media", "work", "sleep")
@@ -30,19 +27,16 @@ EXTRA = ("list_resources", "read_resource", "list_prompts", "get_prompt")
 class HttpServer:
     """The server as a process of its own; `restart` ends it and starts another on the same port."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *, is_stateless: bool = False) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
-        self._options = options
-        self._process: subprocess.Popen[bytes]
+        self._is_stateless = is_stateless
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, str(HERE / "sdk_server.py"), "http", str(self.port)]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen([*command, *self._options], **quiet)
+        self._process = start_http(self.port, self._is_stateless)
         until = time.monotonic() + 60
         while True:
             try:
@@ -53,8 +47,8 @@ class HttpServer:
                 time.sleep(0.05)
 
     def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
+        self._process.kill()
+        self._process.join()
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +65,7 @@ def http() -> Iterator[HttpServer]:
 
 @pytest.fixture(scope="module")
 def stateless() -> Iterator[HttpServer]:
-    running = HttpServer("stateless")
+    running = HttpServer(is_stateless=True)
     yield running
     running.kill()
 
@@ -80,7 +74,7 @@ def stateless() -> Iterator[HttpServer]:
 def config(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The server in each of the ways it can be reached."""
     if request.param == "stdio":
-        return sdk("stdio", required=True)
+        return sdk(required=True)
     return {"url": request.getfixturevalue(request.param).url, "required": True}
 
 
@@ -307,7 +301,7 @@ async def test_headers_are_sent() -> None:
 
 
 async def test_two_servers_of_a_kind_can_be_used_together(http: HttpServer) -> None:
-    servers = {"a": {"url": http.url}, "b": sdk("stdio")}
+    servers = {"a": {"url": http.url}, "b": sdk()}
     async with session(servers) as mcp:
         results = await asyncio.gather(
             *(mcp.call(f"{name}_add", a=number, b=0) for name in "ab" for number in range(20))
