@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.base.private_files import open_private
 from amplifier_app.batch.dispatch import session_id_of
-from amplifier_app.batch.folder import WORK, BatchFolder
+from amplifier_app.batch.folder import WORK, BatchFolder, require_unused
 from amplifier_app.batch.journal import Record
 from amplifier_app.batch.progress import Progress
 from amplifier_app.batch.rows import parse_key
@@ -44,6 +46,11 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
         "shard": None,
         "rows": sum(int(part.facts["rows"]) for part in parts),
     }
+    source = Path(facts.get("input") or "")
+    if source.parent == first.path:
+        # Saved from stdin: the parts may be removed.
+        require_unused(target)
+        facts["input"] = str(_copy_file(source, target.absolute()))
     merged = BatchFolder.create(target, facts, first.plan)
     for part in parts:
         _copy_folders(part.sessions, merged.sessions)
@@ -81,6 +88,17 @@ def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progre
 def _results(parts: Sequence[BatchFolder]) -> Iterator[Record]:
     for part in parts:
         yield from part.results()
+
+
+def _copy_file(source: Path, folder: Path) -> Path:
+    target = folder / source.name
+    try:
+        created = open_private(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with open(source, "rb") as file, open(created, "wb") as copy:
+            shutil.copyfileobj(file, copy)
+    except OSError as error:
+        raise SessionError(f"cannot copy {source}: {error.strerror}") from error
+    return target
 
 
 def _copy_folders(source: Path, target: Path, name: str | None = None) -> None:

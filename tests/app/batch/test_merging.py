@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from decimal import Decimal
 from pathlib import Path
 
@@ -68,3 +69,15 @@ def test_repeated_rows_are_merged_with_their_runs(tmp_path: Path) -> None:
     single = part(tmp_path / "2", "b", 2, ended=True)
     with pytest.raises(ConfigError, match="different repeat"):
         merge([batch, single], tmp_path / "both")
+
+
+def test_input_that_was_saved_in_a_part_is_copied(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "input.txt").write_bytes(b"a\n\xff\n")
+    first = BatchFolder.create(
+        tmp_path / "1", {**FACTS, "input": str(tmp_path / "1" / "input.txt")}, ""
+    )
+    merged = merge([first], tmp_path / "all")
+    shutil.rmtree(tmp_path / "1")
+    assert merged.facts["input"] == str(tmp_path / "all" / "input.txt")
+    assert (tmp_path / "all" / "input.txt").read_bytes() == b"a\n\xff\n"

@@ -1,1 +1,3 @@
-"""What runs rows: `engine` is the interface, `pool` what the engines have in common, `local` this machine."""
+"""What runs rows: `engine` is the interface, `pool` what the engines have in common, `local` and `ray` where
+the workers are.
+"""

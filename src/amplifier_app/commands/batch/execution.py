@@ -7,14 +7,18 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from amplifier_app.base.errors import AppError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import stderr_is_tty, to_stderr
 from amplifier_app.batch.dispatch import Dispatcher, Limits, Stop
 from amplifier_app.batch.engines.local import local_engine
+from amplifier_app.batch.engines.pool import WorkerPool
+from amplifier_app.batch.engines.ray import ray_engine
 from amplifier_app.batch.folder import RESULTS, WORK, BatchFolder, BatchWriter
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row
@@ -45,7 +49,11 @@ def execute(folder: BatchFolder, request: Request, asked: Asked, *, quiet: bool)
     """
     with folder.writing() as writer:
         folder.change(asked.given())
-        return run_loop(_execute(writer, request, quiet))
+        try:
+            return run_loop(_execute(writer, request, quiet))
+        except AppError as error:
+            error.hint = error.hint and error.hint.replace("FOLDER", folder.shown)
+            raise
 
 
 async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcome:
@@ -65,7 +73,10 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
     def changed() -> None:
         line.show(dispatcher, writer)
 
+    if writer.folder.facts.get("engine") == "ray" and not quiet:
+        to_stderr("connecting to Ray")
     async with dispatching(writer, request, changed, line.notice) as dispatcher:
+        line.start_clock()
         try:
             with Interrupts(stop) as interrupts:
                 await dispatcher.run()
@@ -106,10 +117,7 @@ async def dispatching(
         "economy": bool(facts.get("economy")),
     }
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
-    environment = {"AMPLIFIER_SESSIONS": str(folder.sessions)}
-    # The working directory belongs to the process.
-    shares = workdirs.is_shared
-    async with local_engine(setup, writer.log, environment, rows_share=shares) as engine:
+    async with _engine(writer, setup, workdirs) as engine:
         dispatcher = Dispatcher(
             _left(facts, writer),
             PromptTemplate(facts["prompt"]),
@@ -124,6 +132,20 @@ async def dispatching(
             return
         async with brokered(request, writer, dispatcher, engine, changed, notice):
             yield dispatcher
+
+
+def _engine(
+    writer: BatchWriter, setup: Mapping[str, Any], workdirs: Workdirs
+) -> AbstractAsyncContextManager[WorkerPool]:
+    """What runs the rows."""
+    folder, facts = writer.folder, writer.folder.facts
+    environment = {"AMPLIFIER_SESSIONS": str(folder.sessions)}
+    # The working directory belongs to the process.
+    shares = workdirs.is_shared
+    if facts.get("engine") != "ray":
+        return local_engine(setup, writer.log, environment, rows_share=shares)
+    batch, address = facts["batch"], facts.get("address")
+    return ray_engine(setup, folder.path, batch, environment, address=address, rows_share=shares)
 
 
 def _limits_now(folder: BatchFolder) -> Limits:
@@ -160,6 +182,10 @@ class _ProgressLine:
         self._ended_before: int | None = None
         self._drawn = 0.0
         self._part = 0
+
+    def start_clock(self) -> None:
+        """Count the time that is left from now on."""
+        self._started = time.monotonic()
 
     def show(self, dispatcher: Dispatcher, writer: BatchWriter) -> None:
         """Show the progress of the batch."""

@@ -10,8 +10,10 @@ from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.commands.batch.execution import execute
 from amplifier_app.commands.batch.setup import (
+    AddressOption,
     Asked,
     DeadlineOption,
+    EngineOption,
     FolderArgument,
     MaxCostOption,
     StopAfterOption,
@@ -31,6 +33,8 @@ def resume(
     max_cost: MaxCostOption = None,
     stop_after: StopAfterOption = None,
     deadline: DeadlineOption = None,
+    engine: EngineOption = None,
+    address: AddressOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Continue a batch that was interrupted or stopped.
@@ -44,7 +48,7 @@ def resume(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    asked = Asked(workers, max_cost, stop_after, deadline).checked()
+    asked = Asked(workers, max_cost, stop_after, deadline, engine, address).checked()
     batch = BatchFolder(folder)
     if deadline is not None and not batch.facts.get("economy"):
         raise UsageError("--deadline needs a batch that was started with --economy")

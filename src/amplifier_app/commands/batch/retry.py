@@ -11,7 +11,9 @@ from amplifier_app.base.stdio import claimed_stdout, to_stderr
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.commands.batch.execution import execute
 from amplifier_app.commands.batch.setup import (
+    AddressOption,
     Asked,
+    EngineOption,
     FolderArgument,
     MaxCostOption,
     StopAfterOption,
@@ -41,6 +43,8 @@ def retry(
     workers: WorkersOption = None,
     max_cost: MaxCostOption = None,
     stop_after: StopAfterOption = None,
+    engine: EngineOption = None,
+    address: AddressOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Run the failed rows again, and those that have not ended.
@@ -53,7 +57,7 @@ def retry(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    asked = Asked(workers, max_cost, stop_after).checked()
+    asked = Asked(workers, max_cost, stop_after, engine=engine, address=address).checked()
     wanted = set(_OUTCOMES if only is None else only.split(","))
     if unknown := wanted.difference(_OUTCOMES):
         raise UsageError(

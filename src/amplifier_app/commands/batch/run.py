@@ -1,6 +1,7 @@
 """`amplifier batch run`."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,16 +15,18 @@ from amplifier_app.commands.batch.economy import require_batches
 from amplifier_app.commands.batch.execution import execute
 from amplifier_app.commands.batch.setup import (
     ROW_OPTIONS,
+    AddressOption,
     Asked,
     DeadlineOption,
+    EngineOption,
     MaxCostOption,
     StopAfterOption,
     WorkersOption,
     dollars_of,
     new_facts,
-    parse_shard,
     plan_request,
     saved_stdin,
+    shard_of,
 )
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.request_options import takes_options_of
@@ -122,13 +125,15 @@ def run(
         ),
     ] = False,
     deadline: DeadlineOption = None,
+    engine: EngineOption = None,
+    address: AddressOption = None,
     shard: Annotated[
         str | None,
         typer.Option(
             "--shard",
             metavar="K/N",
             rich_help_panel="What runs",
-            help="Run only the K-th of N parts of the rows.",
+            help="Run only the K-th of N parts of the rows; auto/N takes K from the array job that this is.",
         ),
     ] = None,
     quiet: Annotated[
@@ -147,10 +152,10 @@ def run(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    asked = Asked(workers, max_cost, stop_after, deadline).checked()
+    asked = Asked(workers, max_cost, stop_after, deadline, engine, address).checked()
     if deadline is not None and not economy:
         raise UsageError("--deadline needs --economy")
-    parse_shard(shard)
+    shard = shard_of(shard, os.environ)
     request = plan_request(plan, request, dollars_of(max_cost_row, "--max-cost-row"))
     request = request._replace(approve=approve)
     chosen = choose(request, invocation.stdout)

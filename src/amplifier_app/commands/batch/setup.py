@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -93,9 +93,29 @@ StopAfterOption = Annotated[
     ),
 ]
 
+EngineOption = Annotated[
+    Literal["local", "ray"] | None,
+    typer.Option(
+        "--engine",
+        rich_help_panel="Engine",
+        help="Where rows run: on this machine, or on a Ray cluster. [default: local]",
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        rich_help_panel="Engine",
+        help="The Ray cluster; 'auto' for the one on this machine. [default: $RAY_ADDRESS, or a local Ray]",
+    ),
+]
+
 _NO_LIMIT = "none"
 ECONOMY_WORKERS = 1000
 _FAILURES = re.compile(r"[1-9]\d*%?")
+_INDEXES = ("JOB_COMPLETION_INDEX", "SLURM_ARRAY_TASK_ID", "AWS_BATCH_JOB_ARRAY_INDEX")
+"""Where Kubernetes indexed jobs, SLURM and AWS Batch arrays have the number of a job."""
 _SHARD = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
 
@@ -107,12 +127,16 @@ class Asked(NamedTuple):
         max_cost: US dollars for all rows.
         stop_after: How many rows may fail, as a number or a percentage.
         deadline: How long to wait for answers at batch prices, as a duration from now.
+        engine: What runs the rows.
+        address: The Ray cluster.
     """
 
     workers: int | None
     max_cost: str | None
     stop_after: str | None
     deadline: str | None = None
+    engine: Literal["local", "ray"] | None = None
+    address: str | None = None
 
     def checked(self) -> "Asked":
         """The same options.
@@ -128,6 +152,8 @@ class Asked(NamedTuple):
             )
         if self.deadline is not None:
             parse_duration(self.deadline)
+        if self.address is not None and self.engine != "ray":
+            raise UsageError("--address requires --engine ray")
         return self
 
     def given(self) -> dict[str, Any]:
@@ -178,6 +204,25 @@ def _default_workers(facts: Mapping[str, Any]) -> int:
     # Rows that wait for hours cost little, unless each has a process.
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), Path())
     return ECONOMY_WORKERS if workdirs.is_shared else DEFAULT_WORKERS
+
+
+def shard_of(text: str | None, environment: Mapping[str, str]) -> str | None:
+    """The shard of an option, with the number of this job in place of `auto`.
+
+    Raises:
+        UsageError: It is not a shard, or this is not a job of an array.
+    """
+    number, slash, of = (text or "").partition("/")
+    if number == "auto" and slash:
+        found = [name for name in _INDEXES if environment.get(name, "").isdecimal()]
+        if not found:
+            raise UsageError(
+                f"--shard {text}: this is not a job of an array",
+                hint=f"It must have one of {', '.join(_INDEXES)}, which count from 0.",
+            )
+        text = f"{int(environment[found[0]]) + 1}/{of}"
+    parse_shard(text)
+    return text
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:

@@ -21,6 +21,7 @@ _APP_PAGES = {
     "plans": "plan/README.md",
     "promises": "commands/docs/promises.md",
     "providers": "commands/provider/README.md",
+    "recipes": "batch/recipes.md",
     "scripts": "commands/run/README.md",
     "sessions": "sessions/README.md",
     "sources": "sources/README.md",
