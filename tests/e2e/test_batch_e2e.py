@@ -319,10 +319,10 @@ def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -
     assert "+instruction: Answer briefly." in done.stdout
     assert "3 rows passed in only one of them" in done.stdout
     assert "B is worse (3 rows, 98% intervals)" in done.stdout
-    found = json.loads(
-        run_amplifier("compare", "out", "out", "--output", "json", cwd=batches.folder).stdout
-    )
-    assert (found["verdict"], found["flips"]) == ("undecided", [])
+    for other, verdict, code in (("other", "worse", 9), ("out", "undecided", 0)):
+        done = run_amplifier("compare", "out", other, "--output", "json", cwd=batches.folder)
+        found = json.loads(done.stdout)
+        assert (found["verdict"], len(found["flips"]), done.code) == (verdict, code // 3, code)
 
 
 def test_the_plan_may_have_the_prompt(batches: Batches) -> None:

@@ -71,8 +71,11 @@ def compare(
     is_worse = found.is_worse_by(tolerance / 100)
     if output is Format.JSON:
         print(json.dumps(_facts(found, is_worse), indent=2))
-    else:
-        _print(first, second, found)
+        if is_worse:
+            # Nothing may follow the object.
+            raise typer.Exit(Ending.CHECK_FAILED.exit_code)
+        return
+    _print(first, second, found)
     if is_worse:
         invocation: Invocation = context.obj
         passed = found.measures[0]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -14,15 +12,12 @@ from typing import Any, NamedTuple
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.test.cases import Case, items_of
-from amplifier_app.commands.test.grammar import is_condition
+from amplifier_app.commands.test.forms import is_condition
 from amplifier_app.commands.test.running import Ran
+from amplifier_app.commands.test.texts import cut, differences, excerpt, indented, items, short
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
 from amplifier_app.plan.overrides import look_up
 from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
-
-_LONGEST = 20
-"""How many lines of a difference are shown."""
-_WIDTH = 200
 
 
 class Failure(NamedTuple):
@@ -44,7 +39,7 @@ class _Call(NamedTuple):
     input: Any
 
     def __str__(self) -> str:
-        return f"{self.name} {_short(self.input)}" if self.input else self.name
+        return f"{self.name} {short(self.input)}" if self.input else self.name
 
 
 def failures_of(case: Case, ran: Ran) -> list[Failure]:
@@ -78,83 +73,13 @@ def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failur
         reason = outcome.message.splitlines()
         at = case.at if node is None else node.at
         got = f"{outcome.exit_code} ({outcome.ending.value})"
-        yield Failure("exit", (f"expected {code}, got {got}", *_indented(reason)), at)
+        yield Failure("exit", (f"expected {code}, got {got}", *indented(reason)), at)
     if "error" in expect:
-        for line in _text(expect["error"], outcome.message):
+        for line in differences(expect["error"], outcome.message):
             yield Failure("error", line, expect["error"].at)
 
 
-# -- texts -------------------------------------------------------------------------------
-
-
-def _text(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[str, ...]]:
-    """How a text differs from what is expected of it.
-
-    Args:
-        node: The text, or conditions.
-        got: The text.
-        exact: Whether spaces and line ends around it count.
-    """
-    whole = text_of(node)
-    if whole is not None:
-        same = whole == got if exact else whole.strip() == got.strip()
-        if not same:
-            yield _difference(whole, got)
-        return
-    for text in _texts(node, "contains"):
-        if text not in got:
-            yield f"does not contain {_short(text)}", *_excerpt(got)
-    for text in _texts(node, "excludes"):
-        if text in got:
-            yield f"contains {_short(text)}", *_excerpt(got)
-    for pattern in _texts(node, "matches"):
-        if not re.search(pattern, got, re.MULTILINE):
-            yield f"does not match {_short(pattern)}", *_excerpt(got)
-
-
-def _texts(node: Node, key: str) -> list[str]:
-    found = node.items.get(key) if isinstance(node, MapNode) else None
-    return [text for one in _items(found) if (text := text_of(one)) is not None]
-
-
-def _items(node: Node | None) -> Sequence[Node]:
-    """The items of a list; a value that is none is a list of one."""
-    if isinstance(node, ListNode):
-        return node.items
-    return [] if node is None else [node]
-
-
-def _difference(wanted: str, got: str) -> tuple[str, ...]:
-    if "\n" not in wanted.strip() and "\n" not in got.strip():
-        return f"expected {_short(wanted)}", f"got      {_short(got)}"
-    diff = difflib.unified_diff(wanted.splitlines(), got.splitlines(), n=1, lineterm="")
-    lines = [line for line in diff if line[:3] not in ("---", "+++") and line[:2] != "@@"]
-    if not lines:
-        return ("differs in line ends only",)
-    return "differs (- expected, + got)", *_cut(lines)
-
-
-def _excerpt(text: str) -> tuple[str, ...]:
-    lines = text.splitlines() or ["(empty)"]
-    return "got:", *_indented(_cut(lines))
-
-
-def _cut(lines: Sequence[str]) -> list[str]:
-    shown = [_clipped(line) for line in lines[:_LONGEST]]
-    more = len(lines) - _LONGEST
-    return [*shown, f"… {more} more lines"] if more > 0 else shown
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"  {line}" for line in lines]
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
-
-
-def _short(value: Any) -> str:
-    return _clipped(json.dumps(value, ensure_ascii=False, default=str))
+# -- the answer ----------------------------------------------------------------------------
 
 
 def _schema(case: Case, node: Node, ran: Ran) -> Iterator[Failure]:
@@ -171,10 +96,10 @@ def _schema(case: Case, node: Node, ran: Ran) -> Iterator[Failure]:
         schema = AnswerSchema(plain_data(rule))
     answer = schema.check(ran.turn.response)
     if answer is None:
-        lines = "the answer contains no JSON value", *_excerpt(ran.turn.response)
+        lines = "the answer contains no JSON value", *excerpt(ran.turn.response)
         yield Failure("answer", lines, rule.at)
     elif answer.problems:
-        lines = "does not match the schema", *_indented([*answer.problems])
+        lines = "does not match the schema", *indented([*answer.problems])
         yield Failure("answer", lines, rule.at)
 
 
@@ -189,11 +114,11 @@ def _calls(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     if not isinstance(node, MapNode):
         return
     left = iter(made)
-    for wanted in _items(node.items.get("include")):
+    for wanted in items(node.items.get("include")):
         if not any(_is_call(wanted, call) for call in left):
             yield f"no call {_described(wanted)}, or not in this order", *_listed(made)
             break
-    for wanted in _items(node.items.get("exclude")):
+    for wanted in items(node.items.get("exclude")):
         for call in made:
             if _is_call(wanted, call):
                 yield (f"unexpected call {call}",)
@@ -202,12 +127,12 @@ def _calls(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
 def _denied(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     inputs = {tool.id: tool.input for tool in ran.turn.tools}
     made = [_Call(call.name, inputs.get(call.id)) for call in ran.turn.denied]
-    yield from _all_calls(_items(node), made)
+    yield from _all_calls(items(node), made)
 
 
 def _failed(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     failed = [tool for tool in ran.turn.tools if tool.outcome == "error"]
-    yield from _all_calls(_items(node), [_Call(tool.name, tool.input) for tool in failed])
+    yield from _all_calls(items(node), [_Call(tool.name, tool.input) for tool in failed])
 
 
 def _all_calls(wanted: Sequence[Node], made: Sequence[_Call]) -> Iterator[tuple[str, ...]]:
@@ -218,22 +143,22 @@ def _all_calls(wanted: Sequence[Node], made: Sequence[_Call]) -> Iterator[tuple[
         if not _is_call(one, call):
             yield (
                 f"call {number} differs",
-                *_indented([f"expected {_described(one)}", f"got      {call}"]),
+                *indented([f"expected {_described(one)}", f"got      {call}"]),
                 *_listed(made),
             )
             return
     if len(made) > len(wanted):
         extra = [str(call) for call in made[len(wanted) :]]
-        yield f"expected {len(wanted)}, got {len(made)}; unexpected:", *_indented(_cut(extra))
+        yield f"expected {len(wanted)}, got {len(made)}; unexpected:", *indented(cut(extra))
     else:
         missing = [_described(one) for one in wanted[len(made) :]]
-        lines = _indented(_cut(missing))
+        lines = indented(cut(missing))
         yield f"expected {len(wanted)}, got {len(made)}; missing:", *lines, *_listed(made)
 
 
 def _listed(made: Sequence[_Call]) -> list[str]:
     calls = [str(call) for call in made]
-    return ["calls:", *_indented(_cut(calls))] if calls else ["there were no calls"]
+    return ["calls:", *indented(cut(calls))] if calls else ["there were no calls"]
 
 
 def _described(node: Node) -> str:
@@ -256,7 +181,7 @@ def _is_call(node: Node, call: _Call) -> bool:
 def _is_value(node: Node, got: Any) -> bool:
     if is_condition(node):
         text = got if isinstance(got, str) else json.dumps(got, ensure_ascii=False, default=str)
-        return not any(True for _ in _text(node, text))
+        return not any(True for _ in differences(node, text))
     return bool(plain_data(node) == got)
 
 
@@ -283,7 +208,7 @@ def _file(path: str, node: Node, content: bytes) -> Iterator[tuple[str, ...]]:
     if _is_null(node):
         yield (f"{path} exists",)
         return
-    for first, *rest in _text(node, content.decode("utf-8", "replace"), exact=True):
+    for first, *rest in differences(node, content.decode("utf-8", "replace"), exact=True):
         yield f"{path}: {first}", *rest
 
 
@@ -345,7 +270,9 @@ def _request(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
             for lines in _names(wanted, first.tools):
                 yield f"tools: {lines[0]}", *lines[1:]
         elif key in ("system", "prompt"):
-            for line, *rest in _text(wanted, first.system if key == "system" else first.prompt):
+            for line, *rest in differences(
+                wanted, first.system if key == "system" else first.prompt
+            ):
                 yield f"{key}: {line}", *rest
         else:
             got = first.provider if key == "provider" else first.model
@@ -354,7 +281,7 @@ def _request(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
 
 
 def _names(node: Node, got: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    wanted = [text for one in _items(node) if (text := text_of(one)) is not None]
+    wanted = [text for one in items(node) if (text := text_of(one)) is not None]
     missing = sorted(set(wanted) - set(got))
     extra = sorted(set(got) - set(wanted))
     if missing:
@@ -371,7 +298,7 @@ def _modules(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     for section in ENTRY_SECTIONS:
         nodes += [
             entry.items.get("module")
-            for entry in _items(tree.items.get(section))
+            for entry in items(tree.items.get(section))
             if isinstance(entry, MapNode)
         ]
     yield from _names(node, [text for one in nodes if (text := text_of(one)) is not None])
@@ -388,16 +315,16 @@ def _plan(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
         if got != expected or isinstance(got, bool) != isinstance(expected, bool):
             yield (
                 f"{address}:",
-                *_indented([f"expected {_value(expected)}", f"got      {_value(got)}"]),
+                *indented([f"expected {_value(expected)}", f"got      {_value(got)}"]),
             )
 
 
 def _value(value: Any) -> str:
-    return "nothing" if value is None else _short(value)
+    return "nothing" if value is None else short(value)
 
 
 _CHECKS: Mapping[str, Callable[[Node, Ran], Iterator[tuple[str, ...]]]] = {
-    "answer": lambda node, ran: _text(node, ran.turn.response),
+    "answer": lambda node, ran: differences(node, ran.turn.response),
     "calls": _calls,
     "denied": _denied,
     "failed": _failed,

@@ -5,11 +5,20 @@ Files are checked against it, and `amplifier schema test` prints it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.commands.test.forms import (
+    CONDITIONS,
+    TEXT,
+    ByName,
+    CallForm,
+    Content,
+    Count,
+    Either,
+    ListOf,
+)
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.plan.rules import (
     Anything,
     Check,
@@ -30,180 +39,7 @@ RECORDED = "recorded"
 """Instead of a stub: the tool answers what it did when the model was recorded."""
 
 
-class ByName(Rule):
-    """A mapping from any names to values of one form.
-
-    Args:
-        description: What it is for.
-        expected: What to write instead of a wrong value.
-        values: The rule of each value.
-    """
-
-    def __init__(self, description: str, expected: str, values: Rule) -> None:
-        super().__init__(description)
-        self._expected = expected
-        self._values = values
-
-    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if not isinstance(node, MapNode):
-            return check.wrong(node, where, self._expected)
-        read = {
-            name: self._values.read(value, f"{where}.{name}", check)
-            for name, value in node.items.items()
-        }
-        return with_items(node, {name: one for name, one in read.items() if one is not None})
-
-    def schema(self, printing: Printing) -> Schema:
-        return {"type": ["object"], "additionalProperties": printing.use(self._values)}
-
-
-class ListOf(Rule):
-    """A list of values of one form.
-
-    Args:
-        description: What it is for.
-        expected: What to write instead of a wrong value.
-        items: The rule of each value.
-    """
-
-    def __init__(self, description: str, expected: str, items: Rule) -> None:
-        super().__init__(description)
-        self._expected = expected
-        self._items = items
-
-    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if not isinstance(node, ListNode):
-            return check.wrong(node, where, self._expected)
-        read = [
-            self._items.read(one, f"{where}.{number}", check)
-            for number, one in enumerate(node.items, 1)
-        ]
-        return ListNode([one for one in read if one is not None], node.at)
-
-    def schema(self, printing: Printing) -> Schema:
-        return {"type": ["array"], "items": printing.use(self._items)}
-
-
-class Content(Rule):
-    """Any string, also an empty one."""
-
-    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if text_of(node) is None:
-            return check.wrong(node, where, "a string (in quotes)")
-        return node
-
-    def schema(self, printing: Printing) -> Schema:
-        return {"type": ["string"]}
-
-
-class Patterns(Texts):
-    """A regular expression or a list of them."""
-
-    def _is_valid(self, node: Node, where: str, check: Check) -> bool:
-        if not super()._is_valid(node, where, check):
-            return False
-        try:
-            re.compile(text_of(node) or "")
-        except re.error as error:
-            check.problems.add(f"{where!r} is not a regular expression: {error}", node.at)
-            return False
-        return True
-
-
-class Either(Rule):
-    """A value of a short form, or a mapping.
-
-    Args:
-        description: What it is for.
-        short: The rule of everything that is not a mapping.
-        whole: The rule of the mapping.
-    """
-
-    def __init__(
-        self, description: str, short: Rule, whole: Rule, *, name: str | None = None
-    ) -> None:
-        super().__init__(description, empty=whole.empty, name=name)
-        self._short = short
-        self._whole = whole
-
-    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        rule = self._whole if isinstance(node, MapNode) else self._short
-        return rule.read_value(node, where, check)
-
-    def schema(self, printing: Printing) -> Schema:
-        return {"anyOf": [printing.use(self._short), printing.use(self._whole)]}
-
-
-class Count(Number):
-    """A number that may be 0; no variables."""
-
-    def __init__(self, description: str, *, whole: bool = True) -> None:
-        super().__init__(description, whole=whole, zero=True)
-
-    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if text_of(node) is not None:
-            return check.wrong(node, where, "a number, 0 or greater")
-        return super().read_value(node, where, check)
-
-
-class CallForm(Rule):
-    """A tool call: the name of the tool, or `TOOL: INPUT`.
-
-    Args:
-        description: What it is for.
-        is_expected: Whether it describes an expected call: a tool may be a pattern, and values of
-            the input may be conditions.
-    """
-
-    def __init__(self, description: str, *, is_expected: bool) -> None:
-        super().__init__(description, name="expected_call" if is_expected else "call")
-        self._is_expected = is_expected
-
-    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if isinstance(node, Scalar) and text_of(node):
-            return MapNode({str(node.value): MapNode({}, node.at)}, node.at)
-        if not isinstance(node, MapNode) or len(node.items) != 1:
-            return check.wrong(node, where, "a tool, or one 'TOOL: {FIELD: VALUE}'")
-        ((name, given),) = node.items.items()
-        if not isinstance(given, MapNode):
-            return check.wrong(given, f"{where}.{name}", "the input as a mapping '{FIELD: VALUE}'")
-        if self._is_expected:
-            for field, value in given.items.items():
-                if is_condition(value):
-                    TEXT.read(value, f"{where}.{name}.{field}", check)
-        return node
-
-    def schema(self, printing: Printing) -> Schema:
-        by_name: Schema = {
-            "type": "object",
-            "minProperties": 1,
-            "maxProperties": 1,
-            "additionalProperties": {"type": "object"},
-        }
-        return {"anyOf": [{"type": "string", "pattern": r"\S"}, by_name]}
-
-
 # -- what is expected --------------------------------------------------------------------
-
-_CONDITIONS: Mapping[str, Rule] = {
-    "contains": Texts("Texts that it contains."),
-    "excludes": Texts("Texts that it does not contain."),
-    "matches": Patterns("Regular expressions that match a part of it; '^' and '$' match at lines."),
-}
-TEXT = Either(
-    "The text itself, without spaces and line ends around it, or conditions.",
-    Content("The text."),
-    Fields("Conditions for a text.", "a text or conditions", _CONDITIONS),
-    name="text",
-)
-
-
-def is_condition(node: Node) -> bool:
-    """Whether a value is a mapping of conditions for a text."""
-    return (
-        isinstance(node, MapNode) and bool(node.items) and node.items.keys() <= _CONDITIONS.keys()
-    )
-
 
 _ANSWER = Either(
     "The answer, or conditions for it.",
@@ -212,7 +48,7 @@ _ANSWER = Either(
         "Conditions for the answer.",
         "a text or conditions",
         {
-            **_CONDITIONS,
+            **CONDITIONS,
             "schema": Either(
                 "A JSON Schema that the answer, read as JSON, matches.",
                 Text("Its file."),
@@ -224,7 +60,7 @@ _ANSWER = Either(
 _CONTENT = Either(
     "The content of the file, or conditions for it: '{}' for any content, null for no file.",
     Content("The content."),
-    Fields("Conditions for the content.", "a text or conditions", _CONDITIONS, empty="kept"),
+    Fields("Conditions for the content.", "a text or conditions", CONDITIONS, empty="kept"),
 )
 
 

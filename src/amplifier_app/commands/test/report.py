@@ -58,7 +58,7 @@ _MARKS = {"passed": ".", "failed": "F", "error": "E"}
 def failure_lines(one: Tested) -> Iterator[str]:
     """The failures of a test, each with what was expected and what happened."""
     if one.error is not None:
-        yield f"{one.case.at}: {one.error.message}"
+        yield f"{one.case.at.file}:{one.case.at.line}: {one.error.message}"
         yield from _indented((one.error.hint or "").splitlines())
     for failure in one.failures:
         first, *rest = failure.lines

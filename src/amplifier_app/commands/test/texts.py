@@ -1,0 +1,89 @@
+"""Compare texts with what is expected of them, and describe how they differ."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
+
+_LONGEST = 20
+"""How many lines of a difference are shown."""
+_WIDTH = 200
+
+
+def differences(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[str, ...]]:
+    """How a text differs from what is expected of it.
+
+    Args:
+        node: The text, or conditions.
+        got: The text.
+        exact: Whether spaces and line ends around it count.
+    """
+    whole = text_of(node)
+    if whole is not None:
+        same = whole == got if exact else whole.strip() == got.strip()
+        if not same:
+            yield _difference(whole, got)
+        return
+    for text in _texts(node, "contains"):
+        if text not in got:
+            yield f"does not contain {short(text)}", *excerpt(got)
+    for text in _texts(node, "excludes"):
+        if text in got:
+            yield f"contains {short(text)}", *excerpt(got)
+    for pattern in _texts(node, "matches"):
+        if not re.search(pattern, got, re.MULTILINE):
+            yield f"does not match {short(pattern)}", *excerpt(got)
+
+
+def _texts(node: Node, key: str) -> list[str]:
+    found = node.items.get(key) if isinstance(node, MapNode) else None
+    return [text for one in items(found) if (text := text_of(one)) is not None]
+
+
+def items(node: Node | None) -> Sequence[Node]:
+    """The items of a list; a value that is none is a list of one."""
+    if isinstance(node, ListNode):
+        return node.items
+    return [] if node is None else [node]
+
+
+def _difference(wanted: str, got: str) -> tuple[str, ...]:
+    if "\n" not in wanted.strip() and "\n" not in got.strip():
+        return f"expected {short(wanted)}", f"got      {short(got)}"
+    diff = difflib.unified_diff(wanted.splitlines(), got.splitlines(), n=1, lineterm="")
+    lines = [line for line in list(diff)[2:] if line[:2] != "@@"]
+    if not lines:
+        return ("differs in line ends only",)
+    return "differs (- expected, + got)", *cut(lines)
+
+
+def excerpt(text: str) -> tuple[str, ...]:
+    """The first lines of a text that is not as expected."""
+    lines = text.splitlines() or ["(empty)"]
+    return "got:", *indented(cut(lines))
+
+
+def cut(lines: Sequence[str]) -> list[str]:
+    """The first lines, none of them very long, and how many follow."""
+    shown = [_clipped(line) for line in lines[:_LONGEST]]
+    more = len(lines) - _LONGEST
+    return [*shown, f"… {more} more lines"] if more > 0 else shown
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    """The lines as details of the one above them."""
+    return [f"  {line}" for line in lines]
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
+def short(value: Any) -> str:
+    """A value as JSON, cut if it is long."""
+    return _clipped(json.dumps(value, ensure_ascii=False, default=str))
