@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.conditions import Conditions
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall, Usage
 from tests.support.thorough import Scale
 
@@ -353,18 +354,45 @@ def test_an_error_of_the_plan_stops_the_batch_at_once(batches: Batches) -> None:
     assert batches.status()["waiting"] == 50
 
 
-@pytest.mark.parametrize("changed", ["plan", "input"])
+@pytest.mark.parametrize("changed", ["plan", "input", "lock file"])
 def test_resume_refuses_what_has_changed_and_names_it(batches: Batches, changed: str) -> None:
     batches.rows(2)
-    assert batches("run").code == 0
+    lock = batches.folder / "plan.lock"
+    if changed == "lock file":
+        locked = run_amplifier("plan", "lock", "-f", "plan.yaml", cwd=batches.folder)
+        assert locked.code == 0, locked.stderr
+        (lock,) = batches.folder.glob("*.lock*")
+    assert batches("run", *(["--locked"] if changed == "lock file" else [])).code == 0
     if changed == "plan":
         with (batches.folder / "plan.yaml").open("a") as file:
             file.write("instruction: Something else.\n")
-    else:
+    elif changed == "input":
         batches.rows(3)
+    else:
+        lock.write_text(lock.read_text() + "\n")
     done = batches("resume")
     assert done.code == 78
     assert f"the {changed} changed since the batch began" in done.stderr
+
+
+def test_a_disk_that_takes_no_more_loses_nothing(tmp_path: Path) -> None:
+    rows = 40
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"id": "r{n}"}}\n' for n in range(rows)))
+    run = ("batch", "run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{id}}")
+    limited = Conditions(limits={"RLIMIT_FSIZE": 16_000})
+    done = run_amplifier(*run, cwd=tmp_path, conditions=limited)
+    assert done.code == 6, done.stderr
+    assert "cannot write" in done.stderr
+    assert "Free some space, then continue with: amplifier batch resume" in done.stderr
+    assert "Traceback" not in done.stderr
+    before = (tmp_path / "out" / "results.jsonl").read_bytes()
+    assert 0 < before.count(b"\n") < rows
+    done = run_amplifier("batch", "resume", "out", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    after = (tmp_path / "out" / "results.jsonl").read_bytes()
+    assert after.startswith(before)
+    found = [json.loads(line)["row"] for line in after.splitlines()]
+    assert sorted(found) == sorted(f"r{n}" for n in range(rows))
 
 
 @pytest.mark.parametrize(

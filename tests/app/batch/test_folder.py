@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,46 @@ def test_a_damaged_journal_is_named_with_its_line(batch: BatchFolder) -> None:
     journal.write_bytes(lines[0] + b"{damaged\n" + b"".join(lines[2:]))
     with pytest.raises(SessionError, match=r"journal\.jsonl is damaged at line 2"):
         batch.counts()
+
+
+def test_the_status_is_read_without_the_journal_before_it(batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        for name in "abc":
+            writer.claim(name, 1, name)
+            writer.end(result(name, cost=0.5))
+        writer.save_status()
+        writer.claim("d", 1, "d")
+        journal = batch.path / "journal.jsonl"
+        content = journal.read_bytes()
+        known = json.loads((batch.path / "status.json").read_bytes())["journal_size"]
+        first = content.index(b"\n") + 1
+        journal.write_bytes(content[:first] + b"x" * (known - first) + content[known:])
+        counts, is_running = batch.counts()
+    assert (dict(counts.outcomes), counts.running, is_running) == ({"ok": 3}, 1, True)
+    assert counts.cost == Decimal("1.5")
+
+
+def test_of_two_processes_one_begins_a_batch(tmp_path: Path) -> None:
+    together = threading.Barrier(6)
+
+    def create(number: int) -> str:
+        together.wait()
+        try:
+            BatchFolder.create(tmp_path / "out", {**FACTS, "prompt": f"{number}"}, f"{number}")
+        except ConfigError as error:
+            return str(error)
+        return f"{number}"
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(create, range(6)))
+    (winner,) = [text for text in found if text.isdecimal()]
+    batch = BatchFolder(tmp_path / "out")
+    assert (batch.facts["prompt"], batch.plan) == (winner, winner)
+    assert all(
+        "already contains a batch" in text or "not empty" in text
+        for text in found
+        if text != winner
+    )
 
 
 def test_lines_are_counted_from_the_beginning_of_a_journal(batch: BatchFolder) -> None:

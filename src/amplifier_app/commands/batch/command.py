@@ -12,7 +12,7 @@ app = command_group(
         "status": "Show the progress of a batch.",
         "retry": "Run the failed rows again.",
         "set": "Change the limits of a batch, also while it runs.",
-        "report": "Print a report of the results.",
+        "report": "Write a report of the results.",
         "merge": "Merge the results of shards.",
     },
 )

@@ -20,7 +20,7 @@ def merge(
     context: typer.Context,
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER...", help="The folders of the shards.", show_default=False),
+        typer.Argument(metavar="FOLDER", help="The folders of the shards.", show_default=False),
     ],
     target: Annotated[
         Path,

@@ -51,6 +51,8 @@ def report(
     if to is None:
         if with_sessions:
             raise UsageError("--sessions needs a file", hint="Pass --to FILE.html")
+        if format == "html" and sys.stdout.isatty():
+            raise UsageError("an HTML report needs a file", hint="Pass --to FILE.html")
         for piece in pieces(batch, format):
             sys.stdout.write(for_terminal(piece) if sys.stdout.isatty() else piece)
         return

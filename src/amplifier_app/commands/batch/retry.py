@@ -21,6 +21,7 @@ from amplifier_app.commands.batch.setup import (
     reopened,
 )
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.runtime import describe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -69,5 +70,7 @@ def retry(
     with batch.writing() as writer:
         number = writer.reopen(lambda result: result["outcome"] in wanted)
     if not quiet:
-        to_stderr(f"{number} failed {'row runs' if number == 1 else 'rows run'} again")
+        to_stderr(
+            f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
+        )
     invocation.outcome = execute(batch, request, asked, quiet=quiet)
