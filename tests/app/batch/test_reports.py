@@ -159,6 +159,7 @@ def test_a_page_has_all_failures_first_and_some_of_the_others(tmp_path: Path) ->
     assert "3request … failed" in "".join(found.rows).replace("provider", "").replace("\n", "")
     assert "not ended <b>4</b>" in text
     assert "99.9% (99.7% to 100.0%) of those that ended" in text
+    assert "Equal in every row: cost $0.0100, time 3.0 s, steps 2." in text
 
 
 def test_a_page_stays_small_if_every_row_fails_with_long_texts(

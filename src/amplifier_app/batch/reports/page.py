@@ -231,12 +231,17 @@ def _shares(rows: int, passed: int, failed: int) -> str:
 
 
 def _plots(found: _Found) -> str:
-    plots = ""
+    plots, same = "", list[str]()
     for of in (found.cost, found.time, found.steps):
-        if of.ordered and of.ordered[-1] > 0:
-            caption = f"highest {of.shown(of.ordered[-1])}"
-            plots += f"<figure>{histogram(of)}<figcaption>{caption}</figcaption></figure>\n"
-    return f"<h2>Per row</h2>\n<div class=plots>\n{plots}</div>\n" if plots else ""
+        if not of.ordered or of.ordered[-1] == 0:
+            continue
+        if of.ordered[0] == of.ordered[-1]:
+            same.append(f"{of.name} {of.shown(of.ordered[0])}")
+            continue
+        caption = f"highest {of.shown(of.ordered[-1])}"
+        plots += f"<figure>{histogram(of)}<figcaption>{caption}</figcaption></figure>\n"
+    note = f"<p class=note>Equal in every row: {', '.join(same)}.</p>\n" if same else ""
+    return f"<h2>Per row</h2>\n<div class=plots>\n{plots}</div>\n{note}" if plots or same else ""
 
 
 def _reasons(found: _Found) -> Iterator[str]:
