@@ -205,6 +205,23 @@ def test_ctrl_c_stops_and_resume_continues_the_same_sessions(batches: Batches) -
     assert batches.effects() == Counter({f"r{i}": 1 for i in range(12)})
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_a_scheduler_that_signals_all_processes_stops_the_rows(batches: Batches) -> None:
+    batches.rows(12)
+    process = batches.start("run", "--workers", "2")
+    while not batches.effects():
+        time.sleep(0.05)
+    for pid in (*workers_of(process), process.pid):
+        os.kill(pid, signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 143, stderr
+    journal = (batches.folder / "out" / "journal.jsonl").read_text().splitlines()
+    released = [record for line in journal if "why" in (record := json.loads(line))]
+    assert {record["why"] for record in released} == {"stopped"}
+    assert batches("resume").code == 0
+    assert batches.effects() == Counter({f"r{i}": 1 for i in range(12)})
+
+
 def test_the_budget_stops_the_batch_and_can_be_raised(tmp_path: Path) -> None:
     reply = Reply("answer", usage=Usage(input_tokens=100_000, output_tokens=10))
     with ScriptedLLM.running([reply], repeat_last=True) as server:

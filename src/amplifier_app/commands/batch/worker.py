@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -342,6 +343,10 @@ def main() -> None:
     """Serve until the input ends."""
     open_standard_streams()
     forbid_inspection()
+    # A scheduler that ends a job signals all of its processes; the parent decides what happens to the rows.
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda signum, frame: None)
     code = 0
     with claimed_stdout() as output:
         try:
