@@ -134,7 +134,7 @@ class RayLink:
         self._started = asyncio.Event()
         self._to_send: asyncio.Queue[bytes] = asyncio.Queue()
         self._sending = asyncio.create_task(self._send())
-        self._how = "its Ray worker died"
+        self._how = f"Ray did not start it: is {_MODE}=token set on all nodes of the cluster?"
 
     async def send(self, line: bytes) -> None:
         """See `Link`. Does not wait: the actor may start later."""
@@ -184,6 +184,7 @@ class RayLink:
             ) from error
         if problem is not None:
             raise ConfigError(problem[0], hint=problem[1])
+        self._how = "its Ray worker died"
         self._started.set()
 
     async def _send(self) -> None:
