@@ -148,6 +148,7 @@ def test_the_service_may_forbid_another_attempt():
         ({"retry-after": ""}, None),
         ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
         ({"retry-after-ms": "x", "retry-after": "7"}, 7.0),
+        ({"retry-after": "1 Jan 2026 1:1:1 +99999999999999999999"}, None),
     ],
 )
 def test_the_pause_is_read_from_its_headers(headers: dict[str, Any], seconds: float | None):
@@ -161,3 +162,12 @@ def test_the_pause_may_be_a_date(monkeypatch: pytest.MonkeyPatch):
     assert retry_after({"retry-after": formatdate(now - 30, usegmt=True)}) == 0.0
     error = refused(429, retry_after=formatdate(now + 30, usegmt=True))
     assert error.retry_after == 29.75
+
+
+@pytest.mark.parametrize("now", [5.0, 7_270_000_000.0])
+def test_a_wrong_clock_does_not_change_the_pause(now: float, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(time, "time", lambda: now)
+    of_service = 1_800_000_000
+    until = formatdate(of_service + 30, usegmt=True)
+    assert retry_after({"retry-after": until, "date": formatdate(of_service)}) == 30.0
+    assert retry_after({"retry-after": until, "date": "x"}) == max(0.0, of_service + 30 - now)

@@ -257,4 +257,5 @@ def _since(started: float) -> int:
 
 
 def _is_recent(page: Page, seconds: float) -> bool:
-    return time.time() - page.fetched < seconds
+    # A clock that was set back makes the page one of the future.
+    return 0 <= time.time() - page.fetched < seconds

@@ -336,6 +336,10 @@ TRANSPORT: dict[str, Raw] = {
         b"HTTP/1.1 429 Slow\r\nretry-after: Mon, 99 Foo 99999 99:99:99 GMT\r\n"
         b"content-length: 0\r\n\r\n"
     ),
+    "retry after a date with a huge offset": _raw(
+        b"HTTP/1.1 429 Slow\r\nretry-after: 1 Jan 2026 1:1:1 +99999999999999999999\r\n"
+        b"content-length: 0\r\n\r\n"
+    ),
 }
 """Answers whose HTTP is broken, hostile or not what was asked for, by name."""
 

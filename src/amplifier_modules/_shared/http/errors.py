@@ -175,6 +175,8 @@ def error_for_body(
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds the service asks to wait, from `retry-after-ms` or either form of `Retry-After`.
 
+    A date is compared with the service's own clock, if it sends that in `Date`.
+
     Returns:
         None if there is no such header or its value is invalid.
     """
@@ -185,13 +187,21 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         try:
             seconds = float(value) * unit
         except ValueError:
-            try:
-                seconds = parsedate_to_datetime(value).timestamp() - time.time()
-            except ValueError:
+            until, now = _timestamp(value), _timestamp(headers.get("date"))
+            if until is None:
                 continue
+            seconds = until - (time.time() if now is None else now)
         if seconds == seconds and seconds != float("inf"):
             return max(0.0, seconds)
     return None
+
+
+def _timestamp(date: str | None) -> float | None:
+    """Seconds since 1970; None for what is not a date."""
+    try:
+        return None if date is None else parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 class TransportFaults(NamedTuple):
