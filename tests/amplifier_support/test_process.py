@@ -144,6 +144,8 @@ async def test_what_cannot_be_started_says_so(shell: Shell) -> None:
         await shell.run([str(shell.folder)])
     with pytest.raises(CommandNotStarted, match="too long"):
         await shell.run(f": {'x' * 3_000_000}")
+    with pytest.raises(CommandNotStarted, match=r"utf-8, does not have the character '\\ud800'"):
+        await shell.run("touch '\ud800'")
     assert (await shell.run("true")).exit_code == 0
 
 

@@ -202,7 +202,12 @@ class ProcessRunner:
         monitor: socket.socket | None = None,
         channel: socket.socket | None = None,
     ) -> Job | None:
-        job = Job(command, output, monitor=monitor, forget=self._jobs.discard, idle=self._rest)
+        try:
+            job = Job(command, output, monitor=monitor, forget=self._jobs.discard, idle=self._rest)
+        except CommandNotStarted:
+            if monitor is not None:
+                monitor.close()
+            raise
         try:
             taken = job.hand_over(channel)
         except BaseException:

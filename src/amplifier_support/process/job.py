@@ -264,13 +264,24 @@ class Job:
 
 
 def _packed(command: Command) -> bytes:
-    """The command as `supervisor.read_command` reads it."""
+    """The command as `supervisor.read_command` reads it.
+
+    Raises:
+        CommandNotStarted: It has characters that the locale has no encoding for.
+    """
     pairs = (f"{name}={value}" for name, value in command.environment.items())
     confinement = command.confinement
     filter = "" if confinement is None else confinement.filter.hex()
     sockets = () if confinement is None else confinement.sockets or ()
     fields = [str(len(sockets)), *sockets, str(len(command.argv)), filter, *command.argv, *pairs]
-    data = b"\0".join(map(os.fsencode, fields))
+    try:
+        data = b"\0".join(map(os.fsencode, fields))
+    except UnicodeEncodeError as error:
+        character = error.object[error.start]
+        raise CommandNotStarted(
+            f"the encoding of the locale, {error.encoding}, does not have the character {character!a} "
+            "of the command"
+        ) from error
     return len(data).to_bytes(4, "big") + data
 
 
