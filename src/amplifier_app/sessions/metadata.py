@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from amplifier_app.base.redact import redact
 from amplifier_support.private_files import read_regular
 
 SCHEMA_VERSION = 2
@@ -54,6 +55,9 @@ def _checked(data: dict[str, Any]) -> Metadata:
         data.setdefault("prompts", data.pop("turns"))
     invalid = [name for name in data if name in _IS_VALID and not _IS_VALID[name](data[name])]
     values = {name: value for name, value in data.items() if name not in invalid}
+    if isinstance(title := values.get("title"), str):
+        # Earlier versions saved it as it was.
+        values["title"] = redact(title)
     version = values.get("schema_version", 1)
     if version > SCHEMA_VERSION:
         return Metadata(values, f"unsupported schema version {version}")

@@ -13,6 +13,7 @@ import pytest
 from amplifier_app.sessions.index import FILE, ask_index
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary
+from tests.modules.planted import SECRETS
 from tests.support.cli import start_python
 
 
@@ -32,6 +33,17 @@ def listed(root: Path) -> dict[str, SessionSummary]:
 def found(root: Path, words: str) -> list[str]:
     answer, _ = ask_index(root, lambda index: index.search(words))
     return [match.session.id for match in answer.matches]
+
+
+def test_titles_are_listed_without_secrets_whoever_wrote_them(tmp_path: Path) -> None:
+    secret = SECRETS["github-classic"]
+    save(tmp_path, "old", title=f"clone with {secret}")
+    assert secret in (tmp_path / "old" / "metadata.json").read_text()
+    assert listed(tmp_path)["old"].title == "clone with [REDACTED:github-pat]"
+    assert found(tmp_path, "clone") == ["old"]
+    assert found(tmp_path, secret) == []
+    metadata = SessionStore(tmp_path).find("old").metadata
+    assert secret not in str(metadata)
 
 
 def test_each_use_shows_what_the_files_hold_now(tmp_path: Path) -> None:
