@@ -81,6 +81,20 @@ async def test_one_unknown_price_makes_the_cost_unknown() -> None:
     assert it.result().cost is None
 
 
+async def test_a_call_that_waits_for_approval_does_not_run() -> None:
+    it = Recorded()
+    for call in ("1", "2"):
+        await it.emit("tool:pre", tool_name="bash", tool_call_id=call, tool_input={"n": call})
+
+    def running() -> list[Any]:
+        return [tool.input["n"] for tool in it.recorder.running]
+
+    await it.emit("approval:required", tool_name="bash", tool_call_id="2")
+    assert running() == ["1"]
+    await it.emit("approval:granted", tool_name="bash", tool_call_id="2", decided_by="answer")
+    assert running() == ["1", "2"]
+
+
 def test_usage_of_turns_adds_up() -> None:
     total, turn = Usage(), Usage()
     turn.add(usage("0.10"))

@@ -102,7 +102,7 @@ def test_each_waiting_call_is_counted_and_a_session_answer_covers_its_repetition
         terminal.until("touch made")
         terminal.until("Ctrl-C stop the prompt")
         terminal.type("n")
-        terminal.until("denied by you")
+        terminal.until("touch made · denied by you")
         terminal.until("done here")
         assert terminal.finish() == 8
     # The two calls run side by side.

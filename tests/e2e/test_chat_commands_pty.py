@@ -90,7 +90,7 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         terminal.type(UP)
         terminal.until("third")
         terminal.type(CTRL_C)
-        ask(terminal, "", "after the error")
+        ask(terminal, "", "› third", "after the error")
         ask(terminal, "/compact", r"Compacted: about \d+ tokens before")
         ask(terminal, "/model", r"\* mock-model +200k tokens")
         ask(terminal, "/provider spare", r"provider: spare \(was mock\)")

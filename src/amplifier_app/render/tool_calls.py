@@ -63,8 +63,10 @@ def shown_call(
     is_folded = False
     diff = [] if call.has_failed else parse(call.output)
     if call.is_denied:
-        notes = ["denied"]
-        body = [paint(line, "dim") for line in _rows(_first_sentence(call.output), width, 2)]
+        by_user = call.output == describe.DENIED_BY_USER
+        notes = [describe.DENIED_BY_USER if by_user else "denied"]
+        reason = "" if by_user else _first_sentence(call.output)
+        body = [paint(line, "dim") for line in _rows(reason, width, 2)]
     elif diff:
         notes.insert(0, _counted_changes(diff))
         body = _changes(diff, width)

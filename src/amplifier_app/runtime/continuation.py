@@ -20,9 +20,17 @@ async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
     kept = [*messages]
     while _role(kept) == "user" and kept[-1].get("content") in (prompt, CONTINUE):
         del kept[-1]
-    if len(kept) < len(messages):
+    unanswered = [message.get("content") for message in messages[len(kept) :]]
+    if unanswered:
         await session.context.set_messages(kept)
-    return CONTINUE if _role(kept) in ("assistant", "tool") else prompt
+    if prompt in unanswered:
+        return prompt
+    # Without the prompt in the conversation, an answer at its end belongs to an earlier one.
+    asked = (message.get("content") for message in reversed(kept) if message.get("role") == "user")
+    last = next((text for text in asked if text != CONTINUE), None)
+    is_known = prompt == CONTINUE or (isinstance(last, str) and last.startswith(prompt))
+    begun = _role(kept) == "tool" or (_role(kept) == "assistant" and is_known)
+    return CONTINUE if begun else prompt
 
 
 async def finished_answer(session: OpenSession) -> str | None:

@@ -16,6 +16,9 @@ _MAIN_FIELDS = ("command", "file_path", "path", "pattern", "query", "url", "name
 """Input fields that identify a call, most specific first."""
 
 
+DENIED_BY_USER = "denied by you"
+"""The error of a call that the user denied, as a person sees it."""
+
 _EDITING_TOOLS = ("write_file", "edit_file")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amplifier_app.runtime import describe
 from amplifier_app.runtime.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
 from amplifier_app.runtime.turn import EventHandler, TurnRecorder, peek
 from amplifier_app.runtime.visibility import visible_only
@@ -61,7 +62,7 @@ def with_short_denials(handlers: dict[str, EventHandler]) -> dict[str, EventHand
     def denied(event: str, data: dict[str, Any]) -> None:
         by, reason = peek(data, "decided_by"), peek(data, "reason")
         if by == "answer":
-            denials[peek(data, "tool_call_id")] = "denied by you"
+            denials[peek(data, "tool_call_id")] = describe.DENIED_BY_USER
         elif isinstance(by, str) and by != "policy":
             why = f": {reason}" if isinstance(reason, str) else ""
             denials[peek(data, "tool_call_id")] = f"denied by {by}{why}"

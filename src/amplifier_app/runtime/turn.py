@@ -241,6 +241,7 @@ class TurnRecorder:
         self._last_tool = self.last_tool
         self._tools = []
         self._running: dict[str, tuple[ToolUse, float]] = {}
+        self._questioned: set[str] = set()
         self._sub_sessions: list[SubSession] = []
         self._sub_agent_usage = Usage()
         self._denied_below: list[DeniedCall] = []
@@ -255,6 +256,7 @@ class TurnRecorder:
             "tool:pre": self._on_tool_pre,
             "tool:post": self._on_tool_post,
             "tool:error": self._on_tool_error,
+            "approval:required": self._on_question,
             "approval:granted": self._on_decision,
             "approval:denied": self._on_decision,
             "sandbox:denied": self._on_sandbox,
@@ -293,11 +295,12 @@ class TurnRecorder:
 
     @property
     def running(self) -> list[RunningTool]:
-        """The tool calls in progress, in the order they started."""
+        """The tool calls in progress, in the order they started; not those that wait for approval."""
         now = time.monotonic()
         return [
             RunningTool(tool.name, tool.input, now - since)
-            for tool, since in self._running.values()
+            for key, (tool, since) in self._running.items()
+            if key not in self._questioned
         ]
 
     def add_sub_session(self, ended: SubSession, recorder: TurnRecorder) -> None:
@@ -366,8 +369,13 @@ class TurnRecorder:
         self._tools.append(tool)
         self._running[tool.id] = (tool, time.monotonic())
 
+    def _on_question(self, event: str, data: dict[str, Any]) -> None:
+        self._questioned.add(self._key(data))
+
     def _on_decision(self, event: str, data: dict[str, Any]) -> None:
-        found = self._running.get(self._key(data))
+        key = self._key(data)
+        self._questioned.discard(key)
+        found = self._running.get(key)
         if found is not None:
             by, reason = peek(data, "decided_by"), peek(data, "reason")
             found[0].decision = one_line(f"{by}: {reason}" if reason else str(by), 200)
