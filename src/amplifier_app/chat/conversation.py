@@ -157,6 +157,11 @@ class Conversation:
 
     # Chat
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the terminal itself edits the input line."""
+        return self.terminal.echoes
+
     def send(self, prompt: str) -> None:
         """Send a prompt as soon as no turn runs."""
         self._upcoming.append(prompt)

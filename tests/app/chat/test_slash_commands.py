@@ -73,6 +73,19 @@ def test_every_command_has_a_summary_that_fits_a_line() -> None:
         assert not one.summary.endswith(".")
 
 
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_help_lists_the_keys_that_work(is_plain: bool) -> None:
+    chat: Any = SimpleNamespace(commands=all_commands(), is_plain=is_plain)
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    console.print(await run_command("/help", chat))
+    shown: str = console.file.getvalue()  # type: ignore[attr-defined]
+    for text in ("/undo [list|force]", "@path:10-40", "!command", "Ctrl-D"):
+        assert text in shown
+    drawn = ("Shift-Tab", "Ctrl-R", "Ctrl-X Ctrl-E", "Alt-Enter")
+    assert [key in shown for key in drawn] == [not is_plain] * 4
+    assert ("\\ Enter" in shown) is is_plain
+
+
 async def test_an_unknown_command_suggests_the_nearest() -> None:
     chat: Any = SimpleNamespace(commands=all_commands())
     with pytest.raises(UsageError) as error:

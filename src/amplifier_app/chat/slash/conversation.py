@@ -15,10 +15,23 @@ from amplifier_app.runtime.continuation import prompt_to_continue
 _KEYS = (
     ("Enter", "Send the prompt; while one runs, a message for its next step"),
     ("Alt-Enter, Ctrl-J", "Start a new line"),
-    ("Ctrl-R", "Search earlier prompts"),
+    ("Tab", "Complete a command, or a file after @"),
+    ("Up, Ctrl-R", "Recall or search earlier prompts"),
+    ("Shift-Tab", "Switch to the next approval mode"),
+    ("Ctrl-X Ctrl-E", "Write the prompt in your editor"),
     ("Ctrl-C, Esc", "Stop the prompt; again to kill a running tool"),
     ("Ctrl-C", "Clear the line; twice on an empty line, leave"),
     ("Ctrl-D", "Leave the chat"),
+)
+_PLAIN_KEYS = (
+    ("Enter", "Send the line; while a prompt runs, a message for its next step"),
+    ("\\ Enter", "Start a new line"),
+    ("Ctrl-C", "Stop the prompt, or clear the line; twice, leave"),
+    ("Ctrl-D", "Leave the chat"),
+)
+_INPUTS = (
+    ("@path, @path:10-40", "Add a file, or some of its lines, to the prompt"),
+    ("!command", "Run a shell command and offer its output for the prompt"),
 )
 
 
@@ -29,7 +42,8 @@ async def show_help(chat: Chat, argument: str) -> Reply:
         "Anything you type while it works is sent to the model at its next step. Commands that "
         "change the session run when the prompt ends."
     )
-    return lines(rows(listed), "", rows(_KEYS), "", typing)
+    keys = _PLAIN_KEYS if chat.is_plain else _KEYS
+    return lines(rows(listed), "", rows((*_INPUTS, *keys)), "", typing)
 
 
 @command("/clear", "Clear the context")

@@ -72,6 +72,11 @@ class Chat(Protocol):
         """The prompt sent last in this chat."""
         ...
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the terminal itself edits the input line."""
+        ...
+
     def send(self, prompt: str) -> None:
         """Send a prompt to the model as soon as no turn runs."""
         ...

@@ -47,7 +47,8 @@ async def why(chat: Chat, argument: str) -> Reply:
         return "No tool calls yet."
     table = [("call", describe.call(call.name, call.input)), ("outcome", _outcome(call))]
     table.append(("mounted by", _mounted_by(chat, call.name)))
-    table.append(("allowed by", call.decision or _rule_of(chat, call)))
+    decided = "denied by" if call.outcome == "denied" else "allowed by"
+    table.append((decided, call.decision or _rule_of(chat, call)))
     sizes = [f"{name} {describe.tokens(count)}" for name, count in (await _parts(chat)).items()]
     table.append(("context", " · ".join(sizes)))
     usage = session.recorder.usage
