@@ -148,9 +148,11 @@ async def test_model_shows_why_the_models_cannot_be_listed() -> None:
         facts=SimpleNamespace(model="m-1"),
     )
     chat: Any = SimpleNamespace(commands=all_commands(), session=session)
+    complete = all_commands()["/model"].complete
+    assert complete is not None
     # Completion asks once, however many keys are pressed.
     for _ in range(3):
-        assert all_commands()["/model"].complete(chat, "") in ((), [])
+        assert complete(chat, "") in ((), [])
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert provider.asked == 1
