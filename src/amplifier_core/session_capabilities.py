@@ -104,6 +104,7 @@ CONFIG_DIR = Capability[str]("config.dir")
 CACHE_DIR = Capability[str]("cache.dir")
 OFFLINE = Capability[bool]("offline")
 SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
+PACE_DIR = Capability[str]("provider.pace_dir")
 SANDBOX: "Capability[Sandbox]" = Capability("session.sandbox")
 DEFERRAL: "Capability[Deferral]" = Capability("provider.deferral")
 

@@ -22,6 +22,7 @@ COMMON = {
 
 SHARED = (
     "session.budget",
+    "provider.pace_dir",
     "secrets.variables",
     "redaction.event",
     "approval.remembered",
@@ -91,7 +92,7 @@ def private_keys(package: Path) -> dict[str, str]:
         if "Capability[" in file.read_text()
     )
     return {
-        node.targets[0].id: node.value.args[0].value
+        node.targets[0].id: str(node.value.args[0].value)
         for node in declared
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Name)

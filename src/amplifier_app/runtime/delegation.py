@@ -11,6 +11,7 @@ from amplifier_core.session_capabilities import (
     DEFERRAL,
     DEPTH,
     MODE,
+    PACE_DIR,
     REDACT_EVENT,
     REMEMBERED_APPROVALS,
     SANDBOX,
@@ -25,6 +26,7 @@ MAX_DEPTH = 5
 _SHARED: tuple[Capability[Any], ...] = (
     BUDGET,
     SANDBOX,
+    PACE_DIR,
     SECRET_VARIABLES,
     REDACT_EVENT,
     REMEMBERED_APPROVALS,

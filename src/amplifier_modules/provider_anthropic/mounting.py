@@ -22,7 +22,7 @@ async def mount(
     Raises:
         ConfigurationError: The address or the key is invalid, or a package is missing.
     """
-    transport = open_transport(settings)
+    transport = open_transport(settings, coordinator)
     if transport is None:
         logger.warning(
             "provider-anthropic skipped: no API key. Set ANTHROPIC_API_KEY or "

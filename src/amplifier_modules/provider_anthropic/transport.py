@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.pacing.gate import paced
 from amplifier_modules._shared.providers.base import from_environment
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import NEWEST_VERSION, Prepared
@@ -25,7 +26,7 @@ COUNT_TOKENS = "/v1/messages/count_tokens"
 MODELS = "/v1/models"
 
 
-def open_transport(config: AnthropicConfig) -> Transport | None:
+def open_transport(config: AnthropicConfig, coordinator: Any = None) -> Transport | None:
     """The transport for the settings and the environment; None without credentials.
 
     Raises:
@@ -47,6 +48,7 @@ def open_transport(config: AnthropicConfig) -> Transport | None:
         base_url.rstrip("/").removesuffix("/v1"),
         {**headers, "anthropic-version": config.api_version or NEWEST_VERSION},
         provider=PROVIDER,
+        enter=paced(coordinator),
         connect_timeout=config.connect_timeout,
         idle_timeout=config.idle_timeout,
     )

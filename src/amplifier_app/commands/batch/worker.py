@@ -30,6 +30,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from amplifier_app.base import paths
 from amplifier_app.base.outcome import Outcome, outcome_of
 from amplifier_app.base.stdio import Output, claimed_stdout, open_standard_streams
 from amplifier_app.batch.engines.engine import RowTask
@@ -55,7 +56,7 @@ from amplifier_app.runtime.turn import NO_TURN, EventHandler
 from amplifier_app.sessions.lock import InUse
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
-from amplifier_core.session_capabilities import BUDGET, DEFERRAL
+from amplifier_core.session_capabilities import BUDGET, DEFERRAL, PACE_DIR
 from amplifier_support.process_privacy import forbid_inspection
 from amplifier_support.usage import dollars
 
@@ -263,6 +264,7 @@ class RowRun:
             report.note_session(session)
             if worker.is_economical:
                 DEFERRAL.register(session.session.coordinator, _Deferral(worker, task.id))
+            PACE_DIR.register(session.session.coordinator, str(paths.state_dir() / "pace"))
             self._watch_cost(session)
             self._shot = worker.shot(session, task, approvals, opening)
             try:

@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -43,7 +43,33 @@ _KEEPALIVE_SECONDS = 60.0
 _ERROR_BODY_LIMIT = 64 * 1024
 _EVENT_LIMIT = 64 * 1024 * 1024
 _JSON_LIMIT = 16 * 1024 * 1024
+_CREDENTIALS = ("x-api-key", "api-key", "authorization")
 _USERINFO = re.compile(r"//[^/@]*@")
+
+
+class Turn:
+    """A request that may be sent; a context around its sending. This one reports nothing."""
+
+    async def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """Take note of the head of the answer."""
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *error: object) -> None:
+        return None
+
+
+Enter = Callable[[Sequence[str], int], Awaitable[Turn]]
+"""Waits until a request may be sent. Takes what requests have in common (address, credentials, model), and
+the length of this one in bytes."""
+
+_AT_ONCE = Turn()
+
+
+async def enter_at_once(what: Sequence[str], size: int) -> Turn:
+    """Do not wait."""
+    return _AT_ONCE
 
 
 class Endpoint:
@@ -57,6 +83,7 @@ class Endpoint:
         base_url: Absolute http or https address; paths are appended to it.
         headers: Sent with every request, including credentials.
         provider: Name for error messages.
+        enter: Waits until a request for an event stream may be sent.
         connect_timeout: Seconds to reach the service.
         idle_timeout: Longest time without progress, in seconds: while sending, until the head of
             the answer is complete, and between two parts of it. In an event stream only what its
@@ -72,9 +99,11 @@ class Endpoint:
         headers: Mapping[str, str],
         *,
         provider: str,
+        enter: Enter = enter_at_once,
         connect_timeout: float = CONNECT_TIMEOUT,
         idle_timeout: float = IDLE_TIMEOUT,
     ) -> None:
+        self._enter = enter
         self.base_url = base_url.rstrip("/")
         self.provider = provider
         self.connect_timeout = connect_timeout
@@ -196,13 +225,16 @@ class Endpoint:
             LLMError: As for `post_json`; `StreamError` if the connection breaks while reading.
         """
         content = encoded(body, self.provider, model)
+        credentials = [self._headers.get(name, "") for name in _CREDENTIALS]
+        turn = await self._enter((self.base_url, *credentials, model or ""), len(content))
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         with self._faults(model):
             client = self._open_client()
             request = self._request(client, "POST", path, content, headers)
             request.headers["accept"] = "text/event-stream"
-            async with asyncio.timeout_at(deadline):
+            async with turn, asyncio.timeout_at(deadline):
                 response = await client.send(request, stream=True)
+                await turn.answered(response.status_code, response.headers)
         stream = SSEStream(response, self._faults(model), deadline, self.idle_timeout)
         try:
             with self._faults(model):

@@ -1,0 +1,177 @@
+"""Where requests wait for their turn: one state for all processes of this machine that use a key.
+
+The state is a small file, read and written under a lock that ends with its holder. A state that a crash left
+half written begins anew. If the file cannot be used, requests are not slowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from amplifier_core.session_capabilities import PACE_DIR
+from amplifier_modules._shared.http.client import Enter, Turn, enter_at_once
+from amplifier_modules._shared.http.errors import retry_after
+from amplifier_modules._shared.pacing.headers import reported_limits
+from amplifier_modules._shared.pacing.pace import Pace, Ticket
+from amplifier_support.private_files import make_private_folder, open_private, try_lock
+
+logger = logging.getLogger(__name__)
+
+_OK, _TOO_MANY = 200, 429
+_LOCK_TRIES, _LOCK_SECONDS = 1000, 0.002
+_LONGEST_SLEEP = 1.0
+_SPREAD = 0.05
+_LARGEST = 64 * 1024
+_BYTES_PER_TOKEN = 4
+
+_T = TypeVar("_T")
+_gates: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Gate]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def gate_of(folder: str, *what: str) -> Gate:
+    """The gate of what requests have in common: address, key and model.
+
+    Args:
+        folder: Where the states are.
+        what: What identifies it; only a hash of it is stored.
+    """
+    digest = hashlib.sha256("\0".join(what).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    gates = _gates.setdefault(asyncio.get_running_loop(), {})
+    path = os.path.join(folder, f"{digest}.json")
+    return gates.setdefault(path, Gate(Path(path)))
+
+
+def paced(coordinator: Any) -> Enter:
+    """How the endpoint of a provider waits: as the capability of its session says, otherwise not at all."""
+
+    async def enter(what: Sequence[str], size: int) -> Turn:
+        folder = None if coordinator is None else PACE_DIR.of(coordinator)
+        if folder is None:
+            return await enter_at_once(what, size)
+        return await gate_of(folder, *what).enter(size)
+
+    return enter
+
+
+class Gate:
+    """Lets requests through at the pace of their key.
+
+    Args:
+        path: The file of the state.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._turn = asyncio.Lock()
+
+    async def enter(self, size: int) -> Turn:
+        """Wait until a request may be sent; requests of this process are let through in order.
+
+        Args:
+            size: Its length in bytes.
+        """
+        tokens = size / _BYTES_PER_TOKEN
+        async with self._turn:
+            while True:
+                taken = await self._change(lambda pace: pace.take(tokens, time.time()))
+                if taken is None:
+                    return await enter_at_once((), size)
+                if isinstance(taken, Ticket):
+                    return _PacedTurn(self, taken)
+                # Processes that wait for the same moment do not come at once.
+                spread = 1 + random.random() * _SPREAD
+                await asyncio.sleep(min(taken * spread, _LONGEST_SLEEP))
+
+    async def answered(self, ticket: Ticket, status: int, headers: Mapping[str, str]) -> None:
+        """Take over what the head of an answer says about limits.
+
+        Args:
+            ticket: That of the request.
+            status: The status of the answer.
+            headers: Its headers, looked up in lower case.
+        """
+        now = time.time()
+        limits = reported_limits(headers, now)
+        if not limits and status not in (_OK, _TOO_MANY):
+            await self.lost()
+            return
+        await self._change(
+            lambda pace: pace.answered(
+                ticket,
+                limits,
+                now,
+                refused=status == _TOO_MANY,
+                retry_after=retry_after(headers),
+            )
+        )
+
+    async def lost(self) -> None:
+        """Note that a request has failed before its answer began."""
+        await self._change(Pace.lost)
+
+    async def _change(self, change: Callable[[Pace], _T]) -> _T | None:
+        """Change the state; None if it cannot be used."""
+        try:
+            descriptor = self._open()
+            try:
+                for _ in range(_LOCK_TRIES):
+                    if try_lock(descriptor):
+                        return _changed(descriptor, change)
+                    await asyncio.sleep(_LOCK_SECONDS)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            logger.debug("requests are not paced: %s: %s", self._path, error)
+        return None
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT
+        try:
+            return open_private(self._path, flags)
+        except FileNotFoundError:
+            make_private_folder(self._path.parent)
+            return open_private(self._path, flags)
+
+
+class _PacedTurn(Turn):
+    """Reports the answer of one request."""
+
+    def __init__(self, gate: Gate, ticket: Ticket) -> None:
+        self._gate = gate
+        self._ticket = ticket
+        self._is_answered = False
+
+    async def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        self._is_answered = True
+        await self._gate.answered(self._ticket, status, headers)
+
+    async def __aexit__(self, *error: object) -> None:
+        if not self._is_answered:
+            await self._gate.lost()
+
+
+def _changed(descriptor: int, change: Callable[[Pace], _T]) -> _T:
+    text = os.read(descriptor, _LARGEST)
+    try:
+        pace = Pace.from_dict(json.loads(text))
+    # Empty at first, or of a crash.
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pace = Pace()
+    result = change(pace)
+    data = json.dumps(pace.as_dict()).encode()
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, data)
+    os.ftruncate(descriptor, len(data))
+    return result

@@ -1,0 +1,64 @@
+"""Two batches with one key, against a service with a strict rate limit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.cli import start_amplifier
+from tests.support.llm.rate_limit import RateLimit, Style
+from tests.support.llm_server import ScriptedLLM
+from tests.support.thorough import Scale
+
+KEYS: dict[str, str | None] = {"OPENAI_API_KEY": "test-key"}
+
+
+@pytest.mark.parametrize("style", ["openai", "retry-after"])
+@pytest.mark.timeout(300)
+def test_batches_share_the_pace_of_their_key_and_lose_no_row(
+    tmp_path: Path, scale: Scale, style: Style
+) -> None:
+    rows = scale(25, 400)
+    limit = RateLimit(20, window=2, style=style)
+    with ScriptedLLM.running([limit], repeat_last=True) as server:
+        write_plan(tmp_path, server)
+        lines = (json.dumps({"id": f"r{n}", "prompt": "hello"}) for n in range(rows))
+        (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+        home = tmp_path / "home"
+        running = [
+            start_amplifier(
+                *("batch", "run", "plan.yaml", "rows.jsonl", "-o", name, "--workers", "6"),
+                cwd=tmp_path,
+                env=KEYS,
+                home=home,
+            )
+            for name in ("one", "two")
+        ]
+        for process in running:
+            _, stderr = process.communicate(timeout=240)
+            assert process.returncode == 0, stderr.decode()
+    for name in ("one", "two"):
+        results = [
+            json.loads(line)
+            for line in (tmp_path / name / "results.jsonl").read_text().splitlines()
+        ]
+        assert sorted(one["row"] for one in results) == sorted(f"r{n}" for n in range(rows))
+        assert {one["outcome"] for one in results} == {"ok"}
+    assert len(limit.arrived) - limit.refused == 2 * rows
+    assert len(limit.arrived) <= 1.2 * 2 * rows
+    if style == "openai":
+        assert limit.most_in_a_window() <= 1.2 * limit.limit
+    states = [path.read_text() for path in home.rglob("pace/*.json")]
+    assert len(states) == 1
+    assert json.loads(states[0])["requests"] == len(limit.arrived)
+
+
+def write_plan(folder: Path, server: ScriptedLLM) -> None:
+    config: dict[str, Any] = {"base_url": server.openai_base_url, "model": "m"}
+    provider = {"module": "provider-openai", "config": config}
+    plan = {"extends": "default", "providers": [provider]}
+    (folder / "plan.yaml").write_text(yaml.safe_dump(plan))

@@ -1,0 +1,324 @@
+"""The pace of requests with one key: what is sent stays within what a strict service takes."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import json
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from amplifier_modules._shared.pacing.gate import Gate, gate_of
+from amplifier_modules._shared.pacing.headers import Reported, reported_limits
+from amplifier_modules._shared.pacing.pace import Pace, Ticket
+from tests.support.llm.rate_limit import RateLimit, Style
+
+NOW = 1_000_000_000.0
+SEED = 20261122
+
+
+class Simulation:
+    """Processes with many rows each that share a pace, against a strict service, in simulated time.
+
+    Attributes:
+        seconds: How long it took.
+        answers: How many requests were answered.
+    """
+
+    def __init__(
+        self, limit: int, window: float, style: Style, latency: float = 1.0, workers: int = 1000
+    ) -> None:
+        self.now = NOW
+        self.service = RateLimit(limit, window=window, style=style, clock=lambda: self.now)
+        self.pace = Pace()
+        self.answers = 0
+        self._draw = random.Random(SEED)
+        self._latency = latency
+        self._running, self._workers = 0, workers
+        self._queues: list[deque[int]] = []
+        self._asking: set[int] = set()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+
+    @property
+    def seconds(self) -> float:
+        return self.now - NOW
+
+    def run(self, requests: int, *, processes: int = 2, others: float = 0.0) -> None:
+        """Send requests until all are answered; `others` a second come from elsewhere."""
+        for number in range(processes):
+            waiting = deque(range(number, requests, processes))
+            self._queues.append(waiting)  # ids stay theirs
+            self._wake(0, waiting)
+        if others:
+            self._at(0, lambda: self._other(others))
+        while self.answers < requests:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+
+    def _at(self, delay: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now + delay, next(self._count), event))
+
+    def _wake(self, delay: float, waiting: deque[int]) -> None:
+        """Have the first in the queue of a process ask, unless it will anyway."""
+        if id(waiting) not in self._asking:
+            self._asking.add(id(waiting))
+            self._at(delay, lambda: self._head(waiting))
+
+    def _head(self, waiting: deque[int]) -> None:
+        self._asking.discard(id(waiting))
+        if not waiting or self._running >= self._workers:
+            return
+        taken = self.pace.take(100, self.now)
+        if not isinstance(taken, Ticket):
+            self._wake(min(taken * self._draw.uniform(1, 1.05), 1), waiting)
+            return
+        self._running += 1
+        row, latency = waiting.popleft(), self._draw.uniform(0.1, 2) * self._latency
+        self._at(latency / 4, lambda: self._arrive(row, taken, latency * 3 / 4, waiting))
+        self._wake(0, waiting)
+
+    def _arrive(self, row: int, ticket: Ticket, left: float, waiting: deque[int]) -> None:
+        is_taken, headers = self.service.take()
+        after = float(headers["retry-after"]) if "retry-after" in headers else None
+
+        def answer() -> None:
+            limits = reported_limits(headers, self.now)
+            refused = not is_taken
+            self.pace.answered(ticket, limits, self.now, refused=refused, retry_after=after)
+            self._running -= 1
+            if is_taken:
+                self.answers += 1
+            else:
+                waiting.append(row)
+            for queue in self._queues:
+                self._wake(0 if is_taken else after or 1, queue)
+
+        self._at(left, answer)
+
+    def _other(self, rate: float) -> None:
+        self.service.take()
+        self.service.arrived.pop()
+        self._at(self._draw.expovariate(rate), lambda: self._other(rate))
+
+
+class Case(NamedTuple):
+    limit: int
+    window: float
+    style: Style
+    requests: int
+    latency: float = 1.0
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(50, 60, "openai", 150),
+        Case(50, 60, "anthropic", 150),
+        Case(600, 60, "openai", 1200),
+        Case(600, 60, "anthropic", 1200),
+        Case(600, 60, "anthropic", 1200, latency=20),
+        Case(20, 2, "openai", 100),
+    ],
+)
+def test_a_service_that_reports_its_limit_sees_little_more_than_that(case: Case) -> None:
+    run = Simulation(*case[:3], case.latency)
+    run.run(case.requests)
+    assert run.service.refused == 0
+    assert run.service.most_in_a_window() <= 1.2 * case.limit
+    # Little of what is allowed is left unused.
+    assert run.seconds <= 1.2 * case.requests * case.window / case.limit + 4 * case.latency
+
+
+@pytest.mark.parametrize("style", ["retry-after", "none"])
+def test_a_service_that_reports_nothing_refuses_few_requests(style: Style) -> None:
+    run = Simulation(120, 60, style, 0.2, workers=16)
+    run.run(600)
+    assert run.service.refused >= 1
+    assert len(run.service.arrived) <= 1.2 * 600
+    assert run.seconds <= 3 * 600 / 2
+
+
+def test_requests_of_others_with_the_same_key_slow_these() -> None:
+    run = Simulation(600, 60, "openai")
+    run.run(1000, others=5)
+    assert len(run.service.arrived) <= 1.05 * 1000
+    assert run.seconds >= 0.8 * 1000 / 10
+
+
+def test_a_limit_of_a_day_may_be_used_at_once() -> None:
+    run = Simulation(1000, 86400, "openai")
+    run.run(600)
+    assert run.service.refused == 0
+    assert run.seconds < 120
+
+
+def test_long_requests_wait_for_their_tokens_and_do_not_wait_for_ever() -> None:
+    pace, tokens = Pace(), Reported(6000, 6000, 60.0)
+    first = pace.take(10, NOW)
+    assert isinstance(first, Ticket)
+    pace.answered(first, {"tokens": tokens}, NOW, refused=False, retry_after=None)
+    now, sent = NOW, 0
+    while now < NOW + 120:
+        taken = pace.take(2000, now)
+        if isinstance(taken, Ticket):
+            sent += 1
+        else:
+            assert 0 < taken <= 60
+            now += taken
+    # 100 tokens come back in a second.
+    assert 5 <= sent <= 7
+
+
+def test_after_a_refusal_no_request_is_sent_before_its_time_and_then_not_all_at_once() -> None:
+    pace = Pace()
+    tickets = [pace.take(1, NOW)]
+    assert isinstance(tickets[0], Ticket)
+    # The first answer shows the limits; until then it is alone.
+    assert not isinstance(pace.take(1, NOW + 1), Ticket)
+    full = {"requests": Reported(600, 599, 60.0)}
+    pace.answered(tickets[0], full, NOW, refused=False, retry_after=None)
+    taken = pace.take(1, NOW)
+    assert isinstance(taken, Ticket)
+    none = {"requests": Reported(600, 0, 60.0)}
+    pace.answered(taken, none, NOW, refused=True, retry_after=30)
+    assert pace.take(1, NOW) == pytest.approx(30)
+    at_once = 0
+    while isinstance(pace.take(1, NOW + 30.5), Ticket):
+        at_once += 1
+    assert 1 <= at_once <= 6
+
+
+def test_a_clock_that_was_set_back_blocks_for_two_minutes_at_most() -> None:
+    pace = Pace()
+    taken = pace.take(1, NOW)
+    assert isinstance(taken, Ticket)
+    pace.answered(taken, {}, NOW, refused=True, retry_after=60)
+    wait = pace.take(1, NOW - 100_000)
+    assert not isinstance(wait, Ticket)
+    assert wait <= 120
+    wait = pace.take(1, NOW - 100_000 + 121)
+    assert not isinstance(wait, Ticket)
+    assert isinstance(pace.take(1, NOW - 100_000 + 121 + wait), Ticket)
+
+
+def test_a_lost_first_request_lets_the_next_one_try() -> None:
+    pace = Pace()
+    assert isinstance(pace.take(1, NOW), Ticket)
+    pace.lost()
+    assert isinstance(pace.take(1, NOW), Ticket)
+    # Its process was killed: another one tries after a while.
+    assert not isinstance(pace.take(1, NOW + 10), Ticket)
+    assert isinstance(pace.take(1, NOW + 21), Ticket)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (
+            {
+                "x-ratelimit-limit-requests": "60",
+                "x-ratelimit-remaining-requests": "59",
+                "x-ratelimit-reset-requests": "1s",
+                "x-ratelimit-limit-tokens": "150000",
+                "x-ratelimit-remaining-tokens": "75000",
+                "x-ratelimit-reset-tokens": "0m30s",
+            },
+            {"requests": Reported(60, 59, 60), "tokens": Reported(150000, 75000, 60)},
+        ),
+        (
+            {
+                "anthropic-ratelimit-requests-limit": "50",
+                "anthropic-ratelimit-requests-remaining": "10",
+                "anthropic-ratelimit-requests-reset": "2001-09-09T01:47:28Z",
+                "date": "Sun, 09 Sep 2001 01:46:40 GMT",
+                "anthropic-ratelimit-input-tokens-limit": "1000",
+                "anthropic-ratelimit-input-tokens-remaining": "1000",
+                "anthropic-ratelimit-tokens-limit": "9",
+                "anthropic-ratelimit-tokens-remaining": "9",
+            },
+            {"requests": Reported(50, 10, 60), "tokens": Reported(1000, 1000, None)},
+        ),
+        (
+            {
+                "x-ratelimit-limit-requests": "200",
+                "x-ratelimit-remaining-requests": "199",
+                "x-ratelimit-reset-requests": "7m12s",
+            },
+            {"requests": Reported(200, 199, 86400)},
+        ),
+        (
+            {
+                "x-ratelimit-limit-requests": "10",
+                "x-ratelimit-remaining-requests": "9",
+                "x-ratelimit-reset-requests": "0.12",
+            },
+            {"requests": Reported(10, 9, 1.2)},
+        ),
+        ({"x-ratelimit-limit-requests": "many", "x-ratelimit-remaining-requests": "-1"}, {}),
+        ({"x-ratelimit-limit-requests": "0", "x-ratelimit-remaining-requests": "0"}, {}),
+        (
+            {
+                "x-ratelimit-limit-requests": "9",
+                "x-ratelimit-remaining-requests": "1",
+                "x-ratelimit-reset-requests": "soon",
+            },
+            {"requests": Reported(9, 1, None)},
+        ),
+    ],
+)
+def test_headers_of_both_vendors_are_understood(
+    headers: dict[str, str], expected: dict[str, Reported]
+) -> None:
+    assert reported_limits(headers, NOW) == expected
+
+
+# -- the shared state --------------------------------------------------------------------
+
+
+async def test_gates_of_one_key_share_their_state_and_store_no_key(tmp_path: Path) -> None:
+    folder = tmp_path / "pace"
+    gate = gate_of(str(folder), "https://host", "secret-key", "model")
+    turn = await gate.enter(400)
+    async with turn:
+        await turn.answered(200, {"x-ratelimit-limit-requests": "5", **_REMAINING})
+    (file,) = folder.iterdir()
+    assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert "secret" not in file.read_text() + file.name
+    # Another process has its own gate on the file.
+    other, begun = Gate(file), time.monotonic()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await other.enter(1)
+    assert time.monotonic() - begun < 10
+    assert json.loads(file.read_text())["requests"] == 1
+
+
+_REMAINING = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "60s"}
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"buckets": 3}', '{"buckets": {}, "x": 1}', "[]"])
+async def test_a_state_that_a_crash_left_begins_again(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "state.json"
+    file.write_text(content)
+    async with asyncio.timeout(10):
+        turn = await Gate(file).enter(1)
+    async with turn:
+        await turn.answered(200, {})
+    assert json.loads(file.read_text())["is_known"] is True
+
+
+async def test_requests_are_sent_if_the_state_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "state.json").mkdir()
+    gate = Gate(tmp_path / "state.json")
+    async with asyncio.timeout(10):
+        for _ in range(3):
+            async with await gate.enter(1):
+                pass
