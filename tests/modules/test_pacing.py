@@ -285,10 +285,9 @@ def test_headers_of_both_vendors_are_understood(
 
 async def test_gates_of_one_key_share_their_state_and_store_no_key(tmp_path: Path) -> None:
     folder = tmp_path / "pace"
-    gate = gate_of(str(folder), "https://host", "secret-key", "model")
+    gate = gate_of(str(folder), "https://host secret-key model")
     turn = await gate.enter(400)
-    async with turn:
-        await turn.answered(200, {"x-ratelimit-limit-requests": "5", **_REMAINING})
+    await turn.answered(200, {"x-ratelimit-limit-requests": "5", **_REMAINING})
     (file,) = folder.iterdir()
     assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
     assert "secret" not in file.read_text() + file.name
@@ -310,8 +309,7 @@ async def test_a_state_that_a_crash_left_begins_again(tmp_path: Path, content: s
     file.write_text(content)
     async with asyncio.timeout(10):
         turn = await Gate(file).enter(1)
-    async with turn:
-        await turn.answered(200, {})
+    await turn.answered(200, {})
     assert json.loads(file.read_text())["is_known"] is True
 
 
@@ -320,5 +318,4 @@ async def test_requests_are_sent_if_the_state_cannot_be_used(tmp_path: Path) -> 
     gate = Gate(tmp_path / "state.json")
     async with asyncio.timeout(10):
         for _ in range(3):
-            async with await gate.enter(1):
-                pass
+            await gate.enter(1)

@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -43,31 +43,27 @@ _KEEPALIVE_SECONDS = 60.0
 _ERROR_BODY_LIMIT = 64 * 1024
 _EVENT_LIMIT = 64 * 1024 * 1024
 _JSON_LIMIT = 16 * 1024 * 1024
-_CREDENTIALS = ("x-api-key", "api-key", "authorization")
 _USERINFO = re.compile(r"//[^/@]*@")
 
 
 class Turn:
-    """A request that may be sent; a context around its sending. This one reports nothing."""
+    """A request that may be sent. This one notes nothing."""
 
     async def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Take note of the head of the answer."""
+        """Note the head of its answer."""
 
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, *error: object) -> None:
-        return None
+    async def failed(self) -> None:
+        """Note that it had no answer."""
 
 
-Enter = Callable[[Sequence[str], int], Awaitable[Turn]]
-"""Waits until a request may be sent. Takes what requests have in common (address, credentials, model), and
-the length of this one in bytes."""
+Enter = Callable[[str, int], Awaitable[Turn]]
+"""Waits until a request may be sent. Takes what identifies the account and the model, and the length of the
+request in bytes."""
 
 _AT_ONCE = Turn()
 
 
-async def enter_at_once(what: Sequence[str], size: int) -> Turn:
+async def enter_at_once(account: str, size: int) -> Turn:
     """Do not wait."""
     return _AT_ONCE
 
@@ -225,18 +221,21 @@ class Endpoint:
             LLMError: As for `post_json`; `StreamError` if the connection breaks while reading.
         """
         content = encoded(body, self.provider, model)
-        credentials = [self._headers.get(name, "") for name in _CREDENTIALS]
-        turn = await self._enter((self.base_url, *credentials, model or ""), len(content))
+        turn = await self._enter(f"{self.account} {model or ''}", len(content))
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         with self._faults(model):
             client = self._open_client()
             request = self._request(client, "POST", path, content, headers)
             request.headers["accept"] = "text/event-stream"
-            async with turn, asyncio.timeout_at(deadline):
-                response = await client.send(request, stream=True)
-                await turn.answered(response.status_code, response.headers)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    response = await client.send(request, stream=True)
+            except BaseException:
+                await turn.failed()
+                raise
         stream = SSEStream(response, self._faults(model), deadline, self.idle_timeout)
         try:
+            await turn.answered(response.status_code, response.headers)
             with self._faults(model):
                 async with asyncio.timeout_at(deadline):
                     await self._check(response, model)

@@ -14,7 +14,7 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,14 +40,14 @@ _gates: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Gate]] = 
 )
 
 
-def gate_of(folder: str, *what: str) -> Gate:
-    """The gate of what requests have in common: address, key and model.
+def gate_of(folder: str, account: str) -> Gate:
+    """The gate of an account and a model.
 
     Args:
         folder: Where the states are.
-        what: What identifies it; only a hash of it is stored.
+        account: What identifies both; only a hash of it is stored.
     """
-    digest = hashlib.sha256("\0".join(what).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    digest = hashlib.sha256(account.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     gates = _gates.setdefault(asyncio.get_running_loop(), {})
     path = os.path.join(folder, f"{digest}.json")
     return gates.setdefault(path, Gate(Path(path)))
@@ -56,11 +56,11 @@ def gate_of(folder: str, *what: str) -> Gate:
 def paced(coordinator: Any) -> Enter:
     """How the endpoint of a provider waits: as the capability of its session says, otherwise not at all."""
 
-    async def enter(what: Sequence[str], size: int) -> Turn:
+    async def enter(account: str, size: int) -> Turn:
         folder = None if coordinator is None else PACE_DIR.of(coordinator)
         if folder is None:
-            return await enter_at_once(what, size)
-        return await gate_of(folder, *what).enter(size)
+            return await enter_at_once(account, size)
+        return await gate_of(folder, account).enter(size)
 
     return enter
 
@@ -87,7 +87,7 @@ class Gate:
             while True:
                 taken = await self._change(lambda pace: pace.take(tokens, time.time()))
                 if taken is None:
-                    return await enter_at_once((), size)
+                    return await enter_at_once("", size)
                 if isinstance(taken, Ticket):
                     return _PacedTurn(self, taken)
                 # Processes that wait for the same moment do not come at once.
@@ -151,15 +151,12 @@ class _PacedTurn(Turn):
     def __init__(self, gate: Gate, ticket: Ticket) -> None:
         self._gate = gate
         self._ticket = ticket
-        self._is_answered = False
 
     async def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        self._is_answered = True
         await self._gate.answered(self._ticket, status, headers)
 
-    async def __aexit__(self, *error: object) -> None:
-        if not self._is_answered:
-            await self._gate.lost()
+    async def failed(self) -> None:
+        await self._gate.lost()
 
 
 def _changed(descriptor: int, change: Callable[[Pace], _T]) -> _T:
