@@ -13,9 +13,10 @@ async def mount(coordinator: Any, settings: TaskConfig) -> None:
     """Mount `task`, unless the session is as deep as tasks may be given. Settings as in
     `TaskConfig`.
     """
+    # Before it decides not to mount a tool: a module that does nothing at all is reported as a fault.
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(TASK_EVENTS))
     depth = DEPTH.of(coordinator)
     if isinstance(depth, int) and depth >= settings.max_depth:
         return
     tool = TaskTool(coordinator, settings)
-    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(TASK_EVENTS))
     await coordinator.mount("tools", tool, name=tool.name)
