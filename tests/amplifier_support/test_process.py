@@ -29,6 +29,7 @@ from amplifier_support.process.commands import (
 )
 from tests.support.lingering import WAYS, Lingering
 from tests.support.processes import is_alive
+from tests.support.thorough import Scale
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -407,20 +408,21 @@ async def test_nothing_is_left_of_a_hundred_commands(shell: Shell) -> None:
     await eventually(lambda: len(children() - before) <= 1)
 
 
-async def test_a_gigabyte_of_output_costs_no_memory(shell: Shell) -> None:
-    taken = 0
+async def test_a_flood_of_output_costs_no_memory(shell: Shell, scale: Scale) -> None:
+    """300 MB by default, 1 GB in a thorough run."""
+    size, taken = scale(300_000_000, 1_000_000_000), 0
 
     def count(data: bytes) -> None:
         nonlocal taken
         taken += len(data)
 
     descriptor = os.open(shell.folder, os.O_RDONLY)
-    command = Command(["/usr/bin/head", "-c", "1G", "/dev/zero"], {}, descriptor)
+    command = Command(["/usr/bin/head", "-c", str(size), "/dev/zero"], {}, descriptor)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     await shell.runner.run(command, timeout=60, output=count)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     os.close(descriptor)
-    assert taken == 1 << 30
+    assert taken == size
     assert after - before < 20_000
 
 

@@ -33,10 +33,24 @@ def hostile(tmp_path: Path) -> Iterator[Hostile]:
         yield directory
 
 
-@pytest.fixture
-def users_tool(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package that the user's own module needs."""
+    folder = tmp_path_factory.mktemp("wheels")
+    info = "needed_by_mytool-1.dist-info"
+    with zipfile.ZipFile(folder / "needed_by_mytool-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("needed.py", "text = 'as the user has it'\n")
+        facts = "Metadata-Version: 2.1\nName: needed-by-mytool\nVersion: 1\n"
+        wheel.writestr(f"{info}/METADATA", facts)
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def users_tool(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Source of the user's own module, which is fetched with git and needs a package."""
-    repository = Repository(tmp_path / "remotes" / "mytool")
+    repository = Repository(tmp_path_factory.mktemp("remotes") / "mytool")
     repository.commit(
         {
             "pyproject.toml": (
@@ -53,19 +67,11 @@ def users_tool(tmp_path: Path) -> str:
             ),
         }
     )
-    info = "needed_by_mytool-1.dist-info"
-    (tmp_path / "wheels").mkdir()
-    with zipfile.ZipFile(tmp_path / "wheels/needed_by_mytool-1-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("needed.py", "text = 'as the user has it'\n")
-        facts = "Metadata-Version: 2.1\nName: needed-by-mytool\nVersion: 1\n"
-        wheel.writestr(f"{info}/METADATA", facts)
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
     return repository.url
 
 
 @pytest.fixture
-def env(tmp_path: Path, users_tool: str) -> dict[str, str | None]:
+def env(tmp_path: Path, users_tool: str, wheels: Path) -> dict[str, str | None]:
     """The user's own settings, and an environment in which every part has something to do."""
     home = tmp_path / "home"
     settings = {
@@ -77,7 +83,7 @@ def env(tmp_path: Path, users_tool: str) -> dict[str, str | None]:
         "AMPLIFIER_HOME": str(home),
         "HOME": str(tmp_path),
         "SECRET": SECRET,
-        "UV_FIND_LINKS": str(tmp_path / "wheels"),
+        "UV_FIND_LINKS": str(wheels),
         "UV_OFFLINE": "1",
         "UV_HTTP_RETRIES": "0",
         "UV_CACHE_DIR": str(tmp_path / "uv-cache"),
@@ -247,7 +253,9 @@ async def test_no_process_executes_connects_or_reads_code_in_it(
         "env": environment,
         "stdin": subprocess.DEVNULL,
     }
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, **options)
+    done: subprocess.CompletedProcess[bytes] = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, **options
+    )
     if b"ptrace" in done.stderr or not trace.exists():
         pytest.skip("strace is not allowed here")
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ import selectors
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from tests.app.sources.conftest import write_files
@@ -197,42 +197,46 @@ class Hostile:
         (self.folder / "evil.sh").chmod(0o755)
 
     def _add_git(self) -> None:
-        def git(*arguments: str) -> None:
-            subprocess.run(["git", "-C", self.folder, *arguments], check=True, capture_output=True)
-
-        git("init", "-q", "-b", "main")
+        command = ["git", "-C", self.folder, "init", "-q", "-b", "main"]
+        subprocess.run(command, check=True, capture_output=True)
         hooks = self.folder / ".git/hooks"
         hooks.mkdir(exist_ok=True)
         for name in ("post-checkout", "post-index-change", "reference-transaction", "pre-commit"):
             path = hooks / name
             path.write_text(self._shell(f"git-hook-{name}"))
             path.chmod(0o755)
-        run = f"sh -c ': > {self.marks}/git-{{}}'"
-        for key in (
-            *("core.fsmonitor", "core.sshCommand", "core.pager", "core.editor", "core.askPass"),
-            *("core.gitProxy", "credential.helper", "diff.external", "gpg.program", "pager.log"),
-            *(
-                "filter.evil.smudge",
-                "filter.evil.clean",
-                "filter.evil.process",
-                "diff.evil.textconv",
-            ),
-            *("uploadpack.packObjectsHook", "sequence.editor", "init.templateDir"),
-        ):
-            git("config", key, run.format(key))
-        git("config", "core.hooksPath", str(hooks))
-        for alias in ("status", "ls-remote", "rev-parse", "branch", "init", "fetch", "st"):
-            git("config", f"alias.{alias}", f"!{run.format('alias-' + alias)}")
-        git("config", "include.path", "../.gitconfig")
-        git("config", "includeIf.gitdir:**.path", "../.gitconfig-other")
-        git("config", f"url.http://{self.listener.address}/.insteadOf", "file://")
+        with (self.folder / ".git/config").open("a") as file:
+            for key, value in self._git_settings(hooks).items():
+                section, _, rest = key.partition(".")
+                below, _, name = rest.rpartition(".")
+                head = f'{section} "{below}"' if below else section
+                file.write(f'[{head}]\n\t{name} = "{value}"\n')
         # Setting up has run none of it; what has is not the program's doing.
         for mark in self.marks.iterdir():
             mark.unlink()
 
+    def _git_settings(self, hooks: Path) -> dict[str, str]:
+        run = f"sh -c ': > {self.marks}/git-{{}}'"
+        keys = (
+            *("core.fsmonitor", "core.sshCommand", "core.pager", "core.editor", "core.askPass"),
+            *("core.gitProxy", "credential.helper", "diff.external", "gpg.program", "pager.log"),
+            *("filter.evil.smudge", "filter.evil.clean", "filter.evil.process"),
+            *("diff.evil.textconv", "uploadpack.packObjectsHook", "sequence.editor"),
+            "init.templateDir",
+        )
+        aliases = ("status", "ls-remote", "rev-parse", "branch", "init", "fetch", "st")
+        return {
+            **{key: run.format(key) for key in keys},
+            "core.hooksPath": str(hooks),
+            **{f"alias.{alias}": f"!{run.format('alias-' + alias)}" for alias in aliases},
+            "include.path": "../.gitconfig",
+            "includeIf.gitdir:**.path": "../.gitconfig-other",
+            f"url.http://{self.listener.address}/.insteadOf": "file://",
+        }
+
 
 @contextlib.contextmanager
-def hostile_directory(folder: Path) -> Iterator[Hostile]:
+def hostile_directory(folder: Path) -> Generator[Hostile]:
     """A hostile directory with its listener, in a folder of a test."""
     listener = Listener()
     try:

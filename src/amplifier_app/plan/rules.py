@@ -68,14 +68,15 @@ class Check:
             where: The address of the mapping.
             open: Whether other programs may have keys of their own there.
         """
-        near = did_you_mean(key, known)
-        if open and self.lenient and (key in _PUBLISHED or not near):
+        if open and self.lenient and (key in _PUBLISHED or not did_you_mean(key, known)):
             self.problems.note(f"{key!r} in {where} is ignored", node.key_at(key))
         elif open and self.bundle:
+            near = did_you_mean(key, known)
             self.problems.note(f"{key!r} in {where} is ignored; {near}", node.key_at(key))
         else:
-            message = f"unknown key {key!r} in {where}"
-            self.problems.add(message, node.key_at(key), suggest(key, known))
+            # Finding a suggestion takes longer than all the rest.
+            hint = None if self.problems.is_full else suggest(key, known)
+            self.problems.add(f"unknown key {key!r} in {where}", node.key_at(key), hint)
 
 
 class Rule:

@@ -21,6 +21,7 @@ from amplifier_modules import tool_filesystem
 from amplifier_modules._shared.process.environment import command_environment
 from tests.amplifier_support.test_process import eventually
 from tests.support.processes import is_alive
+from tests.support.thorough import Scale
 
 Run = Callable[..., Awaitable[ToolResult]]
 
@@ -170,7 +171,9 @@ async def test_long_output_is_cut_and_can_be_read_from_a_file(start: Any) -> Non
     assert page.output.startswith("54321\n")
 
 
-async def test_a_gigabyte_is_cut_in_bounded_memory(tmp_path: Path) -> None:
+async def test_a_flood_of_output_is_cut_in_bounded_memory(tmp_path: Path, scale: Scale) -> None:
+    """300 MB by default, 1 GB in a thorough run."""
+    size = scale(300_000_000, 1_000_000_000)
     program = """
         import asyncio, json, os, resource, sys
         from amplifier_core.testing import MockCoordinator
@@ -183,7 +186,7 @@ async def test_a_gigabyte_is_cut_in_bounded_memory(tmp_path: Path) -> None:
             tool = coordinator.get("tools", "bash")
             await tool.execute({"command": "true"})
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            result = await tool.execute({"command": "head -c 1G /dev/zero | tr '\\\\0' x; echo end"})
+            result = await tool.execute({"command": f"head -c {sys.argv[1]} /dev/zero | tr '\\\\0' x; echo end"})
             after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             await close()
             print(json.dumps([after - before, result.success, result.output[-200:]]))
@@ -192,7 +195,7 @@ async def test_a_gigabyte_is_cut_in_bounded_memory(tmp_path: Path) -> None:
     """
     done = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-c", textwrap.dedent(program)],
+        [sys.executable, "-c", textwrap.dedent(program), str(size)],
         cwd=tmp_path,
         capture_output=True,
         check=True,
@@ -202,7 +205,7 @@ async def test_a_gigabyte_is_cut_in_bounded_memory(tmp_path: Path) -> None:
     assert success
     (spill,) = (tmp_path / "tool-output").iterdir()
     assert spill.stat().st_size == 64 * 1024 * 1024
-    assert f"the output has 1073741828 bytes; the first 67108864 of them are in {spill}" in end
+    assert f"the output has {size + 4} bytes; the first 67108864 of them are in {spill}" in end
 
 
 async def test_any_bytes_become_text(start: Any) -> None:
