@@ -45,16 +45,18 @@ class Limits(NamedTuple):
     """When a batch stops.
 
     Attributes:
-        workers: How many rows run at once.
+        workers: How many rows run at once, without those that wait for an answer at batch prices.
         max_cost: US dollars for all rows together, over all runs of the batch.
         failures: How many rows may fail, as a number of rows; None for any.
         tries: How often a row may find the provider unavailable.
+        waiting: At batch prices, how many rows may run or wait for an answer.
     """
 
     workers: int
     max_cost: Decimal | None = None
     failures: int | None = None
     tries: int = DEFAULT_TRIES
+    waiting: int = 0
 
 
 class Stop(NamedTuple):
@@ -137,7 +139,7 @@ class Dispatcher:
             await self._wait()
             await self._fill()
             if self.broker is not None:
-                self.broker.look(self._running)
+                self.broker.look(len(self._running), max(1, int(self._crowd)))
             self._changed()
             if time.monotonic() - self._ticked > _TICK_SECONDS:
                 self._writer.save_status()
@@ -161,7 +163,10 @@ class Dispatcher:
 
     def _next(self) -> Row | None:
         self._looked = now = time.monotonic()
-        if now < self._pause or len(self._running) >= max(1, int(self._crowd)):
+        working = len(self._running) - (0 if self.broker is None else self.broker.waiting)
+        if now < self._pause or working >= max(1, int(self._crowd)):
+            return None
+        if self.broker is not None and len(self._running) >= self._limits.waiting:
             return None
         if self._is_alone():
             return None

@@ -1,7 +1,8 @@
 """Collects the requests of all rows, sends them in batches, and hands out the answers.
 
 A batch is sent once every running row waits for an answer. A request that a batch leaves unanswered is
-reported to the provider of its row as a temporary failure: its retry is in the next batch.
+reported to the provider of its row as a temporary failure: its retry is in the next batch. Many rows wait, but
+only a few work at once: answers come all together, and each row goes on with the commands of its model.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from amplifier_app.batch.economy.job import Job
@@ -72,8 +74,10 @@ class Broker:
         self._first = 0.0  # when the first of them came
         self._jobs: dict[str, Job] = {}
         self._followed: dict[str, asyncio.Task[None]] = {}
-        self._running: Collection[str] = ()
-        self._waiting: dict[str, set[int]] = {}  # the open requests of each row
+        self._ready: deque[tuple[Asked, Reply]] = deque()
+        self._running = 0
+        self._workers = 0
+        self._waiting: dict[str, set[int]] = {}  # the open requests of the rows that have any
         self._answered: set[tuple[str, str, str]] = set()
         self._settled = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -107,16 +111,22 @@ class Broker:
     def forget(self, row_id: str) -> None:
         """Drop the requests of a row that does not run any more."""
         self._waiting.pop(row_id, None)
+        self._ready = deque(one for one in self._ready if one[0].id != row_id)
         self._questions = [one for one in self._questions if one.id != row_id]
         for job in self._jobs.values():
             for number in [n for n, asked in job.waiting.items() if asked.id == row_id]:
                 del job.waiting[number]
         self._answered = {one for one in self._answered if one[0] != row_id}
 
-    def look(self, running: Collection[str]) -> None:
-        """Take note of the rows that run now."""
-        self._running = running
+    def look(self, running: int, workers: int) -> None:
+        """Take note of how many rows run now, and how many of them may work at once."""
+        self._running, self._workers = running, workers
         self._look_later()
+
+    @property
+    def waiting(self) -> int:
+        """How many of the running rows wait for an answer."""
+        return len(self._waiting)
 
     @property
     def open_batches(self) -> list[str]:
@@ -155,6 +165,7 @@ class Broker:
 
     def _look_later(self) -> None:
         """Send the requests once all rows wait and nothing has changed for a moment."""
+        self._hand_over()
         self._settled.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -162,7 +173,7 @@ class Broker:
             return
         loop = asyncio.get_running_loop()
         due = loop.time() + SETTLE_SECONDS
-        if not all(self._waiting.get(row_id) for row_id in self._running):
+        if self._running > len(self._waiting):
             due = (self._first if self._questions else loop.time()) + HOLD_SECONDS
         self._timer = loop.call_at(due, self._settle)
 
@@ -275,9 +286,18 @@ class Broker:
         self._answer(asked, unanswered if answer is None else Reply(answer))
 
     def _answer(self, asked: Asked, reply: Reply) -> None:
-        self._waiting.get(asked.id, set()).discard(asked.number)
-        self._spawn(self._reply(asked, reply))
+        self._ready.append((asked, reply))
         self._look_later()
+
+    def _hand_over(self) -> None:
+        """Let rows go on with their answers, as many at once as may work."""
+        while self._ready and self._running - len(self._waiting) < max(1, self._workers):
+            asked, reply = self._ready.popleft()
+            numbers = self._waiting.get(asked.id, set())
+            numbers.discard(asked.number)
+            if not numbers:
+                self._waiting.pop(asked.id, None)
+            self._spawn(self._reply(asked, reply))
 
     # -- the deadline ------------------------------------------------------------------------
 

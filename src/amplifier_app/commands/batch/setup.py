@@ -112,7 +112,7 @@ AddressOption = Annotated[
 ]
 
 _NO_LIMIT = "none"
-ECONOMY_WORKERS = 1000
+MOST_WAITING = 1000
 _FAILURES = re.compile(r"[1-9]\d*%?")
 _INDEXES = ("JOB_COMPLETION_INDEX", "SLURM_ARRAY_TASK_ID", "AWS_BATCH_JOB_ARRAY_INDEX")
 """Where Kubernetes indexed jobs, SLURM and AWS Batch arrays have the number of a job."""
@@ -183,6 +183,7 @@ def dollars_of(text: str | None, option: str) -> Decimal | None:
 
 def limits_of(facts: Mapping[str, Any]) -> Limits:
     """The limits in the facts of a batch."""
+    workers = facts.get("workers") or DEFAULT_WORKERS
     failures, most = None, facts.get("stop_after")
     if most is not None:
         number = int(most.rstrip("%"))
@@ -192,18 +193,16 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
             else number
         )
     return Limits(
-        facts.get("workers") or _default_workers(facts),
+        workers,
         dollars_of(facts.get("max_cost"), "--max-cost"),
         failures,
+        waiting=max(workers, MOST_WAITING) if _rows_share(facts) else workers,
     )
 
 
-def _default_workers(facts: Mapping[str, Any]) -> int:
-    if not facts.get("economy"):
-        return DEFAULT_WORKERS
-    # Rows that wait for hours cost little, unless each has a process.
-    workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), Path())
-    return ECONOMY_WORKERS if workdirs.is_shared else DEFAULT_WORKERS
+def _rows_share(facts: Mapping[str, Any]) -> bool:
+    """Whether many rows are in one process, so that one that waits costs little."""
+    return Workdirs(facts["workdir"], Path(facts["working_dir"]), Path()).is_shared
 
 
 def shard_of(text: str | None, environment: Mapping[str, str]) -> str | None:

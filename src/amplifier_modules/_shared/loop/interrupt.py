@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 POLL_SECONDS = 0.05
-"""Seconds between polls of the token by a running step; a faster step never polls it."""
+"""Seconds until a running step polls the token first; a faster step never polls it."""
+
+LONGEST_POLL_SECONDS = 0.5
+"""Seconds between two polls of a step that has run for long, such as one that waits for hours."""
 
 GRACE_SECONDS = 5.0
 """Seconds that a cancelled task may take to end before it is abandoned."""
@@ -37,13 +40,14 @@ class Watch:
         self._token = token
         self._tasks = list(tasks)
         self._timer: asyncio.TimerHandle | None = None
+        self._pause = POLL_SECONDS
         self._fired: asyncio.Future[None] | None = None
 
     def __enter__(self) -> Watch:
         if self._token is not None:
             loop = asyncio.get_running_loop()
             self._fired = loop.create_future()
-            self._timer = loop.call_later(POLL_SECONDS, self._look)
+            self._timer = loop.call_later(self._pause, self._look)
         return self
 
     def __exit__(
@@ -67,7 +71,8 @@ class Watch:
                 task.cancel()
         else:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(POLL_SECONDS, self._look)
+            self._pause = min(self._pause * 1.1, LONGEST_POLL_SECONDS)
+            self._timer = loop.call_later(self._pause, self._look)
 
     async def ended(self, task: asyncio.Task[Any]) -> bool:
         """Wait for `task`. False if it was cancelled and did not end within the grace period."""
