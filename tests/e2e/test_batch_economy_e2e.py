@@ -329,4 +329,7 @@ def test_a_provider_without_batches_is_refused_before_anything_is_written(tmp_pa
     assert not (tmp_path / "out").exists()
     done = run_amplifier(*what[:-1], "--deadline", "1h", cwd=tmp_path)
     assert done.code == 2, done.stderr
-    assert "--deadline needs --economy" in done.stderr
+    assert "--deadline requires a batch that is run with --economy" in done.stderr
+    done = run_amplifier(*what, "--engine", "ray", cwd=tmp_path)
+    assert done.code == 2, done.stderr
+    assert "--economy and --engine ray are mutually exclusive" in done.stderr

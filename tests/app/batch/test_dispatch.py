@@ -11,7 +11,7 @@ from typing import Any
 from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.batch.dispatch import Dispatcher, Limits
-from amplifier_app.batch.engines.engine import Died, Ended, Event, RowTask
+from amplifier_app.batch.engines.engine import Asked, Died, Ended, Event, Reply, RowTask
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row
@@ -43,6 +43,9 @@ class Scripted:
 
     async def event(self) -> Event:
         return await self._events.get()
+
+    async def reply(self, asked: Asked, reply: Reply) -> None:
+        raise AssertionError("no row asks")
 
     async def cancel(self, *, immediate: bool) -> None:
         pass
@@ -162,6 +165,9 @@ class Held:
 
     async def event(self) -> Event:
         return await self._events.get()
+
+    async def reply(self, asked: Asked, reply: Reply) -> None:
+        raise AssertionError("no row asks")
 
     async def cancel(self, *, immediate: bool) -> None:
         self.cancelled.set()

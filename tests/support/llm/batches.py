@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 
 from tests.support.llm.http import Request
 from tests.support.llm.rules import Rejected
-from tests.support.llm.script import Reset, Status
+from tests.support.llm.script import Raw, Reset, Status
 
 ANTHROPIC_PATH = "/v1/messages/batches"
 OPENAI_PATH = "/v1/batches"
@@ -85,7 +85,7 @@ class Batches:
         self.all: list[Batch] = []
         self.seconds: float | None = 0.0
         self.fate: Callable[[Batch, str], Fate] = lambda batch, custom_id: "answered"
-        self.fault: Callable[[Request], Status | Reset | None] = lambda request: None
+        self.fault: Callable[[Request], Status | Reset | Raw | None] = lambda request: None
         self.loses: Callable[[Request], bool] = lambda request: False
         self.enqueued: int | None = None
         self._ask = ask

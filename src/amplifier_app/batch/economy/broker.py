@@ -19,7 +19,7 @@ from amplifier_app.batch.economy.job import Job
 from amplifier_app.batch.engines.engine import Asked, Reply
 from amplifier_app.batch.progress import SentBatch, SentRequests, sending
 from amplifier_app.runtime import describe
-from amplifier_core.llm_errors import LLMError
+from amplifier_core.llm_errors import InvalidRequestError, LLMError
 from amplifier_core.provider_batches import DeferredAnswer, ProviderBatches
 
 SETTLE_SECONDS = 0.3
@@ -99,7 +99,10 @@ class Broker:
             return
         place = sent.place_of(asked.id, request)
         if place is not None and (asked.id, request.session, place.key) not in self._answered:
-            job = self._jobs.get(place.key) or self._job(sent.batches[place.key])
+            job = self._jobs.get(place.key)
+            if job is None:
+                job = self._job(sent.batches[place.key])
+                job.is_resumed = True
             job.waiting[place.number] = asked
             self._follow(job)
         elif self._is_over:
@@ -243,16 +246,16 @@ class Broker:
                 return
             try:
                 await job.end()
-            except LLMError as error:
-                if not error.retryable:
-                    self._drop(job)
+            except InvalidRequestError:
+                self._drop(job)
                 raise
             if job.is_guess and self._is_over:
                 break
-            # Rows that continue their sessions ask for their answers one after the other.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HOLD_SECONDS):
-                    await self._settled.wait()
+            if job.is_resumed:
+                # Rows that continue their sessions ask for their answers one after the other.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(HOLD_SECONDS):
+                        await self._settled.wait()
             async for number, answer in job.answers():
                 if (asked := job.waiting.pop(number, None)) is not None:
                     self._hand_out(job, asked, answer)

@@ -41,6 +41,7 @@ class Job:
         done: How many are answered, as far as the provider says.
         trouble: Why the last look at it failed; empty if it did not.
         is_guess: Whether the provider's list may have shown another batch in its place.
+        is_resumed: Whether an earlier run sent it.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Job:
         self.done = 0
         self.trouble = ""
         self.is_guess = False
+        self.is_resumed = False
         self._service = service
         self._record = record
         self._changed = changed

@@ -17,7 +17,7 @@ from amplifier_app.commands.run.choose import Chosen, choose, sources_of
 from amplifier_app.commands.run.request import Request
 
 _STDERR = 2
-_SMALLER = "Continue with: amplifier batch resume FOLDER; --workers N makes batches smaller"
+_SMALLER = "Continue with: amplifier batch resume FOLDER, with --waiting N for smaller batches"
 
 
 def require_batches(request: Request, chosen: Chosen) -> None:

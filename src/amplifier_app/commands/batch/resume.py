@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.batch.folder import BatchFolder
 from amplifier_app.commands.batch.execution import execute
@@ -17,7 +16,9 @@ from amplifier_app.commands.batch.setup import (
     FolderArgument,
     MaxCostOption,
     StopAfterOption,
+    WaitingOption,
     WorkersOption,
+    check_economy,
     reopened,
 )
 from amplifier_app.commands.finish import Invocation
@@ -35,6 +36,7 @@ def resume(
     deadline: DeadlineOption = None,
     engine: EngineOption = None,
     address: AddressOption = None,
+    waiting: WaitingOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Continue a batch that was interrupted or stopped.
@@ -48,9 +50,9 @@ def resume(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    asked = Asked(workers, max_cost, stop_after, deadline, engine, address).checked()
+    asked = Asked(workers, max_cost, stop_after, deadline, engine, address, waiting).checked()
     batch = BatchFolder(folder)
-    if deadline is not None and not batch.facts.get("economy"):
-        raise UsageError("--deadline needs a batch that was started with --economy")
+    economy = bool(batch.facts.get("economy"))
+    check_economy(asked, economy, engine or batch.facts.get("engine"))
     request = reopened(batch, invocation.stdout)
     invocation.outcome = execute(batch, request, asked, quiet=quiet)

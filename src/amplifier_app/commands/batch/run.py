@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.batch.folder import BatchFolder, require_unused
 from amplifier_app.batch.rows import STDIN
@@ -21,7 +20,9 @@ from amplifier_app.commands.batch.setup import (
     EngineOption,
     MaxCostOption,
     StopAfterOption,
+    WaitingOption,
     WorkersOption,
+    check_economy,
     dollars_of,
     new_facts,
     plan_request,
@@ -127,6 +128,7 @@ def run(
     deadline: DeadlineOption = None,
     engine: EngineOption = None,
     address: AddressOption = None,
+    waiting: WaitingOption = None,
     shard: Annotated[
         str | None,
         typer.Option(
@@ -152,9 +154,8 @@ def run(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    asked = Asked(workers, max_cost, stop_after, deadline, engine, address).checked()
-    if deadline is not None and not economy:
-        raise UsageError("--deadline needs --economy")
+    asked = Asked(workers, max_cost, stop_after, deadline, engine, address, waiting).checked()
+    check_economy(asked, economy, engine)
     shard = shard_of(shard, os.environ)
     request = plan_request(plan, request, dollars_of(max_cost_row, "--max-cost-row"))
     request = request._replace(approve=approve)

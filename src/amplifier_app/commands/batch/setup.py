@@ -83,6 +83,17 @@ DeadlineOption = Annotated[
         help="With --economy: pay the normal price for what is not answered after 6h, 1d, …",
     ),
 ]
+WaitingOption = Annotated[
+    int | None,
+    typer.Option(
+        "--waiting",
+        min=1,
+        max=100_000,
+        metavar="N",
+        rich_help_panel="Limits",
+        help="With --economy: rows in one batch. [default: 1000]",
+    ),
+]
 StopAfterOption = Annotated[
     str | None,
     typer.Option(
@@ -129,6 +140,7 @@ class Asked(NamedTuple):
         deadline: How long to wait for answers at batch prices, as a duration from now.
         engine: What runs the rows.
         address: The Ray cluster.
+        waiting: How many rows may run or wait at batch prices.
     """
 
     workers: int | None
@@ -137,6 +149,7 @@ class Asked(NamedTuple):
     deadline: str | None = None
     engine: Literal["local", "ray"] | None = None
     address: str | None = None
+    waiting: int | None = None
 
     def checked(self) -> "Asked":
         """The same options.
@@ -162,6 +175,22 @@ class Asked(NamedTuple):
         if self.deadline is not None:
             given["deadline"] = time.time() + parse_duration(self.deadline)
         return {name: None if value == _NO_LIMIT else value for name, value in given.items()}
+
+
+def check_economy(asked: Asked, economy: bool, engine: str | None) -> None:
+    """Check the options that belong to batch prices.
+
+    Raises:
+        UsageError: They cannot be used with the others.
+    """
+    for option, value in (("--deadline", asked.deadline), ("--waiting", asked.waiting)):
+        if value is not None and not economy:
+            raise UsageError(f"{option} requires a batch that is run with --economy")
+    if economy and engine == "ray":
+        raise UsageError(
+            "--economy and --engine ray are mutually exclusive",
+            hint="Rows at batch prices wait for most of the time: one machine is enough.",
+        )
 
 
 def dollars_of(text: str | None, option: str) -> Decimal | None:
@@ -196,7 +225,7 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
         workers,
         dollars_of(facts.get("max_cost"), "--max-cost"),
         failures,
-        waiting=max(workers, MOST_WAITING) if _rows_share(facts) else workers,
+        waiting=facts.get("waiting") or (MOST_WAITING if _rows_share(facts) else workers),
     )
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -64,6 +65,8 @@ _LONGEST_LINE = 1 << 30
 
 _MOST_NOTICES = 100
 """Of a row, so that a module in a loop does not fill the results."""
+
+_MOST_FILES = 1 << 16
 
 _PATHS = ("plan", "schema", "lock")
 
@@ -331,6 +334,8 @@ async def _serve(output: Output) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     setup = json.loads(await reader.readline())
     os.chdir(setup["working_dir"])
+    if setup["economy"]:
+        _allow_many_files()
     request = request_from(setup["request"])
     chosen = choose(request, output)
     worker = Worker(
@@ -339,6 +344,14 @@ async def _serve(output: Output) -> None:
     worker.tell({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))
+
+
+def _allow_many_files() -> None:
+    """Raise the limit on open files: each row that waits has three."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def main() -> None:
