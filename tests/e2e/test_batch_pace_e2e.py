@@ -17,12 +17,14 @@ from tests.support.thorough import Scale
 KEYS: dict[str, str | None] = {"OPENAI_API_KEY": "test-key"}
 
 
-@pytest.mark.parametrize("style", ["openai", "retry-after"])
+@pytest.mark.parametrize(
+    "style", ["openai", pytest.param("retry-after", marks=pytest.mark.thorough)]
+)
 @pytest.mark.timeout(300)
 def test_batches_share_the_pace_of_their_key_and_lose_no_row(
     tmp_path: Path, scale: Scale, style: Style
 ) -> None:
-    rows = scale(25, 400)
+    rows = scale(20, 400)
     limit = RateLimit(20, window=2, style=style)
     with ScriptedLLM.running([limit], repeat_last=True) as server:
         write_plan(tmp_path, server)

@@ -1,4 +1,4 @@
-"""The inputs of a batch as rows: JSON lines, a JSON array, CSV, lines of text, or files."""
+"""The inputs of a batch as rows: JSON lines, a JSON array, CSV, Parquet, lines of text, or files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.batch.parquet import parquet_rows
 from amplifier_app.runtime import describe
 from amplifier_support.readable_files import open_to_read
 
@@ -19,6 +20,7 @@ STDIN = Path("-")
 
 _LONGEST_CELL = 64 * 1024 * 1024
 _JSON_LINES = (".jsonl", ".ndjson")
+_PARQUET = ".parquet"
 _TABLES = {".csv": ",", ".tsv": "\t"}
 
 
@@ -63,7 +65,7 @@ def read_rows(source: Path) -> Iterator[Row]:
 
     Args:
         source: A file, a folder or a pattern of files. The ending decides how a file is read: `.jsonl`,
-            `.json` (an array), `.csv` and `.tsv` (with a heading), otherwise lines of text.
+            `.json` (an array), `.csv` and `.tsv` (with a heading), `.parquet`, otherwise lines of text.
 
     Raises:
         ConfigError: It cannot be read, or a row is not valid, with its line.
@@ -127,6 +129,10 @@ def _fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
         return
     ending = source.suffix.lower()
     try:
+        if ending == _PARQUET:
+            with open(open_to_read(source), "rb") as data:
+                yield from parquet_rows(data, source)
+            return
         with open(open_to_read(source), encoding="utf-8-sig", newline="") as file:
             if ending in _JSON_LINES:
                 yield from _json_lines(file, str(source))

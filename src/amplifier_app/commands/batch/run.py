@@ -49,7 +49,7 @@ def run(
         Path,
         typer.Argument(
             metavar="INPUT",
-            help="The rows: .jsonl, .json, .csv, .tsv, lines of text, a folder, a pattern in quotes, "
+            help="The rows: .jsonl, .json, .csv, .tsv, .parquet, lines of text, a folder, a pattern in quotes, "
             "or - for stdin.",
             show_default=False,
         ),
