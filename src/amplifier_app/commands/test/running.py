@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -331,17 +332,30 @@ def _fill(folder: Path, case: Case) -> None:
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder, by their paths in it; links are those to where they lead."""
+    """The files of a folder, by their paths in it; of a link, where it leads."""
     found: dict[str, bytes] = {}
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".git"]
         for name in names:
             file = Path(place, name)
-            if file.is_symlink():
-                found[str(file.relative_to(folder))] = os.readlink(file).encode()
-            elif file.is_file():
-                found[str(file.relative_to(folder))] = file.read_bytes()
+            # What a command left running may remove files at any time.
+            with contextlib.suppress(FileNotFoundError):
+                found[str(file.relative_to(folder))] = _content(file)
     return found
+
+
+def _content(file: Path) -> bytes:
+    """
+    Raises:
+        FileNotFoundError: It is gone.
+    """
+    try:
+        if file.is_symlink():
+            return os.readlink(file).encode()
+        # A pipe would not end.
+        return file.read_bytes() if stat.S_ISREG(file.stat().st_mode) else b""
+    except PermissionError:
+        return b""
 
 
 def _existing(recording: Path) -> str:
