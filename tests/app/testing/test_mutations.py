@@ -114,4 +114,5 @@ def test_nearly_every_change_of_a_plan_is_caught(tmp_path: Path) -> None:
         if all(one.status == "passed" for one in run_tests(tmp_path, exit_first=True)):
             missed.append(name)
     assert len(MUTATIONS) >= 30
-    assert missed == ["prompt of the agent changed", "description changed"]
+    # The promise is that 28 of 30 are caught.
+    assert set(missed) <= {"prompt of the agent changed", "description changed"}
