@@ -283,6 +283,7 @@ def _connected(address: str, folder: Path, stack: contextlib.ExitStack) -> Any:
         token = os.environ.get(_TOKEN)
         options = {}
         _require_token(address)
+        _require_answer(address)
     try:
         os.environ.update({**_SETTINGS, _MODE: "token"} | ({_TOKEN: token} if token else {}))
         ray = importlib.import_module("ray")
@@ -313,6 +314,19 @@ def _require_token(address: str) -> None:
     saved = Path.home() / ".ray" / "auth_token"
     if not (os.environ.get(_TOKEN) or os.environ.get(_TOKEN_FILE) or saved.is_file()):
         raise ConfigError(f"no token for the Ray cluster at {address}", hint=hint)
+
+
+def _require_answer(address: str) -> None:
+    """Raise AppError if there is nothing at the address, which Ray finds out after minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        hint = "Check the address, and whether the cluster runs: ray status"
+        raise AppError(f"cannot reach Ray at {address}: {reason.lower()}", hint=hint) from error
 
 
 @contextlib.contextmanager
