@@ -37,6 +37,7 @@ from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
 from amplifier_support import journal as lines
 from amplifier_support.atomic_write import create_atomically
 from amplifier_support.journal import Reading
+from amplifier_support.readable_files import open_to_read
 
 SCHEMA_VERSION = 1
 RESULTS = "results.jsonl"
@@ -161,7 +162,8 @@ class BatchFolder:
             SessionError: It cannot be read.
         """
         try:
-            return (self.path / "plan.yaml").read_text(encoding="utf-8")
+            with open(open_to_read(self.path / "plan.yaml"), encoding="utf-8") as file:
+                return file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise SessionError(f"cannot read {self.path / 'plan.yaml'}: {error}") from error
 
@@ -192,7 +194,7 @@ class BatchFolder:
             SessionError: It is damaged, or of another batch.
         """
         path = self.path / "journal.jsonl"
-        with contextlib.suppress(OSError), open(path, "rb") as file:
+        with contextlib.suppress(OSError), open(open_to_read(path), "rb") as file:
             first = lines.parse(file.readline()) or {}
             # Batches of versions before this record have none.
             if first.get("event") == "begun" and first.get("batch") != self.facts.get("batch"):
@@ -213,7 +215,7 @@ class BatchFolder:
         if counts.replaced is not None and (self.path / counts.replaced).exists():
             path = self.path / counts.replaced
         try:
-            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            with contextlib.suppress(FileNotFoundError), open(open_to_read(path), "rb") as file:
                 for number, line in enumerate(file, 1):
                     if left <= 0:
                         break
@@ -253,11 +255,11 @@ class BatchFolder:
 
     def _snapshot(self) -> tuple[Counts, int]:
         try:
-            data = json.loads((self.path / "status.json").read_bytes())
+            data = _read_json(self.path / "status.json")
             if data["journal_size"] <= (self.path / "journal.jsonl").stat().st_size:
                 return Counts.from_dict(data["counts"]), int(data["journal_size"])
         # Missing, or of a crash: the journal has it all.
-        except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
+        except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             pass
         return Counts(), 0
 
@@ -441,10 +443,15 @@ def _version_of(file: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
+def _read_json(path: Path) -> Any:
+    with open(open_to_read(path), "rb") as file:
+        return json.load(file)
+
+
 def _read_facts(path: Path) -> dict[str, Any]:
     file = path / "batch.json"
     try:
-        facts = json.loads(file.read_bytes())
+        facts = _read_json(file)
     except FileNotFoundError:
         raise ConfigError(
             f"there is no batch in {path}",

@@ -12,6 +12,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_support import journal
 from amplifier_support.journal import Reading
+from amplifier_support.readable_files import open_to_read
 
 Record = dict[str, Any]
 
@@ -32,7 +33,7 @@ def scan(path: Path, each: Callable[[Record], None], start: int = 0) -> Reading:
     """
     size, number = start, 0
     try:
-        with open(path, "rb") as file:
+        with open(open_to_read(path), "rb") as file:
             file.seek(start)
             for line in file:
                 number += 1
@@ -73,7 +74,7 @@ def check_lines(path: Path, size: int, expected: int) -> None:
     """
     found, block = 0, b"\n"
     try:
-        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        with contextlib.suppress(FileNotFoundError), open(open_to_read(path), "rb") as file:
             while size and (block := file.read(min(size, 1 << 20))):
                 size -= len(block)
                 found += block.count(b"\n")

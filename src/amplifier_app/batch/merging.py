@@ -15,6 +15,7 @@ from amplifier_app.batch.folder import WORK, BatchFolder, require_unused
 from amplifier_app.batch.journal import Record
 from amplifier_app.batch.progress import Progress
 from amplifier_app.batch.rows import parse_key
+from amplifier_support.readable_files import open_to_read
 
 _SAME = ("plan_digest", "lock_digest", "input_digest", "prompt", "repeat")
 
@@ -94,7 +95,7 @@ def _copy_file(source: Path, folder: Path) -> Path:
     target = folder / source.name
     try:
         created = open_private(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with open(source, "rb") as file, open(created, "wb") as copy:
+        with open(open_to_read(source), "rb") as file, open(created, "wb") as copy:
             shutil.copyfileobj(file, copy)
     except OSError as error:
         raise SessionError(f"cannot copy {source}: {error.strerror}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -309,3 +310,41 @@ def test_shards_are_merged_in_the_order_of_the_rows(tmp_path: Path) -> None:
     other = BatchFolder.create(tmp_path / "other", {**FACTS, "plan_digest": "q"}, "")
     with pytest.raises(ConfigError, match="have a different plan"):
         merge([parts[0], other], tmp_path / "mixed")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", ["batch.json", "journal.jsonl", RESULTS, "plan.yaml"])
+def test_a_pipe_in_place_of_a_file_is_refused(name: str, batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        writer.claim("a", 1, "a")
+        writer.end(result("a"))
+    (batch.path / name).unlink()
+    (batch.path / "status.json").unlink(missing_ok=True)
+    os.mkfifo(batch.path / name)
+
+    def read_all() -> None:
+        again = BatchFolder(batch.path)
+        assert again.plan == ""
+        rows(again)
+
+    with pytest.raises(SessionError, match=f"{name}.* not a regular file"):
+        read_all()
+
+
+def test_a_status_of_any_content_is_replaced_by_the_journal(batch: BatchFolder) -> None:
+    with batch.writing() as writer:
+        writer.claim("a", 1, "a")
+        writer.end(result("a"))
+    status = batch.path / "status.json"
+    for content in (
+        "[" * 200_000,
+        "7",
+        '{"journal_size": 0}',
+        '{"journal_size": NaN, "counts": {}}',
+    ):
+        status.write_text(content)
+        assert BatchFolder(batch.path).counts()[0].outcomes == {"ok": 1}, content[:40]
+    status.unlink()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(status)
+        assert BatchFolder(batch.path).counts()[0].outcomes == {"ok": 1}
