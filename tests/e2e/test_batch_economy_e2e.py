@@ -181,7 +181,7 @@ def test_a_kill_while_a_batch_is_waited_for_loses_and_doubles_nothing(
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 130, stderr
-        assert f"the provider goes on with {run.sent.all[1].id}".encode() in stderr
+        assert f"{run.sent.all[1].id} continues; 'resume' gets its answers".encode() in stderr
         run.sent.seconds = 0
         done = run("resume")
         assert done.code == 0, done.stderr
@@ -219,8 +219,8 @@ def test_a_batch_whose_id_was_lost_in_a_crash_is_found_again(
 
 def test_an_answer_that_is_lost_and_busy_polls_cost_nothing(tmp_path: Path) -> None:
     faults = {
-        "POST": [Status(529), Status(429, headers={"retry-after": "1"})],
-        "GET": [Status(429, headers={"retry-after": "0.1"}), Status(503)],
+        "POST": [Status(529)],
+        "GET": [Status(429, headers={"retry-after": "0.1"})],
     }
     lost: list[str] = []
 
@@ -231,7 +231,7 @@ def test_an_answer_that_is_lost_and_busy_polls_cost_nothing(tmp_path: Path) -> N
 
     def loses(request: Request) -> bool:
         lost.append(request.path)
-        return len(lost) == 3  # after two looks for it in the list
+        return len(lost) == 2  # after a look for it in the list
 
     with economy(tmp_path, steps=0) as run:
         run.rows(2)

@@ -64,9 +64,7 @@ async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcom
         why = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
         line.say("stopping the running rows; 'amplifier batch resume' continues them")
         if dispatcher.broker is not None and (open_batches := dispatcher.broker.open_batches):
-            line.say(
-                f"the provider goes on with {', '.join(open_batches)}; 'resume' gets its answers"
-            )
+            line.say(f"{', '.join(open_batches)} continues; 'resume' gets its answers")
         coroutine = dispatcher.stop(Stop(why, why.value), immediate=immediate)
         stopping.append(asyncio.get_running_loop().create_task(coroutine))
 
