@@ -19,18 +19,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import secrets
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.private_files import make_private_folder, open_private, write_private
 from amplifier_app.batch.journal import Appender, Record, changed, check_lines, damaged, scan
-from amplifier_app.batch.progress import Counts, Progress
+from amplifier_app.batch.progress import REPLACEMENT, Counts, Progress
 from amplifier_app.batch.results import dollars_of, is_result
 from amplifier_app.batch.rows import key_of
 from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
@@ -46,7 +46,17 @@ WORK = "work"
 _SAVED = ("input.jsonl", "input.json", "input.txt", "schema.json")
 """What a batch may find in its folder when it begins."""
 
-_UNCOMMITTED = re.compile(r"results-[0-9a-f]{8}\.jsonl")
+_TEXT = (str, NoneType)
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "rows": int,
+    "repeat": (int, NoneType),
+    "request": (dict, NoneType),
+    **dict.fromkeys(("working_dir", "input", "prompt", "workdir", "shard"), _TEXT),
+    **dict.fromkeys(("plan_digest", "lock_digest", "input_digest"), _TEXT),
+}
+"""What readers of batch.json need."""
+
+_PATHS = ("working_dir", "input")
 
 
 class BatchFolder:
@@ -389,7 +399,7 @@ class BatchWriter:
         """Finish what `reopen` began, or remove what it left."""
         try:
             for path in self.folder.path.iterdir():
-                if _UNCOMMITTED.fullmatch(path.name):
+                if REPLACEMENT.fullmatch(path.name):
                     if path.name == self.progress.counts.replaced:
                         path.replace(self.folder.path / RESULTS)
                     else:
@@ -464,4 +474,8 @@ def _read_facts(path: Path) -> dict[str, Any]:
     version = facts.get("schema_version") if isinstance(facts, dict) else None
     if version != SCHEMA_VERSION:
         raise SessionError(f"{file} is not of a batch that this version can read")
+    for name, types in _TYPES.items():
+        value = facts.get(name)
+        if not isinstance(value, types) or (name in _PATHS and value and "\0" in value):
+            raise SessionError(f"{file} is damaged: {name!r} is missing or has the wrong type")
     return facts

@@ -18,13 +18,18 @@ that is continued asks again for what it was waiting for; the record finds the a
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from amplifier_app.base.outcome import Ending
 from amplifier_app.batch.journal import Record
 from amplifier_core.provider_batches import DeferredRequest
+
+REPLACEMENT = re.compile(r"results-[0-9a-f]{8}\.jsonl")
+"""The name of a file that is to replace results.jsonl."""
 
 
 class RowState(NamedTuple):
@@ -72,11 +77,13 @@ class Counts:
             self.running -= 1
         elif event == "ended":
             self.running -= 1
-            self.outcomes[str(record["outcome"])] += 1
-            self.size = int(record["size"])
+            self.outcomes[Ending(record["outcome"]).value] += 1
+            self.size = _size_in(record)
         elif event == "reopened":
             self.outcomes -= Counter(row["outcome"] for row in record["rows"].values())
-            self.size, self.replaced = int(record["size"]), record["file"]
+            self.size, self.replaced = _size_in(record), str(record["file"])
+            if not REPLACEMENT.fullmatch(self.replaced):
+                raise ValueError(self.replaced)
 
     @property
     def ended(self) -> int:
@@ -234,7 +241,17 @@ class Progress:
         self.rows[row_id] = self._states.setdefault(state, state)
 
 
+def _size_in(record: Record) -> int:
+    size = int(record["size"])
+    if size < 0:
+        raise ValueError(size)
+    return size
+
+
 def cost_of(record: Mapping[str, Any]) -> Decimal:
     """The cost in a record of the journal; 0 if it has none."""
     cost = record.get("cost")
-    return Decimal(str(cost)) if cost is not None else Decimal(0)
+    dollars = Decimal(str(cost)) if cost is not None else Decimal(0)
+    if not dollars.is_finite():
+        raise ValueError(cost)
+    return dollars

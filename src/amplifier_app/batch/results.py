@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any
@@ -38,6 +39,8 @@ def result_line(
     return {"row": row_id, **numbers, **result}
 
 
+_TEXT = (str, NoneType)
+
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "row": (str,),
     "number": (int,),
@@ -46,7 +49,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "outcome": (str,),
     "exit_code": (int,),
     "response": (str,),
-    "session_id": (str, NoneType),
+    "session_id": _TEXT,
+    "model": _TEXT,
     "steps": (int,),
     "duration_ms": (int, float),
     "tools": (list,),
@@ -60,7 +64,14 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 def is_result(line: Mapping[str, Any]) -> bool:
     """Whether a line has what readers of results need."""
-    return all(isinstance(line.get(name, ...), types) for name, types in _TYPES.items())
+    if not all(isinstance(line.get(name, ...), types) for name, types in _TYPES.items()):
+        return False
+    error, cost, usage = line["error"] or {}, line["cost"] or {}, line["usage"] or {}
+    numbers = (line["duration_ms"], cost.get("usd"), usage.get("total_tokens"))
+    return isinstance(error.get("message"), _TEXT) and all(
+        number is None or (type(number) in (int, float) and math.isfinite(number))
+        for number in numbers
+    )
 
 
 def dollars_of(result: Mapping[str, Any]) -> float | None:

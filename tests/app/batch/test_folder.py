@@ -31,6 +31,7 @@ def result(
         "response": "",
         "cost": spent,
         "session_id": row,
+        "model": None,
         "error": None,
         "steps": 1,
         "usage": {},
@@ -220,7 +221,10 @@ def test_lines_are_counted_from_the_beginning_of_a_journal(batch: BatchFolder) -
         '{"event": "claimed"}',
         '{"event": "ended", "id": "a", "attempt": "x", "outcome": "ok", "size": 1}',
         '{"event": "ended", "id": "a", "attempt": 1, "outcome": "ok", "cost": "much", "size": 1}',
+        '{"event": "ended", "id": "a", "attempt": 1, "outcome": "unknown", "cost": "1", "size": 1}',
+        '{"event": "ended", "id": "a", "attempt": 1, "outcome": "ok", "cost": "nan", "size": 1}',
         '{"event": "reopened", "rows": [], "file": "f", "size": 0}',
+        '{"event": "reopened", "rows": {}, "file": "../results.jsonl", "size": 0}',
         '{"event": "released", "id": ["a"]}',
     ],
 )
@@ -283,6 +287,17 @@ def test_a_foreign_batch_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "batch.json").write_text(content)
     with pytest.raises(SessionError):
         BatchFolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rows", "3"), ("rows", None), ("request", []), ("input", "a\0b"), ("plan_digest", 1)],
+)
+def test_an_edited_batch_file_is_refused(batch: BatchFolder, name: str, value: Any) -> None:
+    file = batch.path / "batch.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
+    with pytest.raises(SessionError, match=f"batch.json is damaged: '{name}'"):
+        BatchFolder(batch.path)
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

@@ -83,6 +83,17 @@ def batch_of(folder: Path, results: Sequence[dict[str, Any]], *, rows: int = 0) 
     return batch
 
 
+EDITS: Sequence[dict[str, Any]] = (
+    {"row": 1},
+    {"model": 5},
+    {"cost": {"usd": "x"}},
+    {"duration_ms": float("nan")},
+    {"error": {"message": 1}},
+    {"usage": {"total_tokens": []}},
+)
+"""What a program may have made of a line."""
+
+
 class Page(HTMLParser):
     """The elements of a page and its text."""
 
@@ -306,12 +317,16 @@ def test_markdown_of_a_row_is_plain_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["md", "junit", "csv", "html"])
-@pytest.mark.parametrize("line", ["{}", '{"row": 1}', "[]", "{", "null"])
+@pytest.mark.parametrize(
+    "line",
+    ["{}", "[]", "{", "null", *(json.dumps(result(2) | change) for change in EDITS)],
+)
 def test_a_line_that_was_edited_is_named(tmp_path: Path, kind: str, line: str) -> None:
     batch = batch_of(tmp_path, [result(1), result(2), result(3)])
     file = batch.path / RESULTS
     lines = file.read_text().splitlines()
-    lines[1] = line.ljust(len(lines[1]))
+    short = line if len(line) <= len(lines[1]) else line.replace("An answer.", "")
+    lines[1] = short.ljust(len(lines[1]))
     file.write_text("\n".join(lines) + "\n")
     with pytest.raises(SessionError, match=r"results\.jsonl is damaged at line 2"):
         list(report(batch, kind))

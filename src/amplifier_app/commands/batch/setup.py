@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from amplifier_app.base.errors import AppError, ConfigError, UsageError
+from amplifier_app.base.errors import AppError, ConfigError, SessionError, UsageError
 from amplifier_app.base.private_files import open_private
 from amplifier_app.base.stdio import Output
 from amplifier_app.batch.dispatch import Limits
@@ -360,6 +360,8 @@ def reopened(folder: BatchFolder, output: Output) -> Request:
         ConfigError: They are not.
     """
     facts = folder.facts
+    if None in (facts.get(name) for name in ("request", "working_dir", "input")):
+        raise SessionError(f"{folder.shown}/batch.json is damaged", hint="Start the batch again.")
     try:
         os.chdir(facts["working_dir"])
     except OSError as error:
@@ -370,7 +372,7 @@ def reopened(folder: BatchFolder, output: Output) -> Request:
     request = request_from(facts["request"])
     found = _digests(request, choose(request, output), Path(facts["input"]))
     names = {"plan_digest": "plan", "lock_digest": "lock file", "input_digest": "input"}
-    changed = [names[key] for key, digest in found.items() if facts[key] != digest]
+    changed = [names[key] for key, digest in found.items() if facts.get(key) != digest]
     if changed:
         raise ConfigError(
             f"the {' and the '.join(changed)} changed since the batch began",
