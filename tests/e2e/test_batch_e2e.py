@@ -169,6 +169,17 @@ def run_with_kills(batches: Batches, kills: int, seed: int) -> None:
         process = batches.start("resume")
 
 
+def require_each_effect_once(batches: Batches) -> None:
+    """No effect is repeated, and the transcript of a row without one has the reason."""
+    effects = batches.effects()
+    assert max(effects.values()) == 1, effects
+    # A call that was killed or stopped before it did anything is not repeated.
+    passed = {one["row"] for one in batches.results() if one["outcome"] == "ok"}
+    for row in passed - set(effects):
+        transcript = batches.folder / "out" / "sessions" / row / "transcript.jsonl"
+        assert re.search("interrupted|not run", transcript.read_text()), row
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
 def test_kills_lose_no_row_and_repeat_no_effect(batches: Batches, scale: Scale) -> None:
@@ -179,12 +190,7 @@ def test_kills_lose_no_row_and_repeat_no_effect(batches: Batches, scale: Scale) 
     assert Counter(one["row"] for one in results) == Counter({f"r{i}": 1 for i in range(rows)}), (
         seed
     )
-    effects = batches.effects()
-    assert max(effects.values()) == 1, (seed, effects)
-    # A call that was killed or stopped before it did anything is not repeated, and the model knows.
-    for row in {one["row"] for one in results if one["outcome"] == "ok"} - set(effects):
-        transcript = batches.folder / "out" / "sessions" / row / "transcript.jsonl"
-        assert re.search("interrupted|not run", transcript.read_text()), (seed, row)
+    require_each_effect_once(batches)
     assert batches.status()["waiting"] == 0
 
 
@@ -219,7 +225,8 @@ def test_a_scheduler_that_signals_all_processes_stops_the_rows(batches: Batches)
     released = [record for line in journal if "why" in (record := json.loads(line))]
     assert {record["why"] for record in released} == {"stopped"}
     assert batches("resume").code == 0
-    assert batches.effects() == Counter({f"r{i}": 1 for i in range(12)})
+    assert {one["row"] for one in batches.results()} == {f"r{i}" for i in range(12)}
+    require_each_effect_once(batches)
 
 
 def test_the_budget_stops_the_batch_and_can_be_raised(tmp_path: Path) -> None:
