@@ -22,7 +22,6 @@ import pytest
 from amplifier_app import __version__
 from amplifier_app.batch.engines.ray import RayWorker
 from tests.e2e.test_batch_e2e import KEY, Batches, counting
-from tests.e2e.test_batch_economy_e2e import economy
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM
 
@@ -168,21 +167,6 @@ def test_ray_shards_and_this_machine_give_the_same_results(batches: Batches, clu
     first, *others = (comparable(batches.folder / name) for name in ("out", "here", "all"))
     assert len(first) == 8
     assert others == [first, first]
-
-
-@needs_ray
-def test_rows_on_a_cluster_can_have_batch_prices(tmp_path: Path, cluster: str) -> None:
-    with economy(tmp_path, steps=1) as run:
-        run.rows(3)
-        done = run_amplifier(
-            *run.arguments("run", "--engine", "ray", "--address", cluster),
-            cwd=tmp_path,
-            env={**KEY, **AUTHENTICATED},
-            network=True,
-            timeout=100,
-        )
-        assert done.code == 0, done.stderr
-        run.check_each_step_was_paid_once(3, 1)
 
 
 @needs_ray
