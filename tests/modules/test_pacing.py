@@ -215,8 +215,20 @@ def test_a_lost_first_request_lets_the_next_one_try() -> None:
     pace.lost()
     assert isinstance(pace.take(1, NOW), Ticket)
     # Its process was killed: another one tries after a while.
-    assert not isinstance(pace.take(1, NOW + 10), Ticket)
-    assert isinstance(pace.take(1, NOW + 21), Ticket)
+    assert not isinstance(pace.take(1, NOW + 1), Ticket)
+    assert isinstance(pace.take(1, NOW + 3), Ticket)
+
+
+def test_a_single_refusal_of_a_few_requests_costs_seconds_not_minutes() -> None:
+    pace, now = Pace(), NOW
+    first = pace.take(1, now)
+    assert isinstance(first, Ticket)
+    pace.answered(first, {}, now, refused=True, retry_after=1)
+    for _ in range(5):
+        while not isinstance(taken := pace.take(1, now), Ticket):
+            now += taken
+        pace.answered(taken, {}, now, refused=False, retry_after=None)
+    assert now - NOW < 15
 
 
 @pytest.mark.parametrize(

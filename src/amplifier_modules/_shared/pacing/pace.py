@@ -22,8 +22,8 @@ _BURST = 0.1
 _SHORT_WINDOW = 2 * DEFAULT_WINDOW
 """Seconds up to which the share applies."""
 
-_PROBE_SECONDS = 20.0
-"""How long the first request may be the only one: its answer shows the limits."""
+_PROBE_SECONDS = 2.0
+"""How long a request is alone before any answer was seen: the first one shows the limits."""
 
 _PROBE_POLL = 0.05
 _LONGEST_BLOCK = 120.0
@@ -31,6 +31,10 @@ _BLOCK = 1.0
 """Seconds to wait after a refusal that asks for no time."""
 
 _LOWEST_RATE = 0.05
+_MEASURABLE_RATE = 4.0
+"""Requests a second."""
+
+_SHORTEST_WAIT = 0.001
 _GROWTH = 0.1
 _FORGET = 8.0
 """The rate is free again when it has grown to this many times what it was cut to."""
@@ -100,6 +104,7 @@ class Pace:
         cut: Refusals until this time are of the same cause.
         recent: How many requests were sent lately, weighted by age.
         recent_at: When that was counted.
+        recent_since: When that began.
     """
 
     buckets: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
@@ -113,6 +118,7 @@ class Pace:
     cut: float = 0.0
     recent: float = 0.0
     recent_at: float = 0.0
+    recent_since: float = 0.0
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Pace:
@@ -137,7 +143,7 @@ class Pace:
         """
         wait = self._wait(tokens, now)
         if wait > 0:
-            return wait
+            return max(wait, _SHORTEST_WAIT)
         for name, bucket in self.buckets.items():
             bucket.level -= tokens if name == "tokens" else 1
         self.requests += 1
@@ -219,13 +225,14 @@ class Pace:
         self.blocked = max(self.blocked, now + min(wait, _LONGEST_BLOCK))
         if not is_reported and now >= self.cut:
             inferred = self.buckets.get("refused")
-            measured = self.recent * math.exp(-max(0.0, now - self.recent_at) / _RATE_SECONDS)
-            rate = measured / _RATE_SECONDS
+            # A few requests are no measure.
+            rate = max(_MEASURABLE_RATE, self._measured(now))
             if inferred is not None:
                 rate = min(rate, inferred.rate)
             self.base = max(_LOWEST_RATE, rate / 2)
             self.buckets["refused"] = Bucket(self.base, max(1.0, self.base), 0.0, now)
             self.cut = self.blocked
+            self.recent, self.recent_since = 0.0, self.blocked
         for bucket in self.buckets.values():
             bucket.fill(now)
             # What waits until then is not sent at once.
@@ -242,5 +249,12 @@ class Pace:
 
     def _count(self, now: float) -> None:
         age = max(0.0, now - self.recent_at)
+        if age > 3 * _RATE_SECONDS:
+            self.recent, self.recent_since = 0.0, now
         self.recent = self.recent * math.exp(-age / _RATE_SECONDS) + 1
         self.recent_at = now
+
+    def _measured(self, now: float) -> float:
+        """Requests a second lately, or since they began if that was a moment ago."""
+        time = max(1.0, now - self.recent_since)
+        return self.recent / (_RATE_SECONDS * (1 - math.exp(-time / _RATE_SECONDS)))
