@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple, cast
@@ -21,6 +19,7 @@ from amplifier_modules.provider_replay.requests import (
 )
 from amplifier_modules.provider_replay.rewriting import change_deltas
 from amplifier_modules.provider_replay.rewriting import changed as rewritten
+from amplifier_support.readable_files import open_to_read
 
 _ENDS = ("response", "error", "cut")
 _STEPS = ("event", "chunk", *_ENDS)
@@ -213,7 +212,8 @@ def _seconds(line: Plain) -> float:
 
 def _lines(path: str) -> Iterator[tuple[int, Plain]]:
     try:
-        data = _content(path)
+        with open(open_to_read(path), "rb") as file:
+            data = file.read()
     except OSError as error:
         raise ValueError(f"cannot read the recording {path}: {error.strerror}") from error
     pieces = data.split(b"\n")
@@ -229,16 +229,6 @@ def _lines(path: str) -> Iterator[tuple[int, Plain]]:
         if not isinstance(line, dict):
             raise ValueError(f"{path}:{number} is not a line of a recording")
         yield number, cast("Plain", line)
-
-
-def _content(path: str) -> bytes:
-    # Non-blocking: a pipe must not block the session, nor a device fill the memory.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a file")
-    with open(descriptor, "rb") as file:
-        return file.read()
 
 
 def _whole_request(line: Plain, calls: Mapping[int, RecordedCall], tools: dict[int, Any]) -> Plain:

@@ -154,7 +154,7 @@ async def test_a_torn_last_line_loses_its_call_alone(tmp_path: Path):
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/zero", path), os.mkdir])
 async def test_only_regular_files_are_read(tmp_path: Path, make: Any):
     make(tmp_path / "rec.jsonl")
-    with pytest.raises(ValueError, match="it is not a file"):
+    with pytest.raises(ValueError, match=r"not a regular file|Is a directory"):
         async with replaying(tmp_path):
             pass
 
