@@ -113,7 +113,9 @@ class WarmInterpreter:
             return None
         with cls._lock:
             if not cls._instances:
-                cls._instances.append(cls(environment))
+                # Clones follow another PYTHONPATH, but only a start installs the guard of the network.
+                guard = str(Path(__file__).with_name("network_guard"))
+                cls._instances.append(cls({**environment, "PYTHONPATH": guard}))
         bound = _bound_at_start(environment)
         return next((one for one in cls._instances if one._bound == bound), None)
 
