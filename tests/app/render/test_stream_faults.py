@@ -59,7 +59,7 @@ async def turn(dialect: str, output: str, server: ScriptedLLM) -> tuple[str, Tur
     module, path, model = DIALECTS[dialect]
     coordinator, context = ModuleCoordinator(), ListContext()
     config = {"base_url": server.base_url + path, "api_key": "k", "model": model}
-    close = await module.mount(coordinator, {**config, "max_retries": 1, "idle_timeout": 0.3})
+    close = await module.mount(coordinator, {**config, "max_retries": 1, "idle_timeout": 1})
     reading, writing = os.pipe()
     recorder, renderer = TurnRecorder(), make(Output(writing))
     subscribe(coordinator, renderer, recorder)
