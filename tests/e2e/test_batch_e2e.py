@@ -89,8 +89,9 @@ class Batches:
         )
         return ("batch", "run", *what, *more)
 
-    def __call__(self, command: str, *more: str) -> Finished:
-        return run_amplifier(*self.arguments(command, *more), cwd=self.folder, env=KEY, timeout=240)
+    def __call__(self, command: str, *more: str, cold: bool = False) -> Finished:
+        arguments = self.arguments(command, *more)
+        return run_amplifier(*arguments, cwd=self.folder, env=KEY, timeout=240, cold=cold)
 
     def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
         return start_amplifier(*self.arguments(command, *more), cwd=self.folder, env=KEY)
@@ -115,7 +116,8 @@ def batches(tmp_path: Path) -> Iterator[Batches]:
 
 def test_every_row_is_a_session_with_one_line_of_results(batches: Batches) -> None:
     batches.rows(6)
-    done = batches("run", "--workers", "4")
+    # Once with workers that are started, as elsewhere they are forked.
+    done = batches("run", "--workers", "4", cold=True)
     assert (done.code, done.stdout) == (0, ""), done.stderr
     results = batches.results()
     assert {one["row"]: one["response"] for one in results} == {
