@@ -193,23 +193,29 @@ class Worker:
 
 
 class Notices(Renderer):
-    """Collects what `amplifier run` would write to stderr.
-
-    Attributes:
-        messages: One for each, such as `warning: anthropic: overloaded; retrying in 2 s`.
-    """
+    """Collects what `amplifier run` would write to stderr."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.messages: list[str] = []
+        self._messages: list[str] = []
+        self._left_out = 0
+
+    @property
+    def messages(self) -> list[str]:
+        """One for each, such as `warning: anthropic: overloaded; retrying in 2 s`; the first ones of very many."""
+        more = [f"{self._left_out} more messages"] if self._left_out else []
+        return [*self._messages, *more]
 
     def handlers(self) -> dict[str, EventHandler]:
         return notice_handlers(self)
 
     def notice(self, message: str, level: Level, source: str) -> None:
-        # The results have the checks.
-        if source != "check" and len(self.messages) < _MOST_NOTICES:
-            self.messages.append(message if level == "info" else f"{level}: {message}")
+        if source == "check":
+            return  # The results have the checks.
+        if len(self._messages) < _MOST_NOTICES:
+            self._messages.append(message if level == "info" else f"{level}: {message}")
+        else:
+            self._left_out += 1
 
 
 class RowRun:
