@@ -122,7 +122,7 @@ class Plan:
         name: Its name.
         digest: Identifies what it does: the `sha256:…` that results contain, too.
         opened: Opens sessions; use `open_session`.
-        loaded: What it was loaded from; use `batch`.
+        loaded: What it was loaded from; see `batch`.
     """
 
     def __init__(self, chosen: Chosen, request: Request) -> None:
@@ -271,11 +271,11 @@ async def batch(
         rows: Mappings, or a path as `amplifier batch run` takes it.
         folder: Folder for results and sessions; None for one that is removed at the end.
         prompt: The prompt, with `{{field}}` for fields of the row; by default the plan's, or the field `prompt`.
-        workers: How many rows run at once; by default 8.
-        repeat: How often each row runs.
+        workers: How many rows run at a time; by default 8.
+        repeat: How many times each row runs.
         max_cost: US dollars at which the batch stops.
         max_cost_row: US dollars at which a row stops.
-        stop_after: How many failed rows stop the batch.
+        stop_after: The number of failed rows at which the batch stops.
         timeout: Seconds a row may take.
         schema: The JSON Schema that answers must match.
         checks: Shell commands that must succeed after an answer.

@@ -13,7 +13,7 @@ through which the host sends them:
                 answer = await deferral.answer(DeferredRequest(...))
                 if answer is not None:
                     return self._parse(answer)
-            ...  # ask now
+            ...  # send the request now
 
 Batches are described in `contracts/provider.md`.
 """
@@ -32,8 +32,8 @@ class DeferredRequest(NamedTuple):
         group: What all requests of one batch have in common, as text that only the provider reads.
         body: The body that the service gets, without streaming, as JSON.
         session: The session that asks.
-        step: What the session has reached, as a digest: the same after the session was interrupted and
-            continued, another one after each answer.
+        step: A digest of the session's state: the same after the session was interrupted and
+            continued, a new one after each answer.
     """
 
     service: str
@@ -47,7 +47,7 @@ class DeferredAnswer(NamedTuple):
     """What the service answered to a request.
 
     Attributes:
-        status: HTTP status of the answer; None for an error whose body says what it is.
+        status: HTTP status of the answer; None for an error that only its body describes.
         body: Its JSON object.
     """
 
@@ -55,11 +55,17 @@ class DeferredAnswer(NamedTuple):
     body: Mapping[str, Any]
 
 
+UNANSWERED = DeferredAnswer(
+    503, {"error": {"message": "the batch ended before the request was answered"}}
+)
+"""A temporary failure, for a request that its batch left without an answer."""
+
+
 class Deferral(Protocol):
     """Gets requests answered in batches."""
 
     async def answer(self, request: DeferredRequest) -> DeferredAnswer | None:
-        """Wait for the answer, for hours if need be; None if the provider is to ask now.
+        """Wait for the answer, for hours if need be; None if the provider is to send the request now.
 
         Raises:
             LLMError: The request cannot be part of a batch.
@@ -72,7 +78,7 @@ class BatchState(NamedTuple):
 
     Attributes:
         ended: Whether its answers can be read.
-        done: How many requests are answered, as far as the service says before the end.
+        done: How many requests are answered; some services report it only at the end.
         refused: Why the service refused the whole batch, if it did.
     """
 
@@ -82,7 +88,7 @@ class BatchState(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A batch in the provider's list.
+    """A batch found in the provider's list.
 
     Attributes:
         id: The provider's id.
@@ -102,7 +108,7 @@ class ProviderBatches(Protocol):
     Attributes:
         service: The account and address, without secrets: requests with the same value can be in one batch.
         max_requests: How many requests a batch may have.
-        max_bytes: How large the bodies of a batch may be in all.
+        max_bytes: How large the bodies of a batch may be in total, in bytes.
     """
 
     service: str
@@ -144,5 +150,5 @@ class ProviderBatches(Protocol):
         ...
 
     async def cancel(self, batch_id: str) -> None:
-        """Ask for the end of a batch; requests that were answered keep their answers."""
+        """Request the end of a batch; requests that were answered keep their answers."""
         ...

@@ -272,7 +272,7 @@ async def test_a_node_refuses_what_would_not_be_this_batch(
         return problem[0]
 
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    assert "does not ask for a token" in await refusal(__version__)
+    assert "does not require a token" in await refusal(__version__)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     assert "but 0.0.1 here" in await refusal("0.0.1")
     assert "does not have the folder" in await refusal(__version__)

@@ -35,7 +35,7 @@ _TRIES: Mapping[str, float] = {Ending.UNAVAILABLE.value: math.inf, Ending.SESSIO
 
 _LONGEST_WAIT = 60.0
 _TICK_SECONDS = 0.5
-"""How often to save the sums and to read the limits."""
+"""Seconds between saving the sums and reading the limits."""
 
 DEFAULT_TRIES = 5
 """How often a row may find the provider unavailable before it ends with that."""
@@ -45,7 +45,7 @@ class Limits(NamedTuple):
     """When a batch stops.
 
     Attributes:
-        workers: How many rows run at once, without those that wait for an answer at batch prices.
+        workers: How many rows run at a time, not counting those that wait for an answer at batch prices.
         max_cost: US dollars for all rows together, over all runs of the batch.
         failures: How many rows may fail, as a number of rows; None for any.
         tries: How often a row may find the provider unavailable.
@@ -80,7 +80,7 @@ class Dispatcher:
         workdirs: Where they run.
         engine: Runs them.
         writer: Records what happens.
-        limits: When to stop; asked again about every second.
+        limits: When to stop; updated about every second.
         changed: Called after every change.
     """
 
@@ -139,7 +139,7 @@ class Dispatcher:
             await self._wait()
             await self._fill()
             if self.broker is not None:
-                self.broker.look(len(self._running), max(1, int(self._crowd)))
+                self.broker.update(len(self._running), max(1, int(self._crowd)))
             self._changed()
             if time.monotonic() - self._ticked > _TICK_SECONDS:
                 self._writer.save_status()
@@ -147,7 +147,7 @@ class Dispatcher:
                 self._ticked = time.monotonic()
 
     async def _take_limits(self) -> None:
-        """Take over limits that were changed while the batch runs."""
+        """Apply limits that were changed while the batch runs."""
         before, self._limits = self._limits, self._read_limits()
         if self._limits.workers != before.workers:
             self._crowd = float(self._limits.workers)
@@ -216,7 +216,7 @@ class Dispatcher:
             await self._all_died(event)
 
     def _next_due(self) -> float:
-        """When to look again without an event, by the clock of the event loop."""
+        """When to continue without an event, by the clock of the event loop."""
         times = (self._pause, *(due for due, _, _ in self._waiting[:1]))
         # What has become due since counts, too.
         later = [] if self.stopped else [due for due in times if due > self._looked]
@@ -282,7 +282,7 @@ class Dispatcher:
         self._release(row.key, result["outcome"])
         heapq.heappush(self._waiting, (due, row.number, row))
         if self.broker is not None:
-            return  # The other rows ask in the next batch, too.
+            return  # The other rows are in the next batch, too.
         self._pause = max(self._pause, due)
         self._crowd = max(1.0, self._crowd / 2)
 
@@ -332,13 +332,13 @@ class Dispatcher:
 
 
 def session_id_of(row_id: str, attempt: int, run: int = 0) -> str:
-    """The id of the session of a row: the row's own id where a folder can have it.
+    """The id of the session of a row: the row's own id if a folder can have that name.
 
     Ids that differ only in case have different names, as a disk may ignore case.
 
     Args:
         row_id: The row.
-        attempt: How often it was begun.
+        attempt: How many times it was begun.
         run: See `Row`.
     """
     digest = hashlib.sha256(row_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -44,7 +44,7 @@ RESULTS = "results.jsonl"
 WORK = "work"
 
 _SAVED = ("input.jsonl", "input.json", "input.txt", "schema.json")
-"""What a batch may find in its folder when it begins."""
+"""Files that may be in the folder when a batch begins."""
 
 _TEXT = (str, NoneType)
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
@@ -54,7 +54,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("working_dir", "input", "prompt", "workdir", "shard"), _TEXT),
     **dict.fromkeys(("plan_digest", "lock_digest", "input_digest"), _TEXT),
 }
-"""What readers of batch.json need."""
+"""The fields of batch.json that readers need, with their types."""
 
 _PATHS = ("working_dir", "input")
 
@@ -96,7 +96,7 @@ class BatchFolder:
         try:
             for name, content in (("plan.yaml", plan), ("batch.json", text + "\n")):
                 create_atomically(path / name, content.encode("utf-8", "backslashreplace"))
-        except FileExistsError:  # of a process that was faster
+        except FileExistsError:  # Another process was faster.
             raise _in_use(path) from None
         except OSError as error:
             raise SessionError(f"cannot write {path}: {error.strerror}") from error
@@ -152,11 +152,11 @@ class BatchFolder:
         return "row" if self.repeat == 1 else "run"
 
     def key_of(self, result: Record) -> str:
-        """The key of the run that a line of results is about; see `Row`."""
+        """The key of the run that a line of results describes; see `Row`."""
         return key_of(result["row"], result["repeat"] if self.repeat > 1 else 0)
 
     def name_of(self, result: Record) -> str:
-        """The row that a line of results is about, with its run if there are several."""
+        """The row that a line of results describes, with its run if there are several."""
         return f"{result['row']} (run {result['repeat']})" if self.repeat > 1 else result["row"]
 
     @property
@@ -206,10 +206,10 @@ class BatchFolder:
         path = self.path / "journal.jsonl"
         with contextlib.suppress(OSError), open(open_to_read(path), "rb") as file:
             first = lines.parse(file.readline()) or {}
-            # Batches of versions before this record have none.
+            # Earlier versions did not write this record.
             if first.get("event") == "begun" and first.get("batch") != self.facts.get("batch"):
                 raise SessionError(
-                    f"{path} is of another batch", hint="Restore the file from a copy."
+                    f"{path} belongs to another batch", hint="Restore the file from a copy."
                 )
         return scan(path, each, start)
 
@@ -409,7 +409,7 @@ class BatchWriter:
 
 
 def is_running(path: str | Path) -> bool:
-    """Whether a folder is that of a batch that a process runs now."""
+    """Whether a process is running the batch in a folder."""
     folder = Path(path)
     return (folder / "batch.json").is_file() and is_locked(folder / "lock")
 
@@ -445,7 +445,7 @@ def _number(cost: Decimal | None) -> str | None:
 
 
 def _version_of(file: Path) -> tuple[int, int] | None:
-    """What differs once a file was replaced."""
+    """A value that changes when a file is replaced."""
     try:
         status = file.stat()
     except OSError:

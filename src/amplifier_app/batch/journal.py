@@ -59,7 +59,7 @@ def scan(path: Path, each: Callable[[Record], None], start: int = 0) -> Reading:
 
 
 def damaged(path: Path, line: int) -> SessionError:
-    """The error for a file with a line that is not what was written."""
+    """The error for a file with a damaged line."""
     return SessionError(
         f"{path} is damaged at line {line}",
         hint="Restore the file from a copy, or start the batch in a new folder.",
@@ -85,7 +85,7 @@ def check_lines(path: Path, size: int, expected: int) -> None:
 
 
 def changed(path: Path, found: int, expected: int) -> SessionError:
-    """The error for a file that has another number of lines than were written."""
+    """The error for a file that has more or fewer lines than were written."""
     return SessionError(
         f"{path} was changed by another program: expected {expected} lines, found {found}",
         hint="Restore the file from a copy, or start the batch in a new folder.",

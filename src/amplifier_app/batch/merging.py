@@ -49,7 +49,7 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
     }
     source = Path(facts.get("input") or "")
     if source.parent == first.path:
-        # Saved from stdin: the parts may be removed.
+        # It was saved from stdin, and the parts may be removed later.
         require_unused(target)
         facts["input"] = str(_copy_file(source, target.absolute()))
     merged = BatchFolder.create(target, facts, first.plan)

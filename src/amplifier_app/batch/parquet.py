@@ -2,7 +2,7 @@
 
 Values become JSON values: numbers, texts, booleans and nulls stay as they are; dates and times become texts of
 ISO 8601, with at most microseconds; durations become seconds, decimals texts with all digits, bytes Base64,
-structs objects, lists arrays, and maps arrays of pairs. What JSON has no number for (NaN, infinity) is null.
+structs objects, lists arrays, and maps arrays of pairs. NaN and infinity, which JSON lacks, become null.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def parquet_rows(file: IO[bytes], source: Path) -> Iterator[tuple[Location, dict
         source: Its path, for messages.
 
     Raises:
-        ConfigError: It is not a Parquet file, a column has no name of its own, or pyarrow is missing.
+        ConfigError: It is not a Parquet file, two columns have the same name, or pyarrow is missing.
     """
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
@@ -51,7 +51,7 @@ def parquet_rows(file: IO[bytes], source: Path) -> Iterator[tuple[Location, dict
     # ArrowInvalid is a ValueError; a damaged page can raise an OSError or any other error of Arrow.
     except (arrow.ArrowException, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0][:200]
-        message = f"it is not a Parquet file that can be read: {reason}"
+        message = f"the Parquet file cannot be read: {reason}"
         where = f"{source}[{number + 1}]" if number else str(source)
         raise ConfigError(message, location=Location(where)) from error
 

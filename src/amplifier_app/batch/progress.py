@@ -13,7 +13,7 @@
 claimed, or, in a reopened row, what its session has cost so far.
 
 A batch of requests is recorded before it is sent, and its id at the provider before it is waited for. A session
-that is continued asks again for what it was waiting for; the record finds the answer that is already paid for.
+that is continued repeats its last request; the record leads to the answer that is already paid for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from amplifier_app.batch.journal import Record
 from amplifier_core.provider_batches import DeferredRequest
 
 REPLACEMENT = re.compile(r"results-[0-9a-f]{8}\.jsonl")
-"""The name of a file that is to replace results.jsonl."""
+"""The name of the file that will replace results.jsonl."""
 
 
 class RowState(NamedTuple):
@@ -112,7 +112,7 @@ class Counts:
 
 
 class SentBatch(NamedTuple):
-    """A batch that was sent, or was about to be.
+    """A provider batch that was sent or was about to be sent.
 
     Attributes:
         key: Our name for it.
@@ -149,7 +149,7 @@ class SentRequests:
         self._places: dict[str, dict[str, Place]] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take note of a record of the journal."""
+        """Apply a record of the journal."""
         event = record.get("event")
         if event == "sending":
             key, items = record["key"], record["items"]

@@ -59,11 +59,11 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "cost": (dict, NoneType),
     "error": (dict, NoneType),
 }
-"""What is read of a line, in less time than its schema takes."""
+"""The fields that readers use; checking them is faster than the schema."""
 
 
 def is_result(line: Mapping[str, Any]) -> bool:
-    """Whether a line has what readers of results need."""
+    """Whether a line has the fields that readers use."""
     if not all(isinstance(line.get(name, ...), types) for name, types in _TYPES.items()):
         return False
     error, cost, usage = line["error"] or {}, line["cost"] or {}, line["usage"] or {}

@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Identifies this run of the row in its batch."""
+        """The key of this run of the row in its batch."""
         return key_of(self.id, self.run)
 
 

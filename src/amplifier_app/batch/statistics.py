@@ -1,4 +1,4 @@
-"""How many rows pass: the share that does, and pass@k of rows that run several times, with intervals."""
+"""Pass rates: the share of rows that pass, and pass@k of rows that run several times, with intervals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PassRate(NamedTuple):
         value: The estimate, from 0 to 1.
         low: The lower end of its interval.
         high: The upper end.
-        rows: How many rows it is of.
+        rows: How many rows it is computed from.
     """
 
     k: int
@@ -84,7 +84,7 @@ def rates_of(cells: Cells, repeat: int) -> list[PassRate]:
 
 
 def wilson(share: float, number: int) -> tuple[float, float]:
-    """The interval of a share that was seen in a number of independent trials."""
+    """The Wilson interval of a share observed in a number of independent trials."""
     z = _NORMAL_QUANTILE**2 / number
     middle = (share + z / 2) / (1 + z)
     half = math.sqrt(z * (share * (1 - share) + z / 4)) / (1 + z)
@@ -129,7 +129,7 @@ def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def _bootstrap(values: Sequence[float], rows: Sequence[int]) -> tuple[float, float] | None:
-    """The interval of a mean over rows; None where all rows have the same value, which says little."""
+    """The interval of a mean over rows; None if all rows have the same value."""
     if len(set(values)) == 1:
         return None
     draw = random.Random(_SEED).gammavariate

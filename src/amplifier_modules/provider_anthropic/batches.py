@@ -8,11 +8,10 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Any, cast
 
-from amplifier_core.provider_batches import BatchState, DeferredAnswer, FoundBatch
+from amplifier_core.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.deferred import (
     BATCH_WINDOW,
-    EXPIRED,
     number_in,
     object_in,
     text_in,
@@ -53,8 +52,8 @@ class MessageBatches:
     ) -> FoundBatch | None:
         """The batch that was sent with the key.
 
-        The service lists batches without their requests. Until one has ended it is recognised by when
-        it was sent and how many requests it has.
+        The service lists batches without their requests. Until one has ended it is recognized by its time
+        and its number of requests.
         """
         unfinished: FoundBatch | None = None
         async for batch in self._sent_after(since - BATCH_WINDOW):
@@ -99,7 +98,7 @@ class MessageBatches:
                     return
                 yield batch
             after = page.get("last_id")
-            # A page without another last entry would come for ever.
+            # A page with the same last entry would be requested forever.
             if not page.get("has_more") or after in (None, params.get("after_id")):
                 return
             params["after_id"] = str(after)
@@ -125,7 +124,7 @@ def _answer(result: Any) -> DeferredAnswer | None:
         return DeferredAnswer(200, found["message"])
     if kind == "errored" and isinstance(found.get("error"), dict):
         return DeferredAnswer(None, found["error"])
-    return None if kind == "canceled" else EXPIRED
+    return None if kind == "canceled" else UNANSWERED
 
 
 def _counts(batch: Mapping[str, Any]) -> dict[str, int]:

@@ -7,11 +7,10 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
-from amplifier_core.provider_batches import BatchState, DeferredAnswer, FoundBatch
+from amplifier_core.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.deferred import (
     BATCH_WINDOW,
-    EXPIRED,
     number_in,
     object_in,
     text_in,
@@ -120,7 +119,7 @@ def _answer(item: Mapping[str, Any]) -> DeferredAnswer | None:
         status, body = found.get("status_code"), found.get("body")
         if type(status) is int and isinstance(body, dict):
             return DeferredAnswer(status, cast("dict[str, Any]", body))
-    return None if _object(error).get("code") == "batch_cancelled" else EXPIRED
+    return None if _object(error).get("code") == "batch_cancelled" else UNANSWERED
 
 
 def _faults(batch: Mapping[str, Any]) -> str:

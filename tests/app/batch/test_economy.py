@@ -123,12 +123,12 @@ class Run:
         text = json.dumps(row if body is None else body)
         request = DeferredRequest(service, "g", text, f"session-{row}", step)
         self.broker.ask(Asked(row, 1, request))
-        self.broker.look(len(self.running), self.workers)
+        self.broker.update(len(self.running), self.workers)
 
     def end(self, row: str) -> None:
         self.running.discard(row)
         self.broker.forget(row)
-        self.broker.look(len(self.running), self.workers)
+        self.broker.update(len(self.running), self.workers)
 
     async def happens(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(30):
@@ -176,13 +176,13 @@ async def test_nothing_is_sent_while_a_row_still_works(
     assert not run.service.sent
     # But not for ever.
     monkeypatch.setattr(broker_file, "HOLD_SECONDS", 0.1)
-    run.broker.look(len(run.running), run.workers)
+    run.broker.update(len(run.running), run.workers)
     await run.sent()
     assert list(run.service.sent.values()) == [["a"]]
     await run.close()
 
 
-async def test_few_rows_work_at_once_when_all_answers_have_come(tmp_path: Path) -> None:
+async def test_few_rows_work_at_a_time_when_all_answers_arrive(tmp_path: Path) -> None:
     run = Run(tmp_path, Service())
     run.workers = 1
     run.open()
@@ -198,7 +198,7 @@ async def test_few_rows_work_at_once_when_all_answers_have_come(tmp_path: Path) 
     await run.close()
 
 
-async def test_another_process_gets_the_answers_that_were_waited_for(tmp_path: Path) -> None:
+async def test_another_process_gets_the_pending_answers(tmp_path: Path) -> None:
     service = Service()
     run = Run(tmp_path, service).open()
     run.ask("a")
@@ -247,7 +247,7 @@ async def test_a_batch_that_never_arrived_is_sent_again(tmp_path: Path) -> None:
     await run.close()
 
 
-async def test_a_batch_that_turns_out_to_be_another_is_looked_for_again(tmp_path: Path) -> None:
+async def test_a_batch_that_proves_to_be_another_one_is_searched_for_again(tmp_path: Path) -> None:
     service = Service()
     run = await lost(tmp_path, service)
     service.found = [FoundBatch("foreign", is_certain=False), FoundBatch("id-k")]
@@ -260,7 +260,7 @@ async def test_a_batch_that_turns_out_to_be_another_is_looked_for_again(tmp_path
     await run.close()
 
 
-async def test_answers_that_the_provider_has_deleted_are_asked_for_again(tmp_path: Path) -> None:
+async def test_requests_whose_answers_were_deleted_are_sent_again(tmp_path: Path) -> None:
     service = Service()
     run = await lost(tmp_path, service, age=KEPT_SECONDS + 60)
     run.note({"event": "sent", "key": "k", "id": "id-k"})
@@ -295,7 +295,7 @@ async def test_a_refused_key_ends_the_run(tmp_path: Path) -> None:
     await run.close()
 
 
-async def test_at_the_deadline_rows_are_told_to_ask_now(tmp_path: Path) -> None:
+async def test_at_the_deadline_rows_send_their_requests_directly(tmp_path: Path) -> None:
     service = Service()
     run = Run(tmp_path, service).open(time.time() + 1)
     run.ask("a")

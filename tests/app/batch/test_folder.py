@@ -250,7 +250,7 @@ def test_the_journal_of_another_batch_is_refused(batch: BatchFolder, tmp_path: P
             writer.claim("a", 1, "a")
     (batch.path / "journal.jsonl").write_bytes((other.path / "journal.jsonl").read_bytes())
     for read in (batch.counts, batch.progress, batch.writing().__enter__):
-        with pytest.raises(SessionError, match=r"journal\.jsonl is of another batch"):
+        with pytest.raises(SessionError, match=r"journal\.jsonl belongs to another batch"):
             read()
 
 

@@ -97,7 +97,7 @@ def test_nanoseconds_are_cut_and_rows_without_an_id_get_one(tmp_path: Path) -> N
 def test_what_is_not_parquet_is_an_error_with_its_file(tmp_path: Path, content: bytes) -> None:
     source = tmp_path / "rows.parquet"
     source.write_bytes(content)
-    with pytest.raises(ConfigError, match="is not a Parquet file that can be read") as caught:
+    with pytest.raises(ConfigError, match="the Parquet file cannot be read") as caught:
         list(read_rows(source))
     assert caught.value.location is not None
     assert caught.value.location.file == str(source)
@@ -116,7 +116,7 @@ def test_a_damaged_page_and_equal_ids_are_errors(tmp_path: Path) -> None:
     middle = len(data) // 2
     data[middle : middle + 2000] = b"\xff" * 2000
     source.write_bytes(data)
-    with pytest.raises(ConfigError, match="is not a Parquet file that can be read"):
+    with pytest.raises(ConfigError, match="the Parquet file cannot be read"):
         list(read_rows(source))
     twice = written(tmp_path / "twice.parquet", {"id": ["a", "a"]})
     with pytest.raises(ConfigError, match="the id 'a' is also that of row 1"):

@@ -1,8 +1,8 @@
-"""Collects the requests of all rows, sends them in batches, and hands out the answers.
+"""Collect the requests of all rows, send them in batches, and deliver the answers.
 
 A batch is sent once every running row waits for an answer. A request that a batch leaves unanswered is
 reported to the provider of its row as a temporary failure: its retry is in the next batch. Many rows wait, but
-only a few work at once: answers come all together, and each row goes on with the commands of its model.
+only a few work at a time: all answers of a batch arrive together, and each row then runs its tool calls.
 """
 
 from __future__ import annotations
@@ -20,21 +20,17 @@ from amplifier_app.batch.engines.engine import Asked, Reply
 from amplifier_app.batch.progress import SentBatch, SentRequests, sending
 from amplifier_app.runtime import describe
 from amplifier_core.llm_errors import InvalidRequestError, LLMError
-from amplifier_core.provider_batches import DeferredAnswer, ProviderBatches
+from amplifier_core.provider_batches import UNANSWERED, DeferredAnswer, ProviderBatches
 
 SETTLE_SECONDS = 0.3
-"""How long all rows must have waited before a batch is sent: sub-agents ask one after the other."""
+"""How long all rows must have waited, in seconds, before a batch is sent: sub-agents send their requests one after the other."""
 
 HOLD_SECONDS = 60.0
-"""How long a request waits at most for rows that are still working."""
+"""How long a request waits at most for rows that are still working, in seconds."""
 
 _CLOSING_SECONDS = 10.0
 _OVERHEAD = 256
 """Bytes of a request in a batch besides its body."""
-
-_UNANSWERED = DeferredAnswer(
-    503, {"error": {"message": "the batch ended before the request was answered"}}
-)
 
 
 class Broker:
@@ -85,7 +81,7 @@ class Broker:
         self._sending: set[asyncio.Task[None]] = set()
         self._is_closed = False
         if deadline is not None:
-            self._spawn(self._hurry(deadline))
+            self._spawn(self._cancel_at(deadline))
 
     # -- rows --------------------------------------------------------------------------------
 
@@ -109,10 +105,10 @@ class Broker:
             self._answer(asked, Reply())
         else:
             self._put(asked)
-        self._look_later()
+        self._update_later()
 
     def forget(self, row_id: str) -> None:
-        """Drop the requests of a row that does not run any more."""
+        """Drop the requests of a row that no longer runs."""
         self._waiting.pop(row_id, None)
         self._ready = deque(one for one in self._ready if one[0].id != row_id)
         self._questions = [one for one in self._questions if one.id != row_id]
@@ -121,10 +117,10 @@ class Broker:
                 del job.waiting[number]
         self._answered = {one for one in self._answered if one[0] != row_id}
 
-    def look(self, running: int, workers: int) -> None:
-        """Take note of how many rows run now, and how many of them may work at once."""
+    def update(self, running: int, workers: int) -> None:
+        """Set how many rows run now, and how many of them may work at a time."""
         self._running, self._workers = running, workers
-        self._look_later()
+        self._update_later()
 
     @property
     def waiting(self) -> int:
@@ -137,7 +133,7 @@ class Broker:
         return [job.batch.id for job in self._jobs.values() if job.waiting and job.batch.id]
 
     def describe(self) -> str:
-        """What rows wait for: `batch b_1: 3 of 200 done, 5 min`; empty if they do not."""
+        """What rows wait for: `batch b_1: 3 of 200 done, 5 min`; empty if none waits."""
         jobs = [job for job in self._jobs.values() if job.waiting]
         if not jobs:
             return ""
@@ -148,12 +144,12 @@ class Broker:
         return f"{name.strip()}: {done:,} of {number:,} done, {age}{trouble}"
 
     async def close(self) -> None:
-        """Wait for no answers any more; batches go on at their provider."""
+        """Stop waiting for answers; batches go on at their provider."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._sending:
-            # An interrupted request would leave a batch that has to be found again.
+            # An interrupted request would leave a batch whose id is unknown.
             await asyncio.wait(self._sending, timeout=_CLOSING_SECONDS)
         for task in self._tasks:
             task.cancel()
@@ -166,9 +162,9 @@ class Broker:
             self._first = asyncio.get_running_loop().time()
         self._questions.append(asked)
 
-    def _look_later(self) -> None:
+    def _update_later(self) -> None:
         """Send the requests once all rows wait and nothing has changed for a moment."""
-        self._hand_over()
+        self._release()
         self._settled.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -219,7 +215,7 @@ class Broker:
             batch, service, self._note_id, self._changed, self._notice
         )
         if self._is_over:
-            job.hurry()
+            job.cancel()
         return job
 
     def _note_id(self, batch: SentBatch) -> None:
@@ -233,7 +229,7 @@ class Broker:
     # -- answers -----------------------------------------------------------------------------
 
     def _follow(self, job: Job) -> None:
-        """Wait for the batch of a job, unless that is already done."""
+        """Wait for the batch of a job, unless a task already does."""
         task = self._followed.get(job.batch.key)
         if task is None or task.done():
             self._followed[job.batch.key] = self._spawn(self._wait_for(job))
@@ -252,19 +248,19 @@ class Broker:
             if job.is_guess and self._is_over:
                 break
             if job.is_resumed:
-                # Rows that continue their sessions ask for their answers one after the other.
+                # Rows that continue their sessions request their answers one after the other.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(HOLD_SECONDS):
                         await self._settled.wait()
             async for number, answer in job.answers():
                 if (asked := job.waiting.pop(number, None)) is not None:
-                    self._hand_out(job, asked, answer)
+                    self._deliver(job, asked, answer)
             if not job.is_guess:
                 break
             others.add(job.batch.id or "")
             job.batch = job.batch._replace(id=None)
         for number in list(job.waiting):
-            self._hand_out(job, job.waiting.pop(number), None)
+            self._deliver(job, job.waiting.pop(number), None)
         self._changed()
 
     def _ask_again(self, job: Job) -> None:
@@ -276,24 +272,24 @@ class Broker:
                 self._answer(asked, Reply())
             else:
                 self._put(asked)
-        self._look_later()
+        self._update_later()
 
-    def _hand_out(self, job: Job, asked: Asked, answer: DeferredAnswer | None) -> None:
+    def _deliver(self, job: Job, asked: Asked, answer: DeferredAnswer | None) -> None:
         request, key = asked.request, job.batch.key
         if answer is not None and answer.status == 200:
-            # Until its row ends here, a session that asks again wants another answer.
+            # While its row runs here, another request of the session needs a new answer.
             self._answered.add((asked.id, request.session, key))
         else:
             self._past.forget(asked.id, request.session, key)
-        unanswered = Reply() if self._is_over else Reply(_UNANSWERED)
+        unanswered = Reply() if self._is_over else Reply(UNANSWERED)
         self._answer(asked, unanswered if answer is None else Reply(answer))
 
     def _answer(self, asked: Asked, reply: Reply) -> None:
         self._ready.append((asked, reply))
-        self._look_later()
+        self._update_later()
 
-    def _hand_over(self) -> None:
-        """Let rows go on with their answers, as many at once as may work."""
+    def _release(self) -> None:
+        """Send rows their answers; as many continue as may work at a time."""
         while self._ready and self._running - len(self._waiting) < max(1, self._workers):
             asked, reply = self._ready.popleft()
             numbers = self._waiting.get(asked.id, set())
@@ -308,10 +304,10 @@ class Broker:
     def _is_over(self) -> bool:
         return self._deadline is not None and time.time() >= self._deadline
 
-    async def _hurry(self, deadline: float) -> None:
+    async def _cancel_at(self, deadline: float) -> None:
         await asyncio.sleep(max(0.0, deadline - time.time()))
         for job in self._jobs.values():
-            job.hurry()
+            job.cancel()
         questions, self._questions = self._questions, []
         for asked in questions:
             self._answer(asked, Reply())
@@ -327,7 +323,7 @@ class Broker:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        # What goes wrong in a task ends the run; its rows can be continued.
+        # Any failure of a task ends the run; its rows can be continued.
         except Exception as error:
             await self._fail(error)
 

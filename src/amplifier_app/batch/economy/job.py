@@ -14,15 +14,15 @@ from amplifier_core.llm_errors import InvalidRequestError, LLMError, NotFoundErr
 from amplifier_core.provider_batches import DeferredAnswer, ProviderBatches
 
 KEPT_SECONDS = 28 * 24 * 3600.0
-"""How long providers keep the answers of a batch, at least."""
+"""How long providers keep the answers of a batch, at least, in seconds."""
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 _SHARE_OF_AGE = 0.1
-"""Seconds between two looks at a batch: this share of its age, within the two limits."""
+"""Seconds between two polls of a batch: this share of its age, within the two limits."""
 
 _TRIES = 8
-"""How often in a row the provider may be unavailable, except while a batch is waited for."""
+"""How many requests in a row may fail because the provider is unavailable, except polls of a batch."""
 
 
 class Job:
@@ -31,16 +31,16 @@ class Job:
     Args:
         batch: The batch.
         service: Its service.
-        record: Records the provider's id of it, before it is waited for.
+        record: Records the provider's id of the batch, before the batch is waited for.
         changed: Called when there is progress.
         notice: Shows a line to the user.
 
     Attributes:
         batch: The batch; its id is set once it is known.
         waiting: The requests that wait, by their number in the batch.
-        done: How many are answered, as far as the provider says.
-        trouble: Why the last look at it failed; empty if it did not.
-        is_guess: Whether the provider's list may have shown another batch in its place.
+        done: How many are answered, as last reported by the provider.
+        trouble: What is done about the failure of the last poll; empty if it succeeded.
+        is_guess: Whether the batch found in the provider's list may be another one.
         is_resumed: Whether an earlier run sent it.
     """
 
@@ -63,7 +63,7 @@ class Job:
         self._changed = changed
         self._notice = notice
         self._failures = 0
-        self._hurry = asyncio.Event()
+        self._cancelling = asyncio.Event()
         self._is_cancelled = False
 
     async def send(self, group: str, bodies: Sequence[bytes]) -> None:
@@ -104,17 +104,17 @@ class Job:
             return found is not None
 
     async def end(self) -> None:
-        """Wait until the batch has ended; in a hurry, one that may be another is not waited for.
+        """Wait until the batch has ended. After `cancel`, a batch that may be another one is not waited for.
 
         Raises:
             LLMError: The provider refused the batch, or does not know it.
         """
         begun = time.time()
         while True:
-            if self.is_guess and self._hurry.is_set():
+            if self.is_guess and self._cancelling.is_set():
                 return
             try:
-                await self._cancel_in_a_hurry()
+                await self._cancel_if_asked()
                 state = await self._service.state(self.batch.id or "")
             except LLMError as error:
                 if self._is_gone(error):
@@ -125,7 +125,7 @@ class Job:
                 text = f"the provider refused batch {self.batch.id}: {state.refused}"
                 raise InvalidRequestError(text)
             self.done = state.done
-            self._went_well()
+            self._succeeded()
             if state.ended:
                 return
             since = begun if self._is_cancelled else min(begun, self.batch.at)
@@ -133,7 +133,7 @@ class Job:
             await self._pause(min(max(age * _SHARE_OF_AGE, _FIRST_PAUSE), _LONGEST_PAUSE))
 
     async def answers(self) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
-        """The answers that are waited for.
+        """Yield the answers that requests wait for.
 
         Raises:
             LLMError: They cannot be read.
@@ -151,12 +151,12 @@ class Job:
                     return
                 await self._recover(error)
 
-    def hurry(self) -> None:
-        """End the batch now; what is answered counts."""
-        self._hurry.set()
+    def cancel(self) -> None:
+        """End the batch now; answers that it already has are kept."""
+        self._cancelling.set()
 
-    async def _cancel_in_a_hurry(self) -> None:
-        if self._hurry.is_set() and not self._is_cancelled:
+    async def _cancel_if_asked(self) -> None:
+        if self._cancelling.is_set() and not self._is_cancelled:
             await self._service.cancel(self.batch.id or "")
             self._is_cancelled = True
 
@@ -167,14 +167,14 @@ class Job:
     def _set_id(self, batch_id: str) -> None:
         self.batch = self.batch._replace(id=batch_id)
         self._record(self.batch)
-        self._went_well()
+        self._succeeded()
 
-    def _went_well(self) -> None:
+    def _succeeded(self) -> None:
         self.trouble, self._failures = "", 0
         self._changed()
 
     async def _recover(self, error: LLMError, most: float = _TRIES) -> None:
-        """Wait after a temporary failure; any other, and one too many, is raised."""
+        """Wait after a temporary failure; raise any other, and one too many."""
         self._failures += 1
         if not error.retryable or self._failures >= most:
             raise error
@@ -186,9 +186,9 @@ class Job:
         await self._pause(max(pause, error.retry_after or 0.0))
 
     async def _pause(self, seconds: float) -> None:
-        if self._hurry.is_set():
+        if self._cancelling.is_set():
             await asyncio.sleep(seconds)
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._hurry.wait()  # A deadline ends the pause.
+                await self._cancelling.wait()  # A deadline ends the pause.

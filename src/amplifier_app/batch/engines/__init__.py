@@ -1,3 +1,3 @@
-"""What runs rows: `engine` is the interface, `pool` what the engines have in common, `local` and `ray` where
-the workers are.
+"""Engines, which run rows: `engine` is the interface, `pool` is what the engines have in common, `local` and `ray` start
+the workers.
 """

@@ -64,7 +64,7 @@ class Died(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A running row asks for an answer of its model that may come later.
+    """A running row requests an answer of its model that may arrive later.
 
     Attributes:
         id: The row.
@@ -78,11 +78,11 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a row that asked gets.
+    """What a row gets for its request.
 
     Attributes:
-        answer: The answer; None if the row is to ask its provider now.
-        refused: Why it cannot have one; None if it can.
+        answer: The answer; None if the row is to send the request to its provider now.
+        refused: Why there can be no answer; None if there can.
     """
 
     answer: DeferredAnswer | None = None
@@ -104,7 +104,7 @@ class Engine(Protocol):
         ...
 
     async def reply(self, asked: Asked, reply: Reply) -> None:
-        """Send the answer to a row that asked."""
+        """Send a row the reply to its request."""
         ...
 
     async def cancel(self, *, immediate: bool) -> None:

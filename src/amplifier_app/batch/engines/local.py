@@ -22,7 +22,7 @@ class WorkerProcess:
     """A `Link` to a worker process of this machine.
 
     Args:
-        log: Descriptor that gets what the worker writes to stderr.
+        log: Descriptor for what the worker writes to stderr.
         environment: Its environment variables.
     """
 
@@ -94,9 +94,9 @@ async def local_engine(
 
     Args:
         setup: What each worker needs to know; see `amplifier_app.commands.batch.worker`.
-        log: Descriptor that gets what workers and their modules write.
+        log: Descriptor for what workers and their modules write.
         environment: Further environment variables of the workers.
-        rows_share: Whether a process can run many rows at once; otherwise each has its own.
+        rows_share: Whether a process can run several rows at a time; otherwise each row has its own.
     """
 
     async def connect() -> WorkerProcess:

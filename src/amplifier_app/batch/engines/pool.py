@@ -1,4 +1,4 @@
-"""What the engines have in common: some worker processes, each with many rows."""
+"""What the engines have in common: a pool of worker processes, each with many rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from amplifier_app.batch.engines.engine import (
 from amplifier_core.provider_batches import DeferredRequest
 
 _STARTS = 10
-"""How many workers in a row may end before they are ready."""
+"""How many workers may end before they are ready, one after the other."""
 
 
 class Link(Protocol):
@@ -35,7 +35,7 @@ class Link(Protocol):
         """Wait for the next line; None when the worker has died.
 
         Raises:
-            AppError: There can be no worker.
+            AppError: No worker can be started.
         """
         ...
 
@@ -79,7 +79,7 @@ class WorkerPool:
         """See `Engine`.
 
         Raises:
-            AppError: The workers failed to start, or there can be none.
+            AppError: The workers failed to start, or cannot be started.
         """
         event = await self._events.get()
         if isinstance(event, AppError):
@@ -92,12 +92,12 @@ class WorkerPool:
         message = {"reply": asked.number, "answer": answer, "refused": reply.refused}
         for worker in self._workers:
             if asked.id in worker.rows:
-                await worker.tell(message)
+                await worker.send(message)
 
     async def cancel(self, *, immediate: bool) -> None:
         """See `Engine`."""
         for worker in self._workers:
-            await worker.tell({"stop": "now" if immediate else "after the tool"})
+            await worker.send({"stop": "now" if immediate else "after the tool"})
 
     async def close(self) -> None:
         """End the workers; rows that still run are lost."""
@@ -115,11 +115,11 @@ class WorkerPool:
         self._events.put_nowait(event)
 
     def fail(self, error: AppError) -> None:
-        """Report that there can be no worker."""
+        """Report that no worker can be started."""
         self._events.put_nowait(error)
 
     def died(self, rows: list[str], how: str, *, ready: bool) -> None:
-        """Report the end of a worker that was not asked to end."""
+        """Report that a worker has ended unexpectedly."""
         self._false_starts = 0 if ready else self._false_starts + 1
         if self._false_starts >= _STARTS:
             hint = "See what they wrote in log.txt of the batch folder."
@@ -144,9 +144,9 @@ class _Worker:
             if self._link is None:
                 self._link = await self._pool.start()
                 self._reading = asyncio.create_task(self._read(self._link))
-        await self.tell({"row": task._asdict()})
+        await self.send({"row": task._asdict()})
 
-    async def tell(self, message: dict[str, Any]) -> None:
+    async def send(self, message: dict[str, Any]) -> None:
         if self._link is not None:
             await self._link.send(json.dumps(message).encode() + b"\n")
 

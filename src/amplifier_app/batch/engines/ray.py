@@ -1,7 +1,7 @@
-"""The engine that runs workers on a Ray cluster, or on a local Ray of its own.
+"""The engine that runs workers on a Ray cluster, or on a local Ray started for the batch.
 
-An actor on a node runs a worker process like the local engine's and passes its lines on. What the batch has
-done is in its folder, so that Ray restarts and retries nothing: a dead actor is reported as a dead worker.
+An actor on a node runs a worker process like the local engine's and passes its lines on. The progress of the batch
+is in its folder, so Ray restarts and retries nothing: a dead actor is reported as a dead worker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOCAL = "local"
 _MODE, _TOKEN, _TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # It would send the working directory to the cluster.
+    # Otherwise Ray sends the working directory to the cluster.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -84,7 +84,7 @@ class RayWorker:
         await self._process.send(line)
 
     async def receive(self) -> bytes | str:
-        """Wait for the next line of the process; how it died when it has."""
+        """Wait for the next line of the process, or how it died."""
         assert self._process is not None
         line = await self._process.receive()
         return await self._process.ended() if line is None else line
@@ -98,7 +98,7 @@ class RayWorker:
         node = socket.gethostname()
         if os.environ.get(_MODE, "").lower() != "token":
             hint = f"Start every node of the cluster with {_MODE}=token and {_TOKEN}."
-            return f"the Ray cluster does not ask for a token (node {node})", hint
+            return f"the Ray cluster does not require a token (node {node})", hint
         if version != __version__:
             hint = "Install the same version on all nodes."
             return f"Amplifier is {__version__} on the Ray node {node}, but {version} here", hint
@@ -213,9 +213,9 @@ async def ray_engine(
         folder: The folder of the batch, which all nodes must have.
         batch: The id of the batch in its batch.json.
         environment: Further environment variables of the workers.
-        address: The `HOST:PORT` of the cluster, which this machine is a node of, or `auto` or `local`. None for that
-            of the environment variable `RAY_ADDRESS`, otherwise `local`.
-        rows_share: Whether a process can run many rows at once; otherwise each has its own.
+        address: The `HOST:PORT` of the cluster, which this machine is a node of, or `auto` or `local`. None for the
+            environment variable `RAY_ADDRESS`, or else `local`.
+        rows_share: Whether a process can run several rows at a time; otherwise each row has its own.
 
     Raises:
         ConfigError: Ray is not installed, or there is no token for the cluster.
@@ -242,7 +242,7 @@ async def ray_engine(
 
 
 async def _watch(ray: Any, pool: WorkerPool) -> None:
-    """Report that the cluster has stopped, which Ray itself waits for without a word."""
+    """Report that the cluster has stopped; Ray itself would wait without a message."""
     context = ray.get_runtime_context()
     here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
     host, _, port = context.gcs_address.rpartition(":")
@@ -317,7 +317,7 @@ def _require_token(address: str) -> None:
 
 
 def _require_answer(address: str) -> None:
-    """Raise AppError if there is nothing at the address, which Ray finds out after minutes."""
+    """Raise AppError if nothing answers at the address; Ray would report it after minutes."""
     host, colon, port = address.rpartition(":")
     if not colon:
         return

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 _BARS, _WHOLE_BARS = 24, 40
-"""About how many bars a histogram has at most; of counts there are few."""
+"""About how many bars a histogram has at most; counts may have fewer."""
 
 _TAIL = 0.99
-"""The share of the rows that the axis shows, if the others would stretch it."""
+"""The share of the rows up to which the axis extends, if the others would stretch it."""
 
 _STRETCH = 2.0
-"""How much longer the axis may be for them."""
+"""How many times longer the axis may be to include them."""
 
 _WIDTH, _HEIGHT = 380, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 38, 12, 30, 36

@@ -1,8 +1,8 @@
-"""The report of a batch as one HTML page that needs nothing else.
+"""The report of a batch as one self-contained HTML page.
 
 Its Content-Security-Policy allows the style and the script of the page, by their hashes, and nothing else;
-all text of rows and answers is escaped, and without secrets. The page is limited in size, however many rows
-there are: the sums and plots are of all rows, the table has as many failures as have room, then some of
+all text of rows and answers is escaped, and secrets are removed. The size of the page is limited, however many rows
+there are: sums and plots cover all rows; the table has as many failures as fit, then some of
 the rows that passed.
 """
 
@@ -37,7 +37,7 @@ _MOST_TEXT = 8_000_000
 """Characters of all rows in the table."""
 
 _MOST_ANSWERS = 2_000_000
-"""Characters of rows after which rows have no answer."""
+"""Characters of rows after which the table leaves out answers."""
 
 _LONGEST_REASON = 400
 _LONGEST_ANSWER = 2_000
@@ -85,7 +85,7 @@ def as_page(folder: BatchFolder, pages: SessionPages | None = None) -> Iterator[
 
 
 class _Found:
-    """What one pass over the results has found."""
+    """What one pass over the results finds."""
 
     def __init__(self, folder: BatchFolder, pages: SessionPages | None) -> None:
         self.cost = Distribution("cost", "US dollars", _dollars)
@@ -100,7 +100,7 @@ class _Found:
         self._size = 0
 
     def add(self, result: Record) -> None:
-        """Count a row, and keep its line of the table if it has room."""
+        """Count a row, and keep its line of the table if that fits."""
         passed = result["outcome"] == _OK
         self.time.add(seconds_of(result), passed=passed)
         self.steps.add(result["steps"], passed=passed)
@@ -151,7 +151,7 @@ class _Found:
         )
 
     def _safe(self, text: str, most: int) -> str:
-        # Cut afterwards: half a secret is not recognized.
+        # Cut after redaction: half a secret is not recognized.
         text = self._redact(text[: most * 2])
         return _text(text if len(text) <= most else f"{text[:most]} …")
 

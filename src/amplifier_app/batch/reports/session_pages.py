@@ -34,7 +34,7 @@ class SessionPages:
         self._redact = redactor().value
 
     def link(self, result: Record) -> str | None:
-        """Write the page of a row; its address, relative to the report, or None if it has no session.
+        """Write the page of a row and return its address relative to the report; None if the row has no session.
 
         Raises:
             ConfigError: The page cannot be written.

@@ -34,7 +34,7 @@ _LONGEST_CELL = 100
 _OK = Ending.OK.value
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a cell begins with that a spreadsheet would calculate; the last four are of full width."""
+"""First characters that make a spreadsheet treat a cell as a formula; the last four are full-width."""
 
 
 def as_markdown(folder: BatchFolder) -> Iterator[str]:
@@ -119,7 +119,7 @@ def as_csv(folder: BatchFolder) -> Iterator[str]:
 
 
 def _as_text(text: str) -> str:
-    """Text of a row or a model, which a spreadsheet must not take for a formula."""
+    """Text of a row or a model that a spreadsheet does not take for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

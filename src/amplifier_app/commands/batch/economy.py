@@ -1,4 +1,4 @@
-"""Batch prices for the rows of a batch: the providers that have them, and the broker of a run."""
+"""Batch prices for the rows of a batch: checks the provider and starts the broker of a run."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def execute(folder: BatchFolder, request: Request, asked: Asked, *, quiet: bool)
     Args:
         folder: The batch.
         request: The plan and the options of every row.
-        asked: The limits that were given, which are those of the batch from now on.
+        asked: The limits given on the command line; the batch keeps them.
         quiet: Whether to show no progress.
 
     Raises:
@@ -107,7 +107,7 @@ async def dispatching(
     folder, facts = writer.folder, writer.folder.facts
     limits = limits_of(facts)
     if limits.max_cost is not None and request.max_cost is None:
-        # A row that has the same limit counts at once what it spends.
+        # A row with the same limit reports its cost immediately.
         request = request._replace(max_cost=float(limits.max_cost))
     setup = {
         "request": request_as_data(request),
@@ -182,7 +182,7 @@ class _ProgressLine:
         self._part = 0
 
     def start_clock(self) -> None:
-        """Count the time that is left from now on."""
+        """Start to estimate the time that is left."""
         self._started = time.monotonic()
 
     def show(self, dispatcher: Dispatcher, writer: BatchWriter) -> None:
@@ -211,7 +211,7 @@ class _ProgressLine:
         to_stderr(text)
 
     def notice(self, text: str) -> None:
-        """Write a line of its own, unless progress is not shown."""
+        """Write a separate line, unless progress is not shown."""
         if not self._quiet:
             self.say(text)
 

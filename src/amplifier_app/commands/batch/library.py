@@ -54,7 +54,7 @@ class BatchStopped(AppError):
 
 
 class BatchCall(NamedTuple):
-    """What was called for; see `amplifier_app.api.batch`."""
+    """The arguments of `amplifier_app.api.batch`."""
 
     chosen: Chosen
     request: Request
@@ -136,7 +136,7 @@ def _require_same(batch: BatchFolder, facts: Mapping[str, Any], schema: str | No
     if changed:
         raise ConfigError(
             f"the batch in {batch.shown} began with a different {' and '.join(changed)}",
-            hint="Use the same as at its beginning, or another folder.",
+            hint="Use the ones it began with, or another folder.",
         )
 
 

@@ -122,7 +122,7 @@ def run(
         typer.Option(
             "--economy",
             rich_help_panel="What runs",
-            help="Get answers at the provider's batch price, about half, within a day each.",
+            help="Get answers at the provider's batch price, about half, each within a day.",
         ),
     ] = False,
     deadline: DeadlineOption = None,
@@ -135,7 +135,7 @@ def run(
             "--shard",
             metavar="K/N",
             rich_help_panel="What runs",
-            help="Run only the K-th of N parts of the rows; auto/N takes K from the array job that this is.",
+            help="Run only the K-th of N parts of the rows; auto/N takes K from the index of this array job.",
         ),
     ] = None,
     quiet: Annotated[

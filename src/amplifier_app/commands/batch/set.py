@@ -34,7 +34,7 @@ def set_limits(
       amplifier batch set out
       amplifier batch set out --workers 2 --max-cost 20
 
-    A running batch takes them over within about a second. With fewer workers, rows that run are not
+    A running batch applies them within about a second. With fewer workers, running rows are not
     stopped; with a lower --max-cost or --stop-after, the batch may stop.
     """
     asked = Asked(workers, max_cost, stop_after).checked()

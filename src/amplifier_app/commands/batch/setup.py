@@ -62,7 +62,7 @@ WorkersOption = Annotated[
         max=1000,
         metavar="N",
         rich_help_panel="Limits",
-        help=f"Rows to run at once. [default: {DEFAULT_WORKERS}]",
+        help=f"Rows to run at a time. [default: {DEFAULT_WORKERS}]",
     ),
 ]
 MaxCostOption = Annotated[
@@ -80,7 +80,7 @@ DeadlineOption = Annotated[
         "--deadline",
         metavar="DURATION",
         rich_help_panel="Limits",
-        help="With --economy: pay the normal price for what is not answered after 6h, 1d, …",
+        help="With --economy: pay the normal price for requests without an answer after 6h, 1d, …",
     ),
 ]
 WaitingOption = Annotated[
@@ -126,7 +126,7 @@ _NO_LIMIT = "none"
 MOST_WAITING = 1000
 _FAILURES = re.compile(r"[1-9]\d*%?")
 _INDEXES = ("JOB_COMPLETION_INDEX", "SLURM_ARRAY_TASK_ID", "AWS_BATCH_JOB_ARRAY_INDEX")
-"""Where Kubernetes indexed jobs, SLURM and AWS Batch arrays have the number of a job."""
+"""Environment variables with the index of a job in Kubernetes, SLURM and AWS Batch."""
 _SHARD = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
 
@@ -170,7 +170,7 @@ class Asked(NamedTuple):
         return self
 
     def given(self) -> dict[str, Any]:
-        """The facts of batch.json that these options set."""
+        """The fields of batch.json that these options set."""
         given = {name: value for name, value in self._asdict().items() if value is not None}
         if self.deadline is not None:
             given["deadline"] = time.time() + parse_duration(self.deadline)
@@ -189,7 +189,7 @@ def check_economy(asked: Asked, economy: bool, engine: str | None) -> None:
     if economy and engine == "ray":
         raise UsageError(
             "--economy and --engine ray are mutually exclusive",
-            hint="Rows at batch prices wait for most of the time: one machine is enough.",
+            hint="Rows at batch prices mostly wait: one machine is enough.",
         )
 
 
@@ -230,7 +230,7 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
 
 
 def _rows_share(facts: Mapping[str, Any]) -> bool:
-    """Whether many rows are in one process, so that one that waits costs little."""
+    """Whether many rows share a process, so that a waiting row costs little."""
     return Workdirs(facts["workdir"], Path(facts["working_dir"]), Path()).is_shared
 
 

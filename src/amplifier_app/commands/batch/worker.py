@@ -11,7 +11,7 @@ and writes `{"ready": true}` and for its rows
     {"id", "cost"}       what the session has cost so far
     {"id", "result"}     how it ended
     {"id", "stopped"}    it was stopped, and can be continued
-    {"id", "ask", "request"}    it asks for an answer of its model, which may come later
+    {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
 
 Rows with different working directories come one at a time. It ends with its input: if the parent is gone,
 another process may continue the rows.
@@ -95,7 +95,7 @@ class Worker:
         chosen: What the request resolves to.
         sources: Where the modules come from.
         output: Where messages go.
-        economy: Whether rows get their answers at batch prices, through the parent.
+        economy: Whether rows get their answers at batch prices, from the parent.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Worker:
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._questions = 0
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def report(self, message: dict[str, Any]) -> None:
         """Send a message to the parent."""
         self._output.write(json_line(message))
 
@@ -145,7 +145,7 @@ class Worker:
         number = self._questions
         reply = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            self.tell({"id": row_id, "ask": number, "request": [*request]})
+            self.report({"id": row_id, "ask": number, "request": [*request]})
             return await reply
         finally:
             del self._asked[number]
@@ -211,7 +211,7 @@ class Notices(Renderer):
 
     def notice(self, message: str, level: Level, source: str) -> None:
         if source == "check":
-            return  # The results have the checks.
+            return  # The results already contain the checks.
         if len(self._messages) < _MOST_NOTICES:
             self._messages.append(message if level == "info" else f"{level}: {message}")
         else:
@@ -252,14 +252,14 @@ class RowRun:
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = outcome_of(error)
             if isinstance(error, InUse):
-                # The dispatcher tries again; a copy of the session would be another row.
+                # The dispatcher tries again; a copy of the session would be a second row.
                 outcome = outcome._replace(hint=None)
         if outcome is None:
-            self._worker.tell({"id": self._task.id, "stopped": True})
+            self._worker.report({"id": self._task.id, "stopped": True})
             return
         result = {**result_object(outcome, report), **self._totals}
         result["notices"] = self._notices.messages
-        self._worker.tell({"id": self._task.id, "result": result})
+        self._worker.report({"id": self._task.id, "result": result})
 
     async def _run(self) -> Outcome | None:
         worker, task, report = self._worker, self._task, self._report
@@ -305,13 +305,13 @@ class RowRun:
             cost = float(dollars(budget.as_dict().get("cost_usd")) or 0)
             if cost != self._cost:
                 self._cost = cost
-                self._worker.tell({"id": self._task.id, "cost": cost})
+                self._worker.report({"id": self._task.id, "cost": cost})
 
         budget.listen(changed)
 
 
 class _Deferral:
-    """Gets the requests of a row answered by the parent; see `amplifier_core.provider_batches.Deferral`."""
+    """Gets answers to the requests of a row from the parent; see `amplifier_core.provider_batches.Deferral`."""
 
     def __init__(self, worker: Worker, row_id: str) -> None:
         self._worker = worker
@@ -347,7 +347,7 @@ async def _serve(output: Output) -> None:
     worker = Worker(
         request, chosen, await sources_of(request, chosen), output, economy=setup["economy"]
     )
-    worker.tell({"ready": True})
+    worker.report({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))
 

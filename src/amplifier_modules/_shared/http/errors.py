@@ -197,7 +197,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _timestamp(date: str | None) -> float | None:
-    """Seconds since 1970; None for what is not a date."""
+    """Seconds since 1970; None if it is not a date."""
     try:
         return None if date is None else parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError):

@@ -10,18 +10,14 @@ from typing import Any, cast
 
 from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, Usage
-from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
+from amplifier_core.provider_batches import DeferredRequest
 from amplifier_modules._shared.http.client import encoded
 
 PRICE_SHARE = Decimal("0.5")
 """Price of an answer in a batch, as a share of the usual price, at every vendor supported here."""
 
 BATCH_WINDOW = 900.0
-"""Seconds between the clock of this machine and that of a service, and that sending a batch may take."""
-
-EXPIRED = DeferredAnswer(
-    503, {"error": {"message": "the batch ended before the request was answered"}}
-)
+"""Seconds by which the clocks of this machine and a service may differ, including the time to send a batch."""
 
 _OF_STREAMS = ("stream", "stream_options")
 
@@ -44,7 +40,7 @@ def deferred_request(
 
 
 def step_of(request: ChatRequest) -> str:
-    """A digest of how far a conversation has come: of what the model said, and which tools it has.
+    """A digest of the state of a conversation: the model's messages and its tools.
 
     Texts of the user are left out: they may contain the time, or a request to continue.
     """
@@ -73,7 +69,7 @@ def object_in(line: bytes, provider: str) -> dict[str, Any]:
     """The JSON object in a line of a file of answers.
 
     Raises:
-        ProviderUnavailableError: It is something else; the service is probably another one.
+        ProviderUnavailableError: It is something else; base_url is probably wrong.
     """
     try:
         found = json.loads(line)
@@ -85,7 +81,7 @@ def object_in(line: bytes, provider: str) -> dict[str, Any]:
 
 
 def text_in(answer: Mapping[str, Any], name: str, provider: str) -> str:
-    """A required text in what the service says of a batch. Raises as `object_in`."""
+    """A required text in the service's description of a batch. Raises as `object_in`."""
     value = answer.get(name)
     if not isinstance(value, str) or not value:
         raise _broken(provider, f"an object without '{name}' for a batch")
