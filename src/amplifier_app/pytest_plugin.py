@@ -1,7 +1,7 @@
 """pytest plugin: `pytest --amplifier` also collects tests of plans, in files named `*.test.yaml`.
 
 pytest loads it in every environment that has Amplifier installed. Without the option it does nothing and
-imports nothing more of the program.
+imports no other part of the program.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class PlanTest(pytest.Item):
             raise PlanTestFailed(one)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What was expected and what happened; a traceback only for other errors."""
+        """The expectation and the result; a traceback only for other errors."""
         if not isinstance(excinfo.value, PlanTestFailed):
             return super().repr_failure(excinfo, style)
         from amplifier_app.base.redact import redact

@@ -36,13 +36,13 @@ class Script(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Where the model traffic goes to, or comes from: at most one of them.
+    """Where the model traffic is recorded to or comes from; at most one is set.
 
     Attributes:
         record: The file to record it to, absolute.
         replay: The file to replay it from, absolute.
-        script: What the models answer.
-        match: What of the requests must be as recorded; see `provider-replay`.
+        script: The replies of the models.
+        match: Which parts of requests must be as recorded; see `provider-replay`.
     """
 
     record: str | None = None

@@ -13,9 +13,9 @@ class Case(NamedTuple):
     """A test case.
 
     Attributes:
-        group: The dotted name of what it belongs to.
+        group: The dotted name of its group.
         name: Its name.
-        problem: Whether it failed, or could not be decided; None if it passed.
+        problem: `failure` if it failed, `error` if it could not be decided; None if it passed.
         message: Why, in a line.
         output: What it wrote.
         seconds: How long it ran; None if unknown.

@@ -15,19 +15,19 @@ from amplifier_app.runtime.usage import field_of
 _PNG = b"\x89PNG\r\n\x1a\n"
 _SIZE = struct.Struct(">II")
 _SIZE_AT = 16
-"""Where the header of a PNG has its width and height."""
+"""The offset of the width and height in the header of a PNG."""
 
 _MOST_BYTES = 2_000_000
 _CHUNK = 4096
 _PIXELS_PER_ROW = 20
 _ROW_PER_COLUMN = 2
-"""Height of a cell in relation to its width, about: only the terminal knows."""
+"""Approximate ratio of a cell's height to its width; only the terminal knows the exact one."""
 
 
 def shows_pictures(environment: Mapping[str, str]) -> bool:
     """Whether a terminal draws images: kitty and Ghostty, but not inside tmux or screen.
 
-    Other programs know the protocol in parts, and answer into the input line.
+    Other programs support a part of the protocol and write their answers into the input line.
     """
     term = environment.get("TERM", "")
     if "TMUX" in environment or "STY" in environment or term.startswith(("screen", "tmux")):
@@ -71,14 +71,14 @@ def picture(block: Any, width: int, height: int) -> str:
 
 
 def _rows(columns: int, rows: int, most_columns: int, most_rows: int) -> int:
-    """The rows of the terminal for an image of so many pixels."""
+    """The number of terminal rows for an image of this size in pixels."""
     needed = math.ceil(rows / _PIXELS_PER_ROW)
     fitting = most_columns * rows / (columns * _ROW_PER_COLUMN)
     return max(1, min(needed, most_rows, int(fitting)))
 
 
 def _drawn(encoded: str, rows: int) -> str:
-    """The command that draws an image at the cursor, which stays there; it asks for no answer."""
+    """The command that draws an image at the cursor, which stays there; it requests no answer."""
     parts = [encoded[start : start + _CHUNK] for start in range(0, len(encoded), _CHUNK)]
     commands: list[str] = []
     for number, part in enumerate(parts):

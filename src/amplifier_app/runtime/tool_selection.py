@@ -16,7 +16,7 @@ class Adjustment(Protocol):
         ...
 
     def check(self, coordinator: Any) -> None:
-        """Check that it can be made in a session that is no sub-session.
+        """Check that the change can be made in a session that is not a sub-session.
 
         Raises:
             AppError: It cannot.

@@ -1,6 +1,6 @@
-"""The copies that hooks-backup keeps in a session: what they say about files, and what is there now.
+"""The copies that hooks-backup keeps in a session, compared with the files on disk.
 
-Read is `backups/index.jsonl`, as the page of hooks-backup describes it.
+Reads `backups/index.jsonl`, whose format the page of hooks-backup describes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def backup_records(session: Path) -> list[dict[str, Any]]:
 
 
 def _read(index: Path) -> Iterator[dict[str, Any]]:
-    """The changes on record. An undone turn counts as changes back to what was before it."""
+    """The changes on record. An undone turn counts as changes back to the state before it."""
     try:
         lines = index.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def _read(index: Path) -> Iterator[dict[str, Any]]:
                 "kind": "undone",
                 "files": [{"path": one, "after": of_turn.get(str(one))} for one in undone],
             }
-    # The session ended during these calls: what they did is unknown.
+    # The session ended during these calls; their changes are unknown.
     yield from running.values()
 
 
@@ -147,7 +147,7 @@ def changed_since(session: Path, project: str) -> list[str]:
 
 
 def _has_changed(path: str, state: FileState) -> bool:
-    """Whether a file has another content; False if that cannot be found out."""
+    """Whether a file has different content; False if that cannot be determined."""
     try:
         with file_at(path) as place:
             found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)

@@ -21,8 +21,8 @@ class ReplayConfig(ModuleConfig):
         provider: Recorded provider to replace; by default all, and others are removed.
         speed: Replay speed: 1 as recorded, 2 twice as fast, 0 without delays.
         ignore: Regular expressions for text to ignore when comparing requests.
-        match: What must be as recorded: `all` of a request, or its `structure`: the model's own turns,
-            the tools and the options, but not the texts of prompts and tool results.
+        match: Which parts of a request must be as recorded: `all`, or its `structure`, which is the model's own
+            turns, the tools and the options, but not the texts of prompts and tool results.
         model: The provider's current model, if it is to be compared with the recorded one (also
             `default_model`).
         priority: Replaces the recorded priorities.

@@ -32,7 +32,7 @@ _BASH = """
 
 complete -o default -F %(complete_func)s %(prog_name)s
 """
-"""Typer's script for bash, but without a space after what ends in a separator."""
+"""Typer's script for bash, but without a space after a value that ends with a separator."""
 
 
 def use_own_script() -> None:

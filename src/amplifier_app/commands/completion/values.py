@@ -114,7 +114,7 @@ def _config_keys(module_id: str) -> list[str]:
         pass
     package = import_module(module.entry_point.partition(":")[0])
     keys = list(package.config_schema()["properties"])
-    # It is read again if it cannot be kept.
+    # If it cannot be cached, it is read again next time.
     with suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(

@@ -46,7 +46,7 @@ class Case(NamedTuple):
         path: Its file, absolute.
         name: Its name.
         at: Where it is written.
-        settings: What it sets, with the settings of the file; `tests` and `name` are not among them.
+        settings: Its settings merged with those of the file, without `tests` and `name`.
     """
 
     file: str
@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
     @property
     def id(self) -> str:
-        """How it is selected: `FILE::NAME`."""
+        """The text that selects it: `FILE::NAME`."""
         return f"{self.file}{SEPARATOR}{self.name}"
 
     def text(self, key: str) -> str | None:
@@ -87,7 +87,7 @@ class Case(NamedTuple):
 
     @property
     def script(self) -> Script | None:
-        """What the models answer; None if they are replayed."""
+        """The replies of the models; None if a recording is replayed."""
         replies = self.settings.items.get("script")
         if not isinstance(replies, ListNode):
             return None
@@ -108,7 +108,7 @@ def items_of(node: Node | None, key: str) -> Mapping[str, Node]:
 
 
 def find_cases(targets: Sequence[str], keyword: str | None = None) -> list[Case]:
-    """The tests that are selected, by file and in the order of the files.
+    """The selected tests, by file and in the order of the files.
 
     Args:
         targets: Files, folders, or `FILE::NAME`; the current folder if there are none.
@@ -145,7 +145,7 @@ def _files(place: Path) -> Iterator[Path]:
     """The test files at a path.
 
     Raises:
-        UsageError: It does not exist, or is another file.
+        UsageError: It does not exist, or is not a test file.
     """
     if place.is_dir():
         for folder, folders, names in os.walk(place):
@@ -162,7 +162,7 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def is_test_file(name: str) -> bool:
-    """Whether a file is one of tests, by its name."""
+    """Whether a name is that of a test file."""
     return name.endswith(SUFFIXES)
 
 
@@ -260,7 +260,7 @@ def _check_one(case: Case, problems: Problems) -> None:
 
 
 def _check_script(script: Script, problems: Problems) -> None:
-    # What the grammar of tests leaves to the module that plays the script.
+    # The grammar of tests leaves these to the module that plays the script.
     schema = _script_schema()
     for replies in (script.replies, *script.agents.values()):
         entry = MapNode({"config": MapNode({"replies": replies}, replies.at)}, replies.at)

@@ -1,4 +1,4 @@
-"""Test doubles of a session: tools that do not run, and providers whose requests are seen."""
+"""Test doubles of a session: tools that do not run, and providers whose requests are recorded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Doubles:
     """The doubles of one session and its sub-sessions (see `Adjustment`).
 
     Args:
-        stubs: What tools answer, by name.
+        stubs: The results of tools, by name.
         recording: The recording that recorded results come from.
 
     Attributes:
@@ -62,7 +62,7 @@ class Doubles:
         """Check that the plan has the tools.
 
         Raises:
-            ConfigError: It has not.
+            ConfigError: A tool is missing.
         """
         known = list(coordinator.get("tools"))
         for name in self._stubs:
@@ -94,13 +94,13 @@ class Doubles:
 
 
 class _Wrapper:
-    """Everything of another object, except what a subclass has of its own."""
+    """All attributes of another object, except those that a subclass defines."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_inner":  # a copy that is not filled yet
+        if name == "_inner":  # A copy has no attributes yet.
             raise AttributeError(name)
         return getattr(self._inner, name)
 
@@ -141,7 +141,7 @@ class _WatchedProvider(_Wrapper):
         if name not in _REQUESTS:
             return found
 
-        # A provider without one of them has none here, either: loops choose by what there is.
+        # A method that the provider lacks is missing here, too: loops choose by what exists.
         def request(asked: Any, **options: Any) -> Any:
             self._sent.append(self._described(asked, options))
             return found(asked, **options)
@@ -183,7 +183,7 @@ def _text(content: Any) -> str:
 
 
 class RecordedResults:
-    """The results of tools in a recording; calls with the same input get theirs in order.
+    """The results of tools in a recording; calls with the same input get their results in order.
 
     Args:
         file: The recording.
@@ -221,7 +221,7 @@ class RecordedResults:
 
 
 def recorded_lines(file: Path) -> list[dict[str, Any]]:
-    """The lines of a recording; those that are none are left out.
+    """The lines of a recording; invalid lines are left out.
 
     Raises:
         ConfigError: It cannot be read.

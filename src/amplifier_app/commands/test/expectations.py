@@ -1,4 +1,4 @@
-"""Compare what a test did with what it expects."""
+"""Compare the outcome of a test with its expectations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Failure(NamedTuple):
     Attributes:
         what: Which one: its key under `expect`.
         lines: What was expected, and what happened instead.
-        at: Where it is written, else the test.
+        at: Where it is written, or else where the test is.
     """
 
     what: str

@@ -13,7 +13,7 @@ class ByName(Rule):
     """A mapping from any names to values of one form.
 
     Args:
-        description: What it is for.
+        description: Its description in the schema.
         expected: What to write instead of a wrong value.
         values: The rule of each value.
     """
@@ -40,7 +40,7 @@ class ListOf(Rule):
     """A list of values of one form.
 
     Args:
-        description: What it is for.
+        description: Its description in the schema.
         expected: What to write instead of a wrong value.
         items: The rule of each value.
     """
@@ -93,7 +93,7 @@ class Either(Rule):
     """A value of a short form, or a mapping.
 
     Args:
-        description: What it is for.
+        description: Its description in the schema.
         short: The rule of everything that is not a mapping.
         whole: The rule of the mapping.
     """
@@ -147,7 +147,7 @@ class CallForm(Rule):
     """A tool call: the name of the tool, or `TOOL: INPUT`.
 
     Args:
-        description: What it is for.
+        description: Its description in the schema.
         is_expected: Whether it describes an expected call: a tool may be a pattern, and values of
             the input may be conditions.
     """

@@ -1,4 +1,4 @@
-"""Keep this process off the network while a test runs."""
+"""Block network access of this process while a test runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LOOKUPS = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"
 
 
 class NetworkForbidden(OSError):
-    """A test reached for the network."""
+    """A test tried to use the network."""
 
 
 class Attempt(NamedTuple):
-    """Something that was kept off the network.
+    """A blocked attempt to use the network.
 
     Attributes:
         what: The name that was to be looked up, or `a socket`.
@@ -29,7 +29,7 @@ class Attempt(NamedTuple):
 
 
 class Attempts:
-    """What was kept off the network.
+    """The blocked attempts to use the network.
 
     Args:
         who: Names the tool that is running.

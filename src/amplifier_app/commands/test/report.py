@@ -43,7 +43,7 @@ class Progress:
 
     @property
     def end(self) -> str:
-        """What ends the last line if not all tests have ended."""
+        """The end of the last line if some tests have not ended."""
         return "\n" if self._file is not None and self._ended < self._total else ""
 
 
@@ -56,7 +56,7 @@ _MARKS = {"passed": ".", "failed": "F", "error": "E"}
 
 
 def failure_lines(one: Tested) -> Iterator[str]:
-    """The failures of a test, each with what was expected and what happened."""
+    """The failures of a test, each with the expectation and the result."""
     if one.error is not None:
         yield f"{one.case.at.file}:{one.case.at.line}: {one.error.message}"
         yield from _indented((one.error.hint or "").splitlines())

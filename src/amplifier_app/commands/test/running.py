@@ -1,4 +1,4 @@
-"""Run tests: each in a session of its own and a working directory of its own, in this process."""
+"""Run tests in this process, each in its own session and working directory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Ran(NamedTuple):
         sent: The requests to models, also of sub-agents.
         before: The files of the working directory before the run, by path.
         after: The same after it.
-        problems: What was wrong besides the outcome, such as a tool that reached for the network.
+        problems: Problems besides the outcome, such as a tool that tried to use the network.
         notes: Warnings of the session and its modules.
         seconds: How long it took.
     """
@@ -127,7 +127,7 @@ async def _load(plan: Path | None, profile: str | None, *, trust: bool) -> _Load
     # Its providers are not used, so their keys are not needed.
     chosen = choose(request, Output(-1), lenient=True)
     sources = resolver_for(chosen.plan)
-    # What is fetched is fetched now: the network is closed during a test.
+    # Modules are fetched now: the network is closed during a test.
     scripted = Traffic(script=Script(ListNode([], NOWHERE), {}))
     await sources.prefetch(_with(chosen.plan, scripted).mount_plan())
     return _LoadedPlan(chosen, request, sources)
@@ -169,7 +169,7 @@ class _Run:
             with self._closed_network() as attempts, _logs(self._notes.texts):
                 try:
                     outcome = await self._send()
-                # Whatever a module raises is how this test ended.
+                # An exception of a module is the outcome of the test.
                 except (Exception, SystemExit) as error:
                     outcome = outcome_of(error)
             after = _contents(folder)
@@ -228,7 +228,7 @@ class _Run:
             yield from self._left_over()
 
     def _left_over(self) -> Generator[str]:
-        """The replies that were not asked for."""
+        """Report replies that no request used."""
         sent = self._doubles.sent
         if self._traffic.replay is not None:
             lines = recorded_lines(Path(self._traffic.replay))
@@ -323,7 +323,7 @@ def _fill(folder: Path, case: Case) -> None:
         shutil.copytree(source, folder, symlinks=True)
     for name, node in case.mapping("files").items():
         file = folder / name
-        # A link in the copied folder may lead out of it.
+        # A link in the copied folder may point outside it.
         if not file.parent.resolve().is_relative_to(folder):
             raise ConfigError(f"files: {name!r} leads out of the working directory")
         file.unlink(missing_ok=True)
@@ -332,13 +332,13 @@ def _fill(folder: Path, case: Case) -> None:
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder, by their paths in it; of a link, where it leads."""
+    """The contents of the files in a folder, by relative path; for a link, its target."""
     found: dict[str, bytes] = {}
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".git"]
         for name in names:
             file = Path(place, name)
-            # What a command left running may remove files at any time.
+            # A command left running may remove files at any time.
             with contextlib.suppress(FileNotFoundError):
                 found[str(file.relative_to(folder))] = _content(file)
     return found
@@ -352,7 +352,7 @@ def _content(file: Path) -> bytes:
     try:
         if file.is_symlink():
             return os.readlink(file).encode()
-        # A pipe would not end.
+        # Reading a pipe would not end.
         return file.read_bytes() if stat.S_ISREG(file.stat().st_mode) else b""
     except PermissionError:
         return b""

@@ -1,4 +1,4 @@
-"""Run one test and compare what it did with what it expects."""
+"""Run one test and compare its outcome with its expectations."""
 
 from __future__ import annotations
 

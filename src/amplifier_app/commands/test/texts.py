@@ -1,4 +1,4 @@
-"""Compare texts with what is expected of them, and describe how they differ."""
+"""Compare texts with expectations, and describe the differences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH = 200
 
 
 def differences(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[str, ...]]:
-    """How a text differs from what is expected of it.
+    """Describe how a text differs from an expectation.
 
     Args:
         node: The text, or conditions.
@@ -46,7 +46,7 @@ def _texts(node: Node, key: str) -> list[str]:
 
 
 def items(node: Node | None) -> Sequence[Node]:
-    """The items of a list; a value that is none is a list of one."""
+    """The items of a list; any other value counts as a list of one."""
     if isinstance(node, ListNode):
         return node.items
     return [] if node is None else [node]
@@ -63,7 +63,7 @@ def _difference(wanted: str, got: str) -> tuple[str, ...]:
 
 
 def excerpt(text: str) -> tuple[str, ...]:
-    """The first lines of a text that is not as expected."""
+    """The first lines of a text that differs from its expectation."""
     lines = text.splitlines() or ["(empty)"]
     return "got:", *indented(cut(lines))
 

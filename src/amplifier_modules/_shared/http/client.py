@@ -47,13 +47,13 @@ _USERINFO = re.compile(r"//[^/@]*@")
 
 
 class Turn:
-    """A request that may be sent. This one notes nothing."""
+    """A request that may be sent. This base class records nothing."""
 
     async def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Note the head of its answer."""
+        """Record the head of its answer."""
 
     async def failed(self) -> None:
-        """Note that it had no answer."""
+        """Record that it had no answer."""
 
 
 Enter = Callable[[str, int], Awaitable[Turn]]
@@ -164,7 +164,7 @@ class Endpoint:
         return await self._json("GET", path, None, None, headers, timeout, params)
 
     async def get_lines(self, path: str) -> AsyncGenerator[bytes]:
-        """The lines of a text of any length, as they come. Errors as for `post_json`.
+        """Yield the lines of a text of any length as they arrive. Errors as for `post_json`.
 
         Raises:
             StreamError: The connection breaks before the end.

@@ -1,7 +1,7 @@
 """Where requests wait for their turn: one state for all processes of this machine that use a key.
 
 The state is a small file, read and written under a lock that ends with its holder. A state that a crash left
-half written begins anew. If the file cannot be used, requests are not slowed.
+incomplete is replaced. If the file cannot be used, requests are not slowed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def gate_of(folder: str, account: str) -> Gate:
 
 
 def paced(coordinator: Any) -> Enter:
-    """How the endpoint of a provider waits: as the capability of its session says, otherwise not at all."""
+    """How the endpoint of a provider waits: by the capability of its session, otherwise not at all."""
 
     async def enter(account: str, size: int) -> Turn:
         folder = None if coordinator is None else PACE_DIR.of(coordinator)
@@ -66,7 +66,7 @@ def paced(coordinator: Any) -> Enter:
 
 
 class Gate:
-    """Lets requests through at the pace of their key.
+    """Delays requests to the pace of their key.
 
     Args:
         path: The file of the state.
@@ -77,7 +77,7 @@ class Gate:
         self._turn = asyncio.Lock()
 
     async def enter(self, size: int) -> Turn:
-        """Wait until a request may be sent; requests of this process are let through in order.
+        """Wait until a request may be sent; requests of this process are sent in order.
 
         Args:
             size: Its length in bytes.
@@ -90,12 +90,12 @@ class Gate:
                     return await enter_at_once("", size)
                 if isinstance(taken, Ticket):
                     return _PacedTurn(self, taken)
-                # Processes that wait for the same moment do not come at once.
+                # Spreads the processes that wait for the same moment.
                 spread = 1 + random.random() * _SPREAD
                 await asyncio.sleep(min(taken * spread, _LONGEST_SLEEP))
 
     async def answered(self, ticket: Ticket, status: int, headers: Mapping[str, str]) -> None:
-        """Take over what the head of an answer says about limits.
+        """Apply the limits in the head of an answer.
 
         Args:
             ticket: That of the request.
@@ -122,7 +122,7 @@ class Gate:
         await self._change(Pace.lost)
 
     async def _change(self, change: Callable[[Pace], _T]) -> _T | None:
-        """Change the state; None if it cannot be used."""
+        """Change the state and return the result of `change`; None if the state cannot be used."""
         try:
             descriptor = self._open()
             try:
@@ -163,7 +163,7 @@ def _changed(descriptor: int, change: Callable[[Pace], _T]) -> _T:
     text = os.read(descriptor, _LARGEST)
     try:
         pace = Pace.from_dict(json.loads(text))
-    # Empty at first, or of a crash.
+    # Empty at first, or left by a crash.
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pace = Pace()
     result = change(pace)

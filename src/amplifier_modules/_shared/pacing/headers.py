@@ -28,17 +28,17 @@ _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:
 _UNITS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
 _TIME_PRECISION = 1.0
-"""In seconds, of times in whole seconds."""
+"""Error of times in whole seconds, in seconds."""
 
 _COARSE = 0.25
-"""A reset whose error is a larger part of it says nothing about the window."""
+"""If the error is a larger share of a reset, no window is inferred from it."""
 
 
 class Reported(NamedTuple):
     """What is left of a limit.
 
     Attributes:
-        limit: How much there is when nothing was used.
+        limit: The size of the limit.
         remaining: How much is left.
         window: Seconds in which the whole limit comes back; None if that cannot be inferred.
     """
@@ -49,7 +49,7 @@ class Reported(NamedTuple):
 
 
 def reported_limits(headers: Mapping[str, str], now: float) -> dict[str, Reported]:
-    """The limits of `requests` and `tokens`, as far as an answer has them.
+    """The limits of `requests` and `tokens` that an answer reports.
 
     Args:
         headers: The headers, looked up in lower case.
@@ -72,7 +72,7 @@ _COUNTS = ("limit", "remaining")
 def _window(
     limit: float, remaining: float, reset: str | None, headers: Mapping[str, str], now: float
 ) -> float | None:
-    """How long a limit takes to come back, if what was used comes back evenly until the reset."""
+    """Seconds in which a limit comes back, if the used part comes back evenly until the reset."""
     used = limit - remaining
     if reset is None or used <= 0:
         return None
