@@ -12,7 +12,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,52 @@ def children() -> set[int]:
     """Living children of this process and zombies alike: a killed one stays until it is collected."""
     me = os.getpid()
     return {pid for pid, (parent, _, _) in process_tree.process_table().items() if parent == me}
+
+
+@contextmanager
+def open_files(limit: int, *, free: int) -> Generator[None]:
+    """Set the limit on open files, and open as many as leave some free."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                opened.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(opened.pop())
+        yield
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_commands_run_with_more_open_files_than_select_takes(shell: Shell) -> None:
+    with open_files(1200, free=50):
+        assert (await shell.run("echo hello")).exit_code == 0
+        await shell.runner.close()
+    assert shell.output == b"hello\n"
+
+
+@pytest.mark.parametrize("first", [None, "true", "sleep 300 &"])
+async def test_a_limit_on_open_files_is_named_and_leaves_nothing_open(
+    shell: Shell, first: str | None
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    # A new supervisor, an idle monitor and a new monitor need different ones; one is the folder.
+    for free in {None: (1, 2, 3, 4), "true": (1, 2), "sleep 300 &": (1, 2, 3, 4)}[first]:
+        if first is not None:
+            await shell.run(first)
+        limit = max(map(int, os.listdir("/proc/self/fd"))) + 20
+        with (
+            open_files(limit, free=free),
+            pytest.raises(CommandNotStarted, match=r"open files; raise the limit .* \(ulimit -n\)"),
+        ):
+            await shell.run("true")
+        await shell.runner.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+    assert (await shell.run("exit 5")).exit_code == 5
 
 
 async def test_an_idle_supervisor_ends_and_comes_back(shell: Shell) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from amplifier_support.process.job import (
     CommandNotStarted,
     Job,
     SupervisorLost,
+    describe_error,
 )
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
@@ -155,7 +157,7 @@ class ProcessRunner:
                 command.argv, command.environment
             )
         except (SandboxUnavailable, OSError) as error:
-            raise CommandNotStarted(f"cannot start the sandbox: {error}") from error
+            raise _refused("the sandbox", error) from error
         return command._replace(argv=argv, environment=environment, confinement=confinement)
 
     async def _start(self, command: Command, output: Callable[[bytes], None]) -> Job:
@@ -233,7 +235,10 @@ class ProcessRunner:
         self._idle.remove(monitor)
 
     def _launch(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise _refused("the command supervisor", error) from error
         with theirs:
             try:
                 prefix, inside = self._sandbox.launcher() if self._sandbox else ([], [])
@@ -248,7 +253,7 @@ class ProcessRunner:
                 )
             except OSError as error:
                 ours.close()
-                raise CommandNotStarted(f"cannot start the command supervisor: {error}") from error
+                raise _refused("the command supervisor", error) from error
         self._supervisors.append(supervisor)
         self._channel = ours
         # Nothing is ever said on it: it becomes readable when the supervisor ends.
@@ -269,6 +274,13 @@ class ProcessRunner:
         self._supervisors = [each for each in self._supervisors if each.poll() is None]
         if len(self._supervisors) > (self._channel is not None):
             asyncio.get_running_loop().call_later(0.05, self._reap)
+
+
+def _refused(what: str, error: OSError | SandboxUnavailable) -> CommandNotStarted:
+    reason = str(error)
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.EAGAIN):
+        reason = describe_error(error.errno)
+    return CommandNotStarted(f"cannot start {what}: {reason}")
 
 
 def _supervisor_command(channel: int) -> list[str]:

@@ -28,6 +28,11 @@ SETTLE_SECONDS = 0.1
 KILL_SECONDS = 8.0
 """How long to wait for a kill, in seconds; the supervisor continues it."""
 
+_LIMITS = {
+    errno.EMFILE: "raise the limit on open files (ulimit -n) or run fewer commands at once",
+    errno.EAGAIN: "raise the limit on processes (ulimit -u) or run fewer commands at once",
+}
+
 
 class CommandError(Exception):
     """A command could not be run; the message says why."""
@@ -72,6 +77,9 @@ class Job:
         forget: Called when nothing of it is left.
         idle: Called with the monitor's socket when that could take another command.
 
+    Raises:
+        CommandNotStarted: It cannot be sent, or a limit of the system is reached.
+
     Attributes:
         ready: True once the monitor has taken the command over, False if no monitor has.
         exited: Exit code and pids left in the background.
@@ -102,10 +110,15 @@ class Job:
         self.gone: asyncio.Future[tuple[int, ...]] = self._loop.create_future()
         self._silent: asyncio.Future[None] = self._loop.create_future()
         self._their_control: socket.socket | None = None
-        if monitor is None:
-            monitor, self._their_control = socket.socketpair()
+        try:
+            if monitor is None:
+                monitor, self._their_control = socket.socketpair()
+            self._pipe, self._their_pipe = os.pipe()
+        except OSError as error:
+            for end in filter(None, (monitor, self._their_control)):
+                end.close()
+            raise _not_started(error.errno or errno.EINVAL) from error
         self._control: socket.socket | None = monitor
-        self._pipe, self._their_pipe = os.pipe()
 
     def hand_over(self, channel: socket.socket | None) -> bool:
         """Send the command and listen for the replies; False if no monitor can take it.
@@ -292,11 +305,17 @@ def _pids(listed: str) -> tuple[int, ...]:
 def _not_started(number: int) -> CommandNotStarted:
     if number == errno.E2BIG:
         return CommandNotStarted("the command is too long for the system to start it")
-    return CommandNotStarted(f"the system did not start the command: {os.strerror(number)}")
+    return CommandNotStarted(f"the system did not start the command: {describe_error(number)}")
+
+
+def describe_error(number: int) -> str:
+    """The text of an error number of the system, with what to do about a limit."""
+    advice = _LIMITS.get(number)
+    return os.strerror(number) + (f"; {advice}" if advice else "")
 
 
 def _not_confined(number: int) -> CommandNotStarted:
-    return CommandNotStarted(f"the system refused to start the sandbox: {os.strerror(number)}")
+    return CommandNotStarted(f"the system refused to start the sandbox: {describe_error(number)}")
 
 
 def _widen(pipe: int) -> None:

@@ -479,7 +479,10 @@ def main() -> None:
     is the socket of the proxy through which they use the network.
     """
     os.chdir("/")
-    channel = _socket.socket(fileno=int(sys.argv[1]))
+    # `select` takes only numbers below 1024, and a runner with many open files has higher ones.
+    given = int(sys.argv[1])
+    channel = _socket.socket(fileno=os.dup(given))
+    os.close(given)
     supervisor = Supervisor(channel, is_inside=sys.argv[5:6] == ["inside"])
     if sys.argv[6:]:
         supervisor.forward(sys.argv[6])

@@ -340,8 +340,7 @@ async def _serve(output: Output) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     setup = json.loads(await reader.readline())
     os.chdir(setup["working_dir"])
-    if setup["economy"]:
-        _allow_many_files()
+    _allow_many_files()
     request = request_from(setup["request"])
     chosen = choose(request, output)
     worker = Worker(
@@ -353,7 +352,7 @@ async def _serve(output: Output) -> None:
 
 
 def _allow_many_files() -> None:
-    """Raise the limit on open files: each row that waits has three."""
+    """Raise the limit on open files: each row has three, and several while it works."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
