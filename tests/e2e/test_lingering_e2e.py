@@ -1,4 +1,4 @@
-"""Nothing that a command starts outlives the program, whoever starts the command and however the program ends."""
+"""Nothing that a command starts outlives the program, no matter what starts the command and how the program ends."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def run(plan: Path, *arguments: str) -> Finished:
 def result_of(done: Finished, code: int = 0) -> dict[str, Any]:
     assert done.code == code, done.stderr
     assert "Traceback" not in done.stderr
-    # An agent that may not delegate further lacks the tool; this is no fault of the module.
+    # An agent that may not delegate further lacks the tool; the module is not at fault.
     assert "'tool-task' was not mounted" not in done.stderr
     result = json.loads(done.stdout)
     jsonschema.validate(result, RESULT)

@@ -44,7 +44,7 @@ REPLY = Reply("I look.", thinking="hm", tool_calls=[ToolCall("read", {"path": "Ã
 
 
 class Deferred:
-    """A deferral that sends each request in a batch of its own, or answers as it is told."""
+    """A deferral that sends each request in a batch of its own, or gives the answers it was given."""
 
     def __init__(self, answers: list[DeferredAnswer | None] | None = None) -> None:
         self.answers = answers

@@ -35,7 +35,7 @@ def found(root: Path, words: str) -> list[str]:
     return [match.session.id for match in answer.matches]
 
 
-def test_titles_are_listed_without_secrets_whoever_wrote_them(tmp_path: Path) -> None:
+def test_titles_are_listed_without_secrets_in_sessions_of_any_version(tmp_path: Path) -> None:
     secret = SECRETS["github-classic"]
     save(tmp_path, "old", title=f"clone with {secret}")
     assert secret in (tmp_path / "old" / "metadata.json").read_text()
