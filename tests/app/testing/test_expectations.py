@@ -11,6 +11,8 @@ from tests.app.testing.support import run_tests, write_tests
 READ = {"read_file": {"file_path": "notes.txt"}}
 WRITE = {"write_file": {"file_path": "new/out.txt", "content": "one\ntwo\n"}}
 COMMAND = {"bash": {"command": "touch x"}}
+REMOVE = {"bash": {"command": "rm notes.txt"}}
+ALLOWED = {"approve": "allow"}
 
 
 def script(*calls: Any, answer: str = "All done.\n") -> list[Any]:
@@ -40,6 +42,7 @@ MET: list[dict[str, Any]] = [
             "files": {"new/out.txt": "one\ntwo\n", "gone.txt": None},
         },
     },
+    {"script": script(REMOVE), **ALLOWED, "expect": {"files": {"notes.txt": None}}},
     {"script": script({"read_file": {"file_path": "x"}}), "expect": {"failed": ["read_file"]}},
     {"script": script({"nothing": {"a": 1}}), "expect": {"failed": [{"nothing": {"a": 1}}]}},
     {
@@ -128,6 +131,31 @@ NOT_MET: list[tuple[dict[str, Any], str]] = [
     (
         {"script": script(WRITE), "expect": {"files": {"new/out.txt": "one\nTWO\n"}}},
         "files: new/out.txt: differs (- expected, + got)",
+    ),
+    (
+        {"script": script(WRITE), "expect": {"files": {"new/*": {"contains": "three"}}}},
+        'files: new/out.txt: does not contain "three"',
+    ),
+    ({"script": script(WRITE), "expect": {"files": {"new/*": None}}}, "files: new/out.txt exists"),
+    ({"expect": {"files": {"notes.txt": {}}}}, "files: notes.txt was not changed"),
+    (
+        {"script": script(REMOVE), **ALLOWED, "expect": {"files": {"notes.txt": "hello\n"}}},
+        "files: notes.txt was removed",
+    ),
+    (
+        {"script": script(REMOVE), **ALLOWED, "expect": {"files": {"*.txt": {}}}},
+        "files: notes.txt was removed",
+    ),
+    (
+        {
+            "script": script({"read_file": {"file_path": "notes.txt", "limit": 1}}),
+            "expect": {"calls": [{"read_file": {"limit": True}}]},
+        },
+        "calls: call 1 differs",
+    ),
+    (
+        {"script": [*script(COMMAND), "more"], "expect": {"denied": ["bash"]}},
+        "test: the model was called 2 of 3 times; replies are left over",
     ),
     ({"expect": {"steps": {"at_least": 2}}}, "steps: expected at least 2, got 1"),
     ({"expect": {"cost": 1}}, "cost: expected 1, got 0"),

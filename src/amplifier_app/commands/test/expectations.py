@@ -14,7 +14,15 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.test.cases import Case, items_of
 from amplifier_app.commands.test.forms import is_condition
 from amplifier_app.commands.test.running import Ran
-from amplifier_app.commands.test.texts import cut, differences, excerpt, indented, items, short
+from amplifier_app.commands.test.texts import (
+    cut,
+    differences,
+    excerpt,
+    indented,
+    is_same,
+    items,
+    short,
+)
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
 from amplifier_app.plan.overrides import look_up
 from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
@@ -182,7 +190,7 @@ def _is_value(node: Node, got: Any) -> bool:
     if is_condition(node):
         text = got if isinstance(got, str) else json.dumps(got, ensure_ascii=False, default=str)
         return not any(True for _ in differences(node, text))
-    return bool(plain_data(node) == got)
+    return is_same(plain_data(node), got)
 
 
 # -- files -------------------------------------------------------------------------------
@@ -190,24 +198,33 @@ def _is_value(node: Node, got: Any) -> bool:
 
 def _files(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     wanted = node.items if isinstance(node, MapNode) else {}
-    for path, content in wanted.items():
-        if path in ran.after:
-            yield from _file(path, content, ran.after[path])
-        elif not _is_null(content) and not any(
-            fnmatch.fnmatchcase(one, path) for one in (*ran.before, *ran.after)
-        ):
-            yield (f"{path} does not exist",)
-    for path in sorted(ran.before.keys() | ran.after.keys()):
-        before, after = ran.before.get(path), ran.after.get(path)
-        if before != after and not any(fnmatch.fnmatchcase(path, one) for one in wanted):
-            how = "added" if before is None else "removed" if after is None else "changed"
-            yield (f"{path} was {how}",)
+    before, after = ran.before, ran.after
+    paths = sorted(before.keys() | after.keys())
+    changed = [path for path in paths if before.get(path) != after.get(path)]
+    for name, content in wanted.items():
+        if _is_null(content):
+            yield from ((f"{path} exists",) for path in after if _is_file(name, path, wanted))
+        elif not any(_is_file(name, path, wanted) for path in changed):
+            exists = any(_is_file(name, path, wanted) for path in after)
+            yield (f"{name} was not changed" if exists else f"{name} does not exist",)
+    for path in changed:
+        expected = [one for name, one in wanted.items() if _is_file(name, path, wanted)]
+        if path not in after:
+            if not any(_is_null(one) for one in expected):
+                yield (f"{path} was removed",)
+        elif not expected:
+            yield (f"{path} was {'changed' if path in before else 'added'}",)
+        for content in expected:
+            if path in after and not _is_null(content):
+                yield from _file(path, content, after[path])
+
+
+def _is_file(name: str, path: str, wanted: Mapping[str, Node]) -> bool:
+    """Whether a path or pattern is for a file; the path of the file itself is before patterns."""
+    return name == path or (path not in wanted and fnmatch.fnmatchcase(path, name))
 
 
 def _file(path: str, node: Node, content: bytes) -> Iterator[tuple[str, ...]]:
-    if _is_null(node):
-        yield (f"{path} exists",)
-        return
     for first, *rest in differences(node, content.decode("utf-8", "replace"), exact=True):
         yield f"{path}: {first}", *rest
 
@@ -312,7 +329,7 @@ def _plan(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
         except ConfigError:
             got = None
         expected = plain_data(wanted)
-        if got != expected or isinstance(got, bool) != isinstance(expected, bool):
+        if not is_same(expected, got):
             yield (
                 f"{address}:",
                 *indented([f"expected {_value(expected)}", f"got      {_value(got)}"]),

@@ -6,7 +6,16 @@ import re
 from collections.abc import Mapping
 
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.rules import Check, Fields, Number, Printing, Rule, Schema, Texts
+from amplifier_app.plan.rules import (
+    Check,
+    Fields,
+    Number,
+    Printing,
+    Rule,
+    Schema,
+    Texts,
+    is_null,
+)
 
 
 class ByName(Rule):
@@ -75,7 +84,35 @@ class Content(Rule):
         return {"type": ["string"]}
 
 
-class Patterns(Texts):
+class Expected(Fields):
+    """A mapping of expectations: an empty value would expect nothing, and is a problem."""
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        for key, value in node.items.items() if isinstance(node, MapNode) else ():
+            if is_null(value):
+                hint = "set a value or remove it"
+                check.problems.add(f"'{where}.{key}' is empty", value.at, hint)
+        return super().read_value(node, where, check)
+
+
+class Parts(Texts):
+    """A text or a list of texts, none of them empty."""
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        if isinstance(node, ListNode) and not node.items:
+            check.problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
+        return super().read_value(node, where, check)
+
+    def _is_valid(self, node: Node, where: str, check: Check) -> bool:
+        if not super()._is_valid(node, where, check):
+            return False
+        if not text_of(node):
+            check.problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
+            return False
+        return True
+
+
+class Patterns(Parts):
     """A regular expression or a list of them."""
 
     def _is_valid(self, node: Node, where: str, check: Check) -> bool:
@@ -126,14 +163,14 @@ class Count(Number):
 
 
 CONDITIONS: Mapping[str, Rule] = {
-    "contains": Texts("Texts that it contains."),
-    "excludes": Texts("Texts that it does not contain."),
+    "contains": Parts("Texts that it contains."),
+    "excludes": Parts("Texts that it does not contain."),
     "matches": Patterns("Regular expressions that match a part of it; '^' and '$' match at lines."),
 }
 TEXT = Either(
     "The text itself, without spaces and line ends around it, or conditions.",
     Content("The text."),
-    Fields("Conditions for a text.", "a text or conditions", CONDITIONS),
+    Expected("Conditions for a text.", "a text or conditions", CONDITIONS, filled=True),
     name="text",
 )
 

@@ -16,6 +16,7 @@ from amplifier_app.commands.test.forms import (
     Content,
     Count,
     Either,
+    Expected,
     ListOf,
 )
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
@@ -44,7 +45,7 @@ RECORDED = "recorded"
 _ANSWER = Either(
     "The answer, or conditions for it.",
     Content("The answer, without spaces and line ends around it."),
-    Fields(
+    Expected(
         "Conditions for the answer.",
         "a text or conditions",
         {
@@ -55,12 +56,13 @@ _ANSWER = Either(
                 Config("The schema."),
             ),
         },
+        filled=True,
     ),
 )
 _CONTENT = Either(
     "The content of the file, or conditions for it: '{}' for any content, null for no file.",
     Content("The content."),
-    Fields("Conditions for the content.", "a text or conditions", CONDITIONS, empty="kept"),
+    Expected("Conditions for the content.", "a text or conditions", CONDITIONS, empty="kept"),
 )
 
 
@@ -98,7 +100,7 @@ _CALLS = Either(
         filled=True,
     ),
 )
-_REQUEST = Fields(
+_REQUEST = Expected(
     "The first request to the model.",
     "a mapping of system, prompt, tools, provider, model",
     {
@@ -109,7 +111,7 @@ _REQUEST = Fields(
         "model": Text("The model of the provider, or of the request if it names one."),
     },
 )
-EXPECT = Fields(
+EXPECT = Expected(
     "What must hold after the run.",
     "a mapping such as '{answer: …, calls: […]}'",
     {

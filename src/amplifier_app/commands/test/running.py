@@ -224,7 +224,8 @@ class _Run:
             who = f"{attempt.who} reached" if attempt.who else "a module reached"
             answer = f"stub it: tools: {{{attempt.who}: {{output: …}}}}" if attempt.who else ""
             yield "; ".join(filter(None, [f"{who} for the network ({attempt.what})", answer]))
-        if outcome.ending is Ending.OK:
+        # A run with denied calls also goes on to its end.
+        if outcome.ending in (Ending.OK, Ending.DENIED):
             yield from self._left_over()
 
     def _left_over(self) -> Generator[str]:

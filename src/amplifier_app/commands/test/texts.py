@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 
@@ -87,3 +87,16 @@ def _clipped(text: str) -> str:
 def short(value: Any) -> str:
     """A value as JSON, cut if it is long."""
     return _clipped(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def is_same(wanted: Any, got: Any) -> bool:
+    """Whether two values are the same in JSON, where true is not 1."""
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        pairs = cast("dict[Any, Any]", wanted), cast("dict[Any, Any]", got)
+        return pairs[0].keys() == pairs[1].keys() and all(
+            is_same(one, pairs[1][key]) for key, one in pairs[0].items()
+        )
+    if isinstance(wanted, list) and isinstance(got, list):
+        lists = cast("list[Any]", wanted), cast("list[Any]", got)
+        return len(lists[0]) == len(lists[1]) and all(map(is_same, *lists))
+    return wanted == got and isinstance(wanted, bool) == isinstance(got, bool)
