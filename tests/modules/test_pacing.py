@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 import pytest
 
+from amplifier_modules._shared.pacing import gate as gate_file
 from amplifier_modules._shared.pacing.gate import Gate, gate_of
 from amplifier_modules._shared.pacing.headers import Reported, reported_limits
 from amplifier_modules._shared.pacing.pace import Pace, Ticket
+from amplifier_support.private_files import try_lock
 from tests.support.llm.rate_limit import RateLimit, Style
 
 NOW = 1_000_000_000.0
@@ -315,7 +317,16 @@ async def test_gates_of_one_key_share_their_state_and_store_no_key(tmp_path: Pat
 _REMAINING = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "60s"}
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"buckets": 3}', '{"buckets": {}, "x": 1}', "[]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", '{"buckets": 3}', '{"buckets": {}, "x": 1}', "[]", "[" * 60_000),
+        '{"buckets": {}, "recent": {}}',
+        '{"buckets": {}, "seen": 9}',
+        f'{{"buckets": {{}}, "blocked": 1{"0" * 400}}}',
+        '{"buckets": {"tokens": {"rate": 0, "capacity": 1, "level": 0, "at": 0}}}',
+    ],
+)
 async def test_a_state_that_a_crash_left_begins_again(tmp_path: Path, content: str) -> None:
     file = tmp_path / "state.json"
     file.write_text(content)
@@ -331,3 +342,86 @@ async def test_requests_are_sent_if_the_state_cannot_be_used(tmp_path: Path) -> 
     async with asyncio.timeout(10):
         for _ in range(3):
             await gate.enter(1)
+
+
+HOSTILE = (
+    *(
+        "nan",
+        "-1",
+        "0",
+        "1",
+        "1e308",
+        "1e-320",
+        "inf",
+        "",
+        "0.5",
+        "9" * 400,
+        "1000",
+        "soon",
+        "1..2s",
+    ),
+    *("2200-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "99999999999d"),
+    *("1e308s", "\u0663s", "Sun, 09 Sep 99999999999999999999 01:46:40 GMT", "Mon, 1 Jan 1 1:1:1 1"),
+)
+
+
+def test_no_header_blocks_requests_for_more_than_ten_minutes() -> None:
+    draw = random.Random(SEED)
+    names = [
+        *(f"x-ratelimit-{one}-{of}" for one in _PARTS for of in ("requests", "tokens")),
+        *(f"anthropic-ratelimit-requests-{one}" for one in _PARTS),
+        "date",
+    ]
+    for _ in range(1000):
+        pace, now, sent = Pace(), NOW, NOW
+        for _ in range(12):
+            taken = pace.take(1e6, now)
+            assert now - sent <= 600
+            if not isinstance(taken, Ticket):
+                assert 0 < taken <= 600
+                now += taken
+                continue
+            sent = now
+            headers = {name: draw.choice(HOSTILE) for name in names if draw.random() < 0.7}
+            limits, refused = reported_limits(headers, now), draw.random() < 0.3
+            pace.answered(taken, limits, now, refused=refused, retry_after=1e308)
+            pace = Pace.from_dict(json.loads(json.dumps(pace.as_dict())))
+
+
+_PARTS = ("limit", "remaining", "reset")
+
+
+def test_a_fixed_window_of_an_hour_may_be_used_up_again_when_it_is_over() -> None:
+    pace, now = Pace(), NOW
+    first = pace.take(1, now)
+    assert isinstance(first, Ticket)
+    # As if one used request came back in an hour.
+    used = reported_limits(_hourly(remaining=99, reset=3600), now)
+    pace.answered(first, used, now, refused=False, retry_after=None)
+    while isinstance(pace.take(1, now), Ticket):
+        pass
+    now += 3600
+    later = pace.take(1, now)
+    assert isinstance(later, Ticket)
+    fresh = reported_limits(_hourly(remaining=99, reset=3600), now)
+    pace.answered(later, fresh, now, refused=False, retry_after=None)
+    assert sum(isinstance(pace.take(1, now), Ticket) for _ in range(99)) == 99
+
+
+def _hourly(*, remaining: int, reset: int) -> dict[str, str]:
+    numbers = {"limit": 100, "remaining": remaining, "reset": reset}
+    return {f"x-ratelimit-{name}-requests": str(number) for name, number in numbers.items()}
+
+
+async def test_a_lock_that_is_never_released_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_file, "_LOCK_TRIES", 3)
+    file = tmp_path / "state.json"
+    with file.open("w") as held:
+        assert try_lock(held.fileno())
+        gate = Gate(file)
+        await gate.enter(1)
+    # It is free by now, but was not for too long.
+    await gate.enter(1)
+    assert file.read_text() == ""

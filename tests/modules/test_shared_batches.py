@@ -28,7 +28,7 @@ from amplifier_core.message_models import (
 )
 from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest, ProviderBatches
 from amplifier_core.session_capabilities import DEFERRAL
-from amplifier_modules._shared.providers.deferred import step_of
+from amplifier_modules._shared.providers.deferred import number_in, step_of
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider
 from amplifier_modules.provider_anthropic.transport import open_transport
@@ -278,3 +278,22 @@ async def test_answers_that_break_off_can_be_read_again(llm_server: StartLLM) ->
     with pytest.raises(ProviderUnavailableError):
         _ = [one async for one in provider.batches.answers("id", "key")]
     await provider.aclose()
+
+
+async def test_a_batch_whose_files_are_not_shown_yet_is_looked_at_again(
+    llm_server: StartLLM,
+) -> None:
+    server = await llm_server([])
+    state = {"id": "b", "status": "completed", "request_counts": {"completed": 2}}
+    content = json.dumps(state).encode()
+    server.batches.fault = lambda request: Raw(lambda: [JSON % (len(content), content)])
+    batches = provider_of("chat", server).batches
+    with pytest.raises(ProviderUnavailableError, match="no files of answers for batch b") as caught:
+        [one async for one in batches.answers("b", "k")]
+    assert caught.value.retryable
+
+
+def test_numbers_of_requests_are_short() -> None:
+    assert number_in("k-12", "k") == 12
+    for custom_id in (f"k-{'9' * 5000}", "k-\u0663", "k-", "k--1", "j-1", None):
+        assert number_in(custom_id, "k") is None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any, cast
 
+from amplifier_core.llm_errors import NotFoundError
 from amplifier_core.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.deferred import (
@@ -104,9 +105,11 @@ class MessageBatches:
             params["after_id"] = str(after)
 
     async def _has_key(self, batch_id: str, key: str) -> bool:
-        async with aclosing(self._results(batch_id)) as results:
-            async for item in results:
-                return number_in(item.get("custom_id"), key) is not None
+        # Answers of another batch may have been deleted.
+        with suppress(NotFoundError):
+            async with aclosing(self._results(batch_id)) as results:
+                async for item in results:
+                    return number_in(item.get("custom_id"), key) is not None
         return False
 
     async def _results(self, batch_id: str) -> AsyncGenerator[dict[str, Any]]:

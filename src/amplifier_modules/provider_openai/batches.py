@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
+from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.deferred import (
@@ -83,19 +84,17 @@ class OpenAIBatches:
         """Return the progress."""
         batch = await self._endpoint.get_json(f"{_PATH}/{batch_id}")
         status = text_in(batch, "status", self._provider)
-        counts = _object(batch.get("request_counts"))
-        done = sum(
-            count for name in ("completed", "failed") if type(count := counts.get(name)) is int
-        )
         refused = _faults(batch) if status == "failed" else None
-        return BatchState(status in _ENDED, done, refused)
+        return BatchState(status in _ENDED, _done(batch), refused)
 
     async def answers(self, batch_id: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
         """The answers of a batch that has ended: those of its output and those of its error file."""
         batch = await self._endpoint.get_json(f"{_PATH}/{batch_id}")
-        for file_id in (batch.get(name) for name in _FILES):
-            if not isinstance(file_id, str):
-                continue
+        files = [one for name in _FILES if isinstance(one := batch.get(name), str)]
+        if not files and _done(batch):
+            text = f"{self._provider} shows no files of answers for batch {batch_id}"
+            raise ProviderUnavailableError(text, provider=self._provider)
+        for file_id in files:
             lines = self._endpoint.get_lines(f"/files/{file_id}/content")
             async with aclosing(lines):
                 async for line in lines:
@@ -120,6 +119,13 @@ def _answer(item: Mapping[str, Any]) -> DeferredAnswer | None:
         if type(status) is int and isinstance(body, dict):
             return DeferredAnswer(status, cast("dict[str, Any]", body))
     return None if _object(error).get("code") == "batch_cancelled" else UNANSWERED
+
+
+def _done(batch: Mapping[str, Any]) -> int:
+    """How many requests have an answer or an error."""
+    counts = _object(batch.get("request_counts"))
+    found = (counts.get(name) for name in ("completed", "failed"))
+    return sum(count for count in found if type(count) is int)
 
 
 def _faults(batch: Mapping[str, Any]) -> str:

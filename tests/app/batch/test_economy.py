@@ -16,7 +16,13 @@ from amplifier_app.batch.economy.broker import Broker
 from amplifier_app.batch.engines.engine import Asked, Reply
 from amplifier_app.batch.journal import Appender, scan
 from amplifier_app.batch.progress import Progress
-from amplifier_core.llm_errors import AuthenticationError, NotFoundError
+from amplifier_core.llm_errors import (
+    AuthenticationError,
+    InvalidRequestError,
+    LLMError,
+    NotFoundError,
+    ProviderUnavailableError,
+)
 from amplifier_core.provider_batches import (
     BatchState,
     DeferredAnswer,
@@ -48,6 +54,8 @@ class Service:
         self.ends = asyncio.Event()
         self.cancelled: list[str] = []
         self.error: Exception | None = None
+        self.state_error: Exception | None = None
+        self.cancel_error: Exception | None = None
 
     async def submit(self, key: str, group: str, bodies: Sequence[bytes]) -> str:
         if self.error is not None:
@@ -64,6 +72,8 @@ class Service:
     async def state(self, batch_id: str) -> BatchState:
         if self.gone:
             raise NotFoundError("gone")
+        if self.state_error is not None:
+            raise self.state_error
         return BatchState(self.ends.is_set() or batch_id in self.cancelled)
 
     async def answers(self, batch_id: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
@@ -74,6 +84,9 @@ class Service:
                 yield number, DeferredAnswer(200, {"to": body})
 
     async def cancel(self, batch_id: str) -> None:
+        if self.cancel_error is not None:
+            self.ends.set()
+            raise self.cancel_error
         self.cancelled.append(batch_id)
 
 
@@ -308,6 +321,47 @@ async def test_at_the_deadline_rows_send_their_requests_directly(tmp_path: Path)
     assert run.replies["b"] == Reply()
     assert len(service.sent) == 1
     await run.close()
+
+
+@pytest.mark.parametrize("error", [InvalidRequestError, ProviderUnavailableError])
+async def test_a_batch_that_ends_just_before_it_is_cancelled_keeps_its_answers(
+    tmp_path: Path, error: type[LLMError]
+) -> None:
+    service = Service()
+    service.cancel_error = error("it has already ended")
+    run = Run(tmp_path, service).open(time.time() + 1)
+    run.ask("a")
+    await run.until("a")
+    assert run.replies == {"a": answer_to("a")}
+    assert not run.failures
+    await run.close()
+
+
+async def test_a_batch_that_may_be_at_the_provider_is_never_sent_again(tmp_path: Path) -> None:
+    service = Service()
+    run = Run(tmp_path, service).open()
+    # A proxy in between answers with something else.
+    service.error = ProviderUnavailableError("no JSON", status_code=200, retryable=False)
+    run.ask("a")
+    await run.until("a")
+    await run.close()
+    again = Run(tmp_path, service).open()
+    service.error, service.state_error = None, InvalidRequestError("a proxy's", status_code=400)
+    (key,) = again.progress.sent.batches
+    service.sent[key] = ["a"]
+    service.found = [FoundBatch(f"id-{key}")]
+    again.ask("a")
+    await again.until("a")
+    assert [type(error) for error in again.failures] == [InvalidRequestError]
+    await again.close()
+    third = Run(tmp_path, service).open()
+    service.state_error = None
+    service.ends.set()
+    third.ask("a")
+    await third.until("a")
+    assert third.replies == {"a": answer_to("a")}
+    assert len(service.sent) == 1
+    await third.close()
 
 
 async def test_a_provider_that_the_plan_does_not_have_is_refused(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
-from amplifier_app.batch.economy.job import Job
+from amplifier_app.batch.economy.job import Job, RefusedBatchError
 from amplifier_app.batch.engines.engine import Asked, Reply
 from amplifier_app.batch.progress import SentBatch, SentRequests, sending
 from amplifier_app.runtime import describe
-from amplifier_core.llm_errors import InvalidRequestError, LLMError
+from amplifier_core.llm_errors import LLMError
 from amplifier_core.provider_batches import UNANSWERED, DeferredAnswer, ProviderBatches
 
 SETTLE_SECONDS = 0.3
@@ -204,7 +204,7 @@ class Broker:
         try:
             await job.send(request.group, bodies)
         except LLMError as error:
-            if not error.retryable:
+            if _is_refused(error):
                 self._drop(job)
             raise
         self._follow(job)
@@ -242,7 +242,7 @@ class Broker:
                 return
             try:
                 await job.end()
-            except InvalidRequestError:
+            except RefusedBatchError:
                 self._drop(job)
                 raise
             if job.is_guess and self._is_over:
@@ -326,6 +326,11 @@ class Broker:
         # Any failure of a task ends the run; its rows can be continued.
         except Exception as error:
             await self._fail(error)
+
+
+def _is_refused(error: LLMError) -> bool:
+    """Whether the provider certainly did not take a batch; it may have, if its answer cannot be read."""
+    return not error.retryable and 400 <= (error.status_code or 0) < 500
 
 
 def _parts(questions: list[Asked], service: ProviderBatches) -> Iterator[list[Asked]]:

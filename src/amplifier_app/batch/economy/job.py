@@ -21,8 +21,15 @@ _LONGEST_PAUSE = 60.0
 _SHARE_OF_AGE = 0.1
 """Seconds between two polls of a batch: this share of its age, within the two limits."""
 
+_LONGEST_RETRY = 600.0
+"""The longest time to wait that a provider may ask for, in seconds."""
+
 _TRIES = 8
 """How many requests in a row may fail because the provider is unavailable, except polls of a batch."""
+
+
+class RefusedBatchError(InvalidRequestError):
+    """The provider has refused a whole batch; none of its requests is answered or paid for."""
 
 
 class Job:
@@ -107,14 +114,14 @@ class Job:
         """Wait until the batch has ended. After `cancel`, a batch that may be another one is not waited for.
 
         Raises:
-            LLMError: The provider refused the batch, or does not know it.
+            RefusedBatchError: The provider refused the batch.
+            LLMError: The provider does not know it, or refused to show it.
         """
         begun = time.time()
         while True:
             if self.is_guess and self._cancelling.is_set():
                 return
             try:
-                await self._cancel_if_asked()
                 state = await self._service.state(self.batch.id or "")
             except LLMError as error:
                 if self._is_gone(error):
@@ -123,11 +130,12 @@ class Job:
                 continue
             if state.refused is not None:
                 text = f"the provider refused batch {self.batch.id}: {state.refused}"
-                raise InvalidRequestError(text)
+                raise RefusedBatchError(text)
             self.done = state.done
             self._succeeded()
             if state.ended:
                 return
+            await self._cancel_if_asked()
             since = begun if self._is_cancelled else min(begun, self.batch.at)
             age = time.time() - since
             await self._pause(min(max(age * _SHARE_OF_AGE, _FIRST_PAUSE), _LONGEST_PAUSE))
@@ -156,9 +164,17 @@ class Job:
         self._cancelling.set()
 
     async def _cancel_if_asked(self) -> None:
-        if self._cancelling.is_set() and not self._is_cancelled:
+        if not self._cancelling.is_set() or self._is_cancelled:
+            return
+        try:
             await self._service.cancel(self.batch.id or "")
-            self._is_cancelled = True
+        except LLMError as error:
+            if error.retryable:
+                await self._recover(error, most=math.inf)
+                return
+            # A batch that has just ended cannot be cancelled.
+            self._notice(f"cannot cancel batch {self.batch.id}: {error}")
+        self._is_cancelled = True
 
     def _is_gone(self, error: LLMError) -> bool:
         """Whether the provider has removed the batch because of its age."""
@@ -183,7 +199,7 @@ class Job:
             self._notice(f"{error}; trying again")
         self._changed()
         pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 10), _LONGEST_PAUSE)
-        await self._pause(max(pause, error.retry_after or 0.0))
+        await self._pause(max(pause, min(error.retry_after or 0.0, _LONGEST_RETRY)))
 
     async def _pause(self, seconds: float) -> None:
         if self._cancelling.is_set():

@@ -181,11 +181,18 @@ class Endpoint:
             chunks = cast("AsyncGenerator[bytes]", response.aiter_bytes())
             async with aclosing(chunks):
                 while (chunk := await self._next_chunk(chunks)) is not None:
-                    rest += chunk
-                    *lines, last = rest.split(b"\n")
-                    rest = bytearray(last)
+                    *lines, last = chunk.split(b"\n")
                     for line in lines:
-                        yield bytes(line)
+                        yield bytes(rest + line)
+                        rest.clear()
+                    rest += last
+                    if len(rest) > _EVENT_LIMIT:
+                        raise StreamError(
+                            f"{self.provider} sent a line of more than {_EVENT_LIMIT >> 20} MB; "
+                            "check base_url",
+                            provider=self.provider,
+                            retryable=False,
+                        )
             if rest:
                 yield bytes(rest)
         finally:

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 _OK, _TOO_MANY = 200, 429
 _LOCK_TRIES, _LOCK_SECONDS = 1000, 0.002
+_STUCK_SECONDS = 30.0
+"""How long a state is not used whose lock was not released, as by a process that is stopped."""
+
 _LONGEST_SLEEP = 1.0
 _SPREAD = 0.05
 _LARGEST = 64 * 1024
@@ -75,6 +78,7 @@ class Gate:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._turn = asyncio.Lock()
+        self._unused_until = 0.0
 
     async def enter(self, size: int) -> Turn:
         """Wait until a request may be sent; requests of this process are sent in order.
@@ -122,7 +126,9 @@ class Gate:
         await self._change(Pace.lost)
 
     async def _change(self, change: Callable[[Pace], _T]) -> _T | None:
-        """Change the state and return the result of `change`; None if the state cannot be used."""
+        """Change the state and return the result of `change`; None if the state or its lock is unavailable."""
+        if time.monotonic() < self._unused_until:
+            return None
         try:
             descriptor = self._open()
             try:
@@ -130,6 +136,7 @@ class Gate:
                     if try_lock(descriptor):
                         return _changed(descriptor, change)
                     await asyncio.sleep(_LOCK_SECONDS)
+                self._unused_until = time.monotonic() + _STUCK_SECONDS
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -164,7 +171,7 @@ def _changed(descriptor: int, change: Callable[[Pace], _T]) -> _T:
     try:
         pace = Pace.from_dict(json.loads(text))
     # Empty at first, or left by a crash.
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
         pace = Pace()
     result = change(pace)
     data = json.dumps(pace.as_dict()).encode()

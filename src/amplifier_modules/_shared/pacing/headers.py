@@ -27,6 +27,10 @@ _DIMENSIONS: Mapping[str, tuple[str, ...]] = {
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
 _UNITS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
+_SHORTEST_WINDOW, _LONGEST_WINDOW = 0.01, 86400.0
+_SMALLEST, _LARGEST = 1.0, 1e12
+"""Limits that are believed."""
+
 _TIME_PRECISION = 1.0
 """Error of times in whole seconds, in seconds."""
 
@@ -59,7 +63,9 @@ def reported_limits(headers: Mapping[str, str], now: float) -> dict[str, Reporte
     for dimension, names in _DIMENSIONS.items():
         for name in names:
             limit, remaining = (_number(headers.get(name.format(one))) for one in _COUNTS)
-            if limit and remaining is not None:
+            if limit is None or remaining is None:
+                continue
+            if _SMALLEST <= limit <= _LARGEST:
                 window = _window(limit, remaining, headers.get(name.format("reset")), headers, now)
                 found[dimension] = Reported(limit, remaining, window)
                 break
@@ -83,7 +89,7 @@ def _window(
         error = 0.0 if is_exact else _TIME_PRECISION
     if left is None or left <= 0 or error > left * _COARSE:
         return None
-    window = left * limit / used
+    window = max(_SHORTEST_WINDOW, min(left * limit / used, _LONGEST_WINDOW))
     # It may also be the end of a fixed window, which would be no longer than the usual one.
     return min(window, DEFAULT_WINDOW) if left <= DEFAULT_WINDOW else window
 
@@ -112,6 +118,6 @@ def _seconds_until(text: str, date: str | None, now: float) -> float | None:
     try:
         moment = datetime.fromisoformat(text)
         seen = now if date is None else parsedate_to_datetime(date).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return None if moment.tzinfo is None else moment.timestamp() - seen

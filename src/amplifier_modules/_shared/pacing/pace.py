@@ -1,8 +1,9 @@
 """When the next request may be sent: what is known about a key's limits, as pure arithmetic.
 
 Each limit is a bucket that fills evenly. It holds a tenth of the limit only, so that in any window of time
-at most a tenth more than the limit is sent; limits of an hour or a day may be used up at once. What the service reports about its own bucket corrects it:
-others may use the key, and tokens are only estimated. A service that reports nothing is not slowed until it
+at most a tenth more than the limit is sent; limits of an hour or a day may be used up at once. What the service
+reports about its own bucket corrects it: others may use the key, and tokens are only estimated. If it lets no
+request through for ten minutes, what was reported is forgotten, and the next request shows the limits. A service that reports nothing is not slowed until it
 refuses a request for its rate (429); from then on the rate falls to a half at each refusal and grows with
 each answer (AIMD).
 """
@@ -21,6 +22,9 @@ _BURST = 0.1
 
 _SHORT_WINDOW = 2 * DEFAULT_WINDOW
 """Seconds up to which the share applies."""
+
+_LONGEST_GAP = 600.0
+"""Seconds without a request after which reported limits are no longer believed."""
 
 _PROBE_SECONDS = 2.0
 """How long a request is alone before any answer was seen: the first one shows the limits."""
@@ -105,6 +109,7 @@ class Pace:
         recent: How many requests were sent lately, weighted by age.
         recent_at: When that was counted.
         recent_since: When that began.
+        sent: When the last request was let through.
     """
 
     buckets: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
@@ -119,16 +124,24 @@ class Pace:
     recent: float = 0.0
     recent_at: float = 0.0
     recent_since: float = 0.0
+    sent: float = 0.0
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Pace:
-        """What `as_dict` returned. Raises TypeError, KeyError or ValueError for anything else."""
+        """What `as_dict` returned.
+
+        Raises:
+            TypeError, KeyError, ValueError, ArithmeticError, AttributeError: It is something else.
+        """
         buckets = {name: Bucket(**one) for name, one in data["buckets"].items()}
-        numbers = [one for each in (data, *data["buckets"].values()) for one in each.values()]
-        if not all(math.isfinite(one) for one in numbers if not isinstance(one, dict)):
+        fields = {name: one for name, one in data.items() if name != "buckets"}
+        numbers = [*fields.values(), *(n for one in buckets.values() for n in asdict(one).values())]
+        if not all(math.isfinite(one) for one in numbers):
             raise ValueError("not a number")
-        fields: dict[str, Any] = {**data, "buckets": buckets}
-        return cls(**fields)
+        pace = cls(buckets, **fields)
+        if pace.seen > pace.requests or any(one.rate <= 0 for one in buckets.values()):
+            raise ValueError("not the state of a pace")
+        return pace
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -146,6 +159,7 @@ class Pace:
             return max(wait, _SHORTEST_WAIT)
         for name, bucket in self.buckets.items():
             bucket.level -= tokens if name == "tokens" else 1
+        self.sent = now
         self.requests += 1
         self.tokens += tokens
         self._count(now)
@@ -174,8 +188,8 @@ class Pace:
         self.is_known, self.probed = True, 0.0
         if limits:
             self.buckets.pop("refused", None)
-        # An older answer says less than what is known by now.
-        if ticket.requests >= self.seen:
+        # An older answer says less than what is known by now; its state may have been lost since.
+        if self.seen <= ticket.requests <= self.requests:
             self.seen = ticket.requests
             for name, limit in limits.items():
                 self._correct(name, limit, ticket, now)
@@ -191,15 +205,22 @@ class Pace:
     def _wait(self, tokens: float, now: float) -> float:
         # No service blocks for longer; the clock was set back.
         self.blocked = min(self.blocked, now + _LONGEST_BLOCK)
+        self.cut = min(self.cut, now + _LONGEST_BLOCK)
         if now < self.blocked:
             return self.blocked - now
         if not self.is_known and 0 <= now - self.probed < _PROBE_SECONDS:
             return _PROBE_POLL
+        self.sent = min(self.sent, now)
         wait = 0.0
         for name, bucket in self.buckets.items():
             bucket.fill(now)
             wait = max(wait, bucket.wait(tokens if name == "tokens" else 1))
-        return wait
+        left = self.sent + _LONGEST_GAP - now
+        if wait > 0 and left <= 0:
+            self.buckets.clear()
+            self.is_known = False
+            return 0.0
+        return min(wait, max(0.0, left))
 
     def _correct(self, name: str, limit: Reported, ticket: Ticket, now: float) -> None:
         bucket = self.buckets.get(name)
@@ -215,7 +236,10 @@ class Pace:
         later = (self.requests - ticket.requests, self.tokens - ticket.tokens)
         since = max(0.0, later[name == "tokens"])
         left = min(limit.limit, limit.remaining + bucket.rate * max(0.0, now - ticket.at)) - since
-        if name == "tokens" or bucket.level == -math.inf:
+        if window > _SHORT_WINDOW:
+            # All of it may come back at once.
+            bucket.level = left
+        elif name == "tokens" or bucket.level == -math.inf:
             # Tokens are estimated. The service's bucket is larger; what is missing there is missing here.
             bucket.level = max(bucket.level, bucket.capacity - (limit.limit - left))
         bucket.level = min(left, bucket.level)

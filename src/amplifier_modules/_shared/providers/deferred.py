@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, cast
@@ -19,6 +20,7 @@ PRICE_SHARE = Decimal("0.5")
 BATCH_WINDOW = 900.0
 """Seconds by which the clocks of this machine and a service may differ, including the time to send a batch."""
 
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _OF_STREAMS = ("stream", "stream_options")
 
 
@@ -91,7 +93,7 @@ def text_in(answer: Mapping[str, Any], name: str, provider: str) -> str:
 def number_in(custom_id: Any, key: str) -> int | None:
     """The number of a request in a batch; None if it is not of the batch with this key."""
     name, _, number = str(custom_id).rpartition("-")
-    return int(number) if name == key and number.isdecimal() else None
+    return int(number) if name == key and _NUMBER.fullmatch(number) else None
 
 
 def _broken(provider: str, what: str) -> ProviderUnavailableError:
