@@ -159,3 +159,13 @@ def test_the_example_passes_without_a_socket(tmp_path: Path) -> None:
         timeout=60,
     )
     assert opened.stderr.startswith("SOCKET socket.__new__")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_results_that_cannot_be_written_are_not_a_success(tmp_path: Path, output: str) -> None:
+    write_tests(tmp_path, {"expect": {"answer": "done"}})
+    with Path("/dev/full").open("wb") as full:
+        run = run_amplifier("test", "--output", output, cwd=tmp_path, stdout=full)
+    assert run.code == 6
+    assert "cannot write to stdout: no space left on device" in run.stderr

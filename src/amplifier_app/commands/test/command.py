@@ -16,6 +16,7 @@ from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output, claimed_stdout
 from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.test.cases import Case, find_cases
 from amplifier_app.commands.test.report import (
     Progress,
@@ -35,6 +36,7 @@ _JUNIT = "junit"
 
 @app.command()
 def run_tests(
+    context: typer.Context,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -89,15 +91,16 @@ def run_tests(
         _print_list(cases, output)
         return
     started = time.monotonic()
-    with claimed_stdout() as stdout:
-        shown = _Shown(stdout, len(cases), verbose=verbose, quiet=output is Format.JSON)
-        runner = Runner(trust=trust, update=update)
-        ended, stopped = run_loop(_run(runner, cases, shown, exit_first=exit_first))
-        seconds = time.monotonic() - started
-        left = "" if stopped is None else f", {len(cases) - len(ended)} not run"
-        shown.write(f"{failures_text(ended)}\n{summary(ended, seconds)}{left}\n")
-        if output is Format.JSON:
-            stdout.write(f"{redact(json.dumps(as_json(ended, seconds), indent=2))}\n")
+    invocation: Invocation = context.obj
+    stdout = invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    shown = _Shown(stdout, len(cases), verbose=verbose, quiet=output is Format.JSON)
+    runner = Runner(trust=trust, update=update)
+    ended, stopped = run_loop(_run(runner, cases, shown, exit_first=exit_first))
+    seconds = time.monotonic() - started
+    left = "" if stopped is None else f", {len(cases) - len(ended)} not run"
+    shown.write(f"{failures_text(ended)}\n{summary(ended, seconds)}{left}\n")
+    if output is Format.JSON:
+        stdout.write(f"{redact(json.dumps(as_json(ended, seconds), indent=2))}\n")
     if report_file is not None:
         _write(report_file, as_junit(ended))
     if stopped is not None:

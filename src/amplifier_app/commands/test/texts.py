@@ -5,7 +5,11 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+import signal
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, cast
 
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
@@ -13,6 +17,9 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 _LONGEST = 20
 """How many lines of a difference are shown."""
 _WIDTH = 200
+
+_SEARCH_SECONDS = 2.0
+"""CPU time for one regular expression: some take hours for a text that almost matches."""
 
 
 def differences(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[str, ...]]:
@@ -36,8 +43,38 @@ def differences(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[
         if text in got:
             yield f"contains {short(text)}", *excerpt(got)
     for pattern in _texts(node, "matches"):
-        if not re.search(pattern, got, re.MULTILINE):
+        try:
+            with _limited(_SEARCH_SECONDS):
+                found = re.search(pattern, got, re.MULTILINE)
+        except TimeoutError:
+            yield (
+                f"cannot be compared with {short(pattern)} within {_SEARCH_SECONDS:g} s",
+                *excerpt(got),
+            )
+            continue
+        if not found:
             yield f"does not match {short(pattern)}", *excerpt(got)
+
+
+@contextmanager
+def _limited(seconds: float) -> Generator[None]:
+    """Raise TimeoutError after so much CPU time; in the main thread only, where signals arrive."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "setitimer"
+    ):
+        yield
+        return
+
+    def expire(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    handler = signal.signal(signal.SIGVTALRM, expire)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, handler)
 
 
 def _texts(node: Node, key: str) -> list[str]:
