@@ -196,6 +196,31 @@ def test_kills_lose_no_row_and_repeat_no_effect(batches: Batches, scale: Scale) 
     assert batches.status()["waiting"] == 0
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_what_a_row_cost_before_its_worker_was_killed_counts(tmp_path: Path) -> None:
+    used = Usage(input_tokens=100_000, output_tokens=10)
+
+    def model(request: Request) -> Any:
+        if len(request.body["messages"]) > 1:
+            return Reply("answer", usage=used)
+        command = "echo r0 >> effects.txt; sleep 30"
+        return Reply(tool_calls=[ToolCall("bash", {"command": command})], usage=used)
+
+    with ScriptedLLM.running([model], repeat_last=True) as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(1)
+        process = batches.start("run")
+        while not batches.effects():
+            time.sleep(0.05)
+        for worker in workers_of(process):
+            os.kill(worker, signal.SIGKILL)
+        assert ended(process) == 0
+        each = (100_000 * 3 + 10 * 15) / 1_000_000
+        assert len(server.completions) == 2
+        assert batches.results()[0]["cost"]["usd"] == pytest.approx(2 * each)
+        assert batches.status()["cost"]["usd"] == pytest.approx(2 * each)
+
+
 def test_ctrl_c_stops_and_resume_continues_the_same_sessions(batches: Batches) -> None:
     batches.rows(12)
     process = batches.start("run", "--workers", "2")

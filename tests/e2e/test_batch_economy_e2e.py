@@ -96,8 +96,13 @@ class Economy:
         file = self.folder / "out" / "journal.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()]
 
-    def check_each_step_was_paid_once(self, rows: int, steps: int) -> None:
-        """Every row has its answer, each of its requests was answered once, and each command ran once."""
+    def check_each_step_was_paid_once(
+        self, rows: int, steps: int, *, was_stopped: bool = False
+    ) -> None:
+        """Every row has its answer, each of its requests was answered once, and each command ran once.
+
+        If the batch was stopped, a command that had not begun then did not run, and the model was informed.
+        """
         results = self.results()
         assert {name: one["response"] for name, one in results.items()} == {
             f"r{i}": f"did r{i}" for i in range(rows)
@@ -107,7 +112,13 @@ class Economy:
             (re.findall(r"row (r\d+)", text)[0], len(_RESULT.findall(text))) for text in asked
         )
         assert counted == {(f"r{i}", step): 1 for i in range(rows) for step in range(steps + 1)}
-        assert self.effects() == {f"r{i}.{step}": 1 for i in range(rows) for step in range(steps)}
+        effects = {f"r{i}.{step}": 1 for i in range(rows) for step in range(steps)}
+        for left_out in effects.keys() - self.effects() if was_stopped else ():
+            row, _, _ = left_out.partition(".")
+            transcript = self.folder / "out" / "sessions" / row / "transcript.jsonl"
+            assert re.search("interrupted|not run", transcript.read_text()), left_out
+            del effects[left_out]
+        assert self.effects() == effects
         for one in results.values():
             assert one["cost"]["usd"] == pytest.approx((steps + 1) * USD / 2)
 
@@ -286,7 +297,7 @@ def test_the_cost_limit_of_the_batch_counts_batch_prices(tmp_path: Path) -> None
         assert [len(batch.requests) for batch in run.sent.all] == [2, 2]
         done = run("resume", "--max-cost", "1")
         assert done.code == 0, done.stderr
-        run.check_each_step_was_paid_once(2, 3)
+        run.check_each_step_was_paid_once(2, 3, was_stopped=True)
 
 
 def test_sub_agents_ask_in_the_same_batches(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ class BudgetRecord:
         self._inherited = BUDGET.of(coordinator)
         self._budget: SessionBudget | None = None
         self._planned: dict[str, float] = {}
+        self._saved_cost: Any = None
         self._before: Any = None if record is None else record.saved.metadata.get("spent")
         if record is not None:
             SPENT.register(coordinator, self._before)
@@ -41,9 +42,17 @@ class BudgetRecord:
             return False
         self._budget = budget
         self._planned = dict(getattr(budget, "allowed", {}))
-        if record is not None and budget.is_limited:
-            budget.listen(lambda: record.save_spent(budget.as_dict(), self.raised))
+        # The ledger of a batch counts what a row has cost, also before its worker was killed.
+        is_row = record is not None and "row" in record.saved.metadata
+        if record is not None and (budget.is_limited or is_row):
+            budget.listen(lambda: self._save(budget, record))
         return True
+
+    def _save(self, budget: SessionBudget, record: SessionRecord) -> None:
+        spent = budget.as_dict()
+        if budget.is_limited or spent.get("cost_usd") != self._saved_cost:
+            record.save_spent(spent, self.raised)
+            self._saved_cost = spent.get("cost_usd")
 
     @property
     def limits(self) -> dict[str, float]:

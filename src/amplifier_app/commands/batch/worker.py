@@ -328,9 +328,9 @@ def _totals(session: OpenSession) -> dict[str, Any]:
     """Tokens and cost of all runs of a session."""
     usage, spent = session.usage, session.spent or {}
     cost = usage.cost_usd
-    if session.limits and not spent.get("unpriced"):
+    if "cost_usd" in spent and not spent.get("unpriced"):
         # Counted at once, so that it includes what a crash interrupted.
-        cost = dollars(spent.get("cost_usd"))
+        cost = dollars(spent["cost_usd"])
     return {"usage": dict(usage.tokens), "cost": cost_object(cost)}
 
 
