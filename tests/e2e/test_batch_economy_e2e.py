@@ -193,9 +193,17 @@ def test_a_kill_while_a_batch_is_waited_for_loses_and_doubles_nothing(
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 130, stderr
         assert f"{run.sent.all[1].id} continues; 'resume' gets its answers".encode() in stderr
+        shown = run("status").stdout
+        assert ", at batch prices\n" in shown
+        assert shown.count("waiting for batch ") == 1
+        assert f"waiting for batch {run.sent.all[1].id} with 2 requests, sent " in shown
+        (batch,) = json.loads(run("status", "--output", "json").stdout)["open_batches"]
+        assert (batch["id"], batch["requests"]) == (run.sent.all[1].id, 2)
         run.sent.seconds = 0
         done = run("resume")
         assert done.code == 0, done.stderr
+        assert "waiting" not in run("status").stdout
+        assert ", at batch prices\n" in run("report").stdout
         assert len(run.sent.all) == 3
         run.check_each_step_was_paid_once(2, 2)
 

@@ -8,6 +8,7 @@
     {"event": "sending", "key", "service", "at", "items": [[row, session, step], …]}
     {"event": "sent", "key", "id"}                      a batch of requests is at the provider
     {"event": "dropped", "key"}                         the provider did not get or refused it
+    {"event": "answered", "key"}                        it has ended, and its answers were read
 
 `size` is that of results.jsonl after the record. `cost` is in US dollars: what the row cost since it was
 claimed, or, in a reopened row, what its session has cost so far.
@@ -49,68 +50,6 @@ class RowState(NamedTuple):
 UNTOUCHED = RowState()
 
 
-class Counts:
-    """What `status` shows; it needs no memory per row.
-
-    Attributes:
-        outcomes: Ended rows by outcome.
-        running: Rows that were claimed and have not ended.
-        cost: US dollars, of all attempts.
-        size: Bytes of results.jsonl that belong to ended rows.
-        replaced: The file that was to replace results.jsonl last, if any.
-    """
-
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        self.running = 0
-        self.cost = Decimal(0)
-        self.size = 0
-        self.replaced: str | None = None
-
-    def add(self, record: Record) -> None:
-        """Count a record of the journal."""
-        event = record.get("event")
-        self.cost += cost_of(record)
-        if event == "claimed":
-            self.running += 1
-        elif event == "released":
-            self.running -= 1
-        elif event == "ended":
-            self.running -= 1
-            self.outcomes[Ending(record["outcome"]).value] += 1
-            self.size = _size_in(record)
-        elif event == "reopened":
-            self.outcomes -= Counter(row["outcome"] for row in record["rows"].values())
-            self.size, self.replaced = _size_in(record), str(record["file"])
-            if not REPLACEMENT.fullmatch(self.replaced):
-                raise ValueError(self.replaced)
-
-    @property
-    def ended(self) -> int:
-        """The number of rows that have ended."""
-        return sum(self.outcomes.values())
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON data."""
-        return {
-            "outcomes": dict(self.outcomes),
-            "running": self.running,
-            "cost": str(self.cost),
-            "size": self.size,
-            "replaced": self.replaced,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Counts:
-        """The counts that `as_dict` returned."""
-        counts = cls()
-        counts.outcomes.update(data["outcomes"])
-        counts.running = data["running"]
-        counts.cost = Decimal(data["cost"])
-        counts.size, counts.replaced = data["size"], data["replaced"]
-        return counts
-
-
 class SentBatch(NamedTuple):
     """A provider batch that was sent or was about to be sent.
 
@@ -127,6 +66,88 @@ class SentBatch(NamedTuple):
     at: float
     number: int
     id: str | None = None
+
+
+def follow_batch(batches: dict[str, SentBatch], record: Mapping[str, Any]) -> None:
+    """Add a batch to those by key, or its id to it, if the record of the journal is about one."""
+    event = record.get("event")
+    if event == "sending":
+        key, number = record["key"], len(record["items"])
+        batches[key] = SentBatch(key, record["service"], record["at"], number)
+    elif event == "sent" and (batch := batches.get(record["key"])) is not None:
+        batches[batch.key] = batch._replace(id=record["id"])
+    elif event == "dropped":
+        batches.pop(record["key"], None)
+
+
+class Counts:
+    """What `status` shows; it needs no memory per row.
+
+    Attributes:
+        outcomes: Ended rows by outcome.
+        running: Rows that were claimed and have not ended.
+        cost: US dollars, of all attempts.
+        size: Bytes of results.jsonl that belong to ended rows.
+        replaced: The file that was to replace results.jsonl last, if any.
+        open_batches: The batches of requests whose answers were not read yet, by key.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.running = 0
+        self.cost = Decimal(0)
+        self.size = 0
+        self.replaced: str | None = None
+        self.open_batches: dict[str, SentBatch] = {}
+
+    def add(self, record: Record) -> None:
+        """Count a record of the journal."""
+        event = record.get("event")
+        self.cost += cost_of(record)
+        follow_batch(self.open_batches, record)
+        if event == "claimed":
+            self.running += 1
+        elif event == "released":
+            self.running -= 1
+        elif event == "ended":
+            self.running -= 1
+            self.outcomes[Ending(record["outcome"]).value] += 1
+            self.size = _size_in(record)
+        elif event == "reopened":
+            self.outcomes -= Counter(row["outcome"] for row in record["rows"].values())
+            self.size, self.replaced = _size_in(record), str(record["file"])
+            if not REPLACEMENT.fullmatch(self.replaced):
+                raise ValueError(self.replaced)
+        elif event == "answered":
+            self.open_batches.pop(record["key"], None)
+
+    @property
+    def ended(self) -> int:
+        """The number of rows that have ended."""
+        return sum(self.outcomes.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON data."""
+        return {
+            "outcomes": dict(self.outcomes),
+            "running": self.running,
+            "cost": str(self.cost),
+            "size": self.size,
+            "replaced": self.replaced,
+            "open_batches": list(self.open_batches.values()),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Counts:
+        """The counts that `as_dict` returned."""
+        counts = cls()
+        counts.outcomes.update(data["outcomes"])
+        counts.running = data["running"]
+        counts.cost = Decimal(data["cost"])
+        counts.size, counts.replaced = data["size"], data["replaced"]
+        batches = (SentBatch(*values) for values in data.get("open_batches", ()))
+        counts.open_batches = {batch.key: batch for batch in batches}
+        return counts
 
 
 class Place(NamedTuple):
@@ -151,15 +172,11 @@ class SentRequests:
     def add(self, record: Mapping[str, Any]) -> None:
         """Apply a record of the journal."""
         event = record.get("event")
+        follow_batch(self.batches, record)
         if event == "sending":
-            key, items = record["key"], record["items"]
-            self.batches[key] = SentBatch(key, record["service"], record["at"], len(items))
-            for number, (row, session, step) in enumerate(items):
-                self._places.setdefault(row, {})[session] = Place(key, number, step)
-        elif event == "sent":
-            self.batches[record["key"]] = self.batches[record["key"]]._replace(id=record["id"])
-        elif event == "dropped":
-            self.batches.pop(record["key"], None)
+            for number, (row, session, step) in enumerate(record["items"]):
+                place = Place(record["key"], number, step)
+                self._places.setdefault(row, {})[session] = place
         elif event == "ended":
             self._places.pop(record["id"], None)
 

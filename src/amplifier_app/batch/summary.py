@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.progress import Counts
+from amplifier_app.batch.progress import Counts, SentBatch
 from amplifier_app.batch.statistics import pass_rates, rates_as_data, rates_in_words
 from amplifier_app.runtime import describe
 
@@ -55,7 +56,19 @@ def totals(folder: BatchFolder, counts: Counts, *, running: bool) -> dict[str, A
         "pass_rates": rates_as_data(pass_rates(folder, counts)),
         "cost": {"usd": float(counts.cost)},
         "is_running": running,
+        "economy": bool(folder.facts.get("economy")),
+        "open_batches": [_as_data(batch) for batch in _open_batches(folder, counts)],
     }
+
+
+def _open_batches(folder: BatchFolder, counts: Counts) -> list[SentBatch]:
+    # A row that ended at a limit can leave its batch open; after the last row, none waits.
+    return [] if counts.ended == folder.runs else list(counts.open_batches.values())
+
+
+def _as_data(batch: SentBatch) -> dict[str, Any]:
+    sent = datetime.fromtimestamp(batch.at, UTC).isoformat(timespec="seconds")
+    return {"id": batch.id, "requests": batch.number, "sent": sent}
 
 
 def cost_in_words(cost: Decimal) -> str:

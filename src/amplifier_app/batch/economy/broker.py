@@ -261,6 +261,7 @@ class Broker:
             job.batch = job.batch._replace(id=None)
         for number in list(job.waiting):
             self._deliver(job, job.waiting.pop(number), None)
+        self._note({"event": "answered", "key": job.batch.key})
         self._changed()
 
     def _ask_again(self, job: Job) -> None:

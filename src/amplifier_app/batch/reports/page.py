@@ -172,6 +172,8 @@ def _facts(folder: BatchFolder, found: _Found, is_running: bool) -> Iterator[str
         yield f"input {str(facts['input']).rpartition('/')[2]}"
     if facts.get("shard"):
         yield f"shard {facts['shard']}"
+    if facts.get("economy"):
+        yield "batch prices"
     yield f"started {str(facts.get('created', '')).replace('T', ' ').removesuffix('+00:00')} UTC"
     if is_running:
         yield "still running"

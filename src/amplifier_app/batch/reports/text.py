@@ -47,7 +47,8 @@ def as_markdown(folder: BatchFolder) -> Iterator[str]:
         yield f"| {name} | {number:,} |\n"
     yield from _rates(folder, counts)
     if counts.cost:
-        yield f"\nCost: {describe.cost(counts.cost)}\n"
+        prices = ", at batch prices" if folder.facts.get("economy") else ""
+        yield f"\nCost: {describe.cost(counts.cost)}{prices}\n"
     failed = (result for result in folder.results() if result["outcome"] != _OK)
     head = "\n| number | row | outcome | why |\n|---:|---|---|---|\n"
     for result in failed:

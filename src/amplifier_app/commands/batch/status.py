@@ -12,6 +12,7 @@ from amplifier_app.batch.statistics import CONFIDENCE, PassRate
 from amplifier_app.batch.summary import cost_in_words, totals
 from amplifier_app.commands.batch.setup import FolderArgument
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.runtime import describe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -33,7 +34,12 @@ def status(folder: FolderArgument, output: OutputOption = Format.TEXT) -> None:
     state = "running" if running else ("waiting to be resumed" if found["waiting"] else "ended")
     print(
         f"{found['ended']:,} of {found['runs']:,} {batch.unit}s, {state}{_and_cost(cost_in_words(counts.cost))}"
+        f"{', at batch prices' if found['economy'] else ''}"
     )
+    for one in found["open_batches"]:
+        name = f"batch {one['id']}" if one["id"] else "a batch whose id is not known yet"
+        requests = describe.count(one["requests"], "request")
+        print(f"waiting for {name} with {requests}, sent {describe.age(one['sent'])}")
     rows = [
         *((name, f"{number:,}") for name, number in found["outcomes"].items()),
         *((name, f"{found[name]:,}") for name in ("running", "waiting") if found[name]),
