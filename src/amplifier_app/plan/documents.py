@@ -120,7 +120,7 @@ _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def is_stdin(plan: Path | None) -> bool:
-    """Whether this plan file stands for stdin."""
+    """Whether this plan file is stdin."""
     return str(plan) in _STDIN
 
 

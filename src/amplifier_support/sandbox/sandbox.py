@@ -105,7 +105,7 @@ class _Shared:
             path = os.path.normpath(os.path.join(self.folder, os.path.expanduser(place)))
             resolved = os.path.realpath(path)
             if is_below(path, self.folder) and not is_below(resolved, self.folder):
-                # The policy is the user's, but whoever wrote the repository chose the target.
+                # The policy is the user's, but the author of the repository chose the target.
                 problem = (
                     f"'write' contains {place!r}, a link that leads out of the working directory"
                 )
