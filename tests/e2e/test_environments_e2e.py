@@ -219,6 +219,8 @@ def check(done: Finished, line: tuple[str, ...], environment: Environment) -> No
         assert done.code == 0, (line, done)
     elif line[:2] in (("session", "search"), ("tool", "invoke")) and done.code == 1:
         assert done.stderr.startswith(("no session contains", "amplifier: read_file failed"))
+    elif line[0] == "test" and done.code == 9:
+        assert "1 failed" in done.stdout, (line, done)
     else:
         expected = (0, 78, 6, 2) if line[:2] == ("module", "new") else (0, 78, 6)
         assert done.code in expected, (line, done)

@@ -93,7 +93,7 @@ def assert_no_escape(result: dict[str, Any], level: str) -> None:
     assert result["code"] == 0, result["stderr"] + result["stdout"]
     attempts = {one.number: one for one in all_attempts()}
     answers = {answer["number"]: answer for answer in result["answers"]}
-    assert answers.keys() == attempts.keys()
+    assert answers.keys() == attempts.keys(), result["problems"]
     assert not [answer for answer in answers.values() if "is broken" in answer["said"]]
     levels = {"kernel": ("kernel",), "namespaces": ("kernel", "namespaces")}[level]
     escaped = [
@@ -187,7 +187,7 @@ def test_the_attempts_succeed_without_a_sandbox() -> None:
     result = drive("off")
     assert result["code"] == 0, result["stderr"] + result["stdout"]
     answers = {answer["number"]: answer for answer in result["answers"]}
-    assert answers.keys() == {one.number for one in all_attempts()}, result["stdout"]
+    assert answers.keys() == {one.number for one in all_attempts()}, result["problems"]
     failed = {number: one["said"] for number, one in answers.items() if not one["succeeded"]}
     assert len(failed) <= WITHOUT_EFFECT, failed
     assert result["left"] == ["commondir"]

@@ -143,13 +143,16 @@ while True:
     time.sleep(0.05)
 """
     if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            null = os.open(os.devnull, os.O_RDWR)
-            for descriptor in range(3):
-                os.dup2(null, descriptor)
-            os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", heart])
-        os._exit(0)
+        # Whatever fails here, only the attempt itself may answer.
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                null = os.open(os.devnull, os.O_RDWR)
+                for descriptor in range(3):
+                    os.dup2(null, descriptor)
+                os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", heart])
+        finally:
+            os._exit(0)
     raise Refused("only what is left at the end can tell")
 
 

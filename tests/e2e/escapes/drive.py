@@ -43,7 +43,8 @@ def main() -> None:
     with _place() as place, Outside(place, user=wanted["user"], python=wanted["python"]) as outside:
         done = _run(wanted, outside)
         answers = _answers(outside.work)
-        beat = _beat(outside.work)
+        problems = _text(outside.work / "problems")
+        beat = _text(outside.work / "heartbeat")
         time.sleep(0.2)
         # What was planted runs now, if it does.
         subprocess.run(
@@ -51,9 +52,15 @@ def main() -> None:
             capture_output=True,
             check=False,
         )
-        left = ["heartbeat"] if _beat(outside.work) != beat else []
+        left = ["heartbeat"] if _text(outside.work / "heartbeat") != beat else []
         left += ["commondir"] if (outside.work / ".git/commondir").exists() else []
-        result = {"answers": answers, "changes": outside.changes(), "left": left, **done}
+        result = {
+            "answers": answers,
+            "problems": problems,
+            "changes": outside.changes(),
+            "left": left,
+            **done,
+        }
     print(json.dumps(result))
 
 
@@ -83,7 +90,8 @@ def _run(wanted: dict[str, Any], outside: Outside) -> dict[str, Any]:
     (work / ".git/hooks/post-checkout").touch()
     (work / "situation.json").write_text(json.dumps(outside.facts()))
     shutil.copytree(_CATALOGUE.parent, work / "escapes")
-    command = f"{wanted['python']} -I -B escapes/catalogue.py situation.json > answers; echo made"
+    catalogue = f"{wanted['python']} -I -B escapes/catalogue.py situation.json"
+    command = f"{catalogue} > answers 2> problems; echo $? >> problems"
     call = {"name": "bash", "input": {"command": command, "timeout": 100}}
     value = "off" if wanted["level"] == "off" else {"level": wanted["level"]}
     session = {"orchestrator": "loop-basic", "context": "context-simple", "sandbox": value}
@@ -137,16 +145,12 @@ def _without_namespaces() -> None:
 
 
 def _answers(work: Path) -> list[Any]:
-    try:
-        lines = (work / "answers").read_text().splitlines()
-    except OSError:
-        return []
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in _text(work / "answers").splitlines()]
 
 
-def _beat(work: Path) -> str:
+def _text(path: Path) -> str:
     try:
-        return (work / "heartbeat").read_text()
+        return path.read_text()
     except OSError:
         return ""
 
