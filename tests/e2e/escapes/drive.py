@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def _place() -> Iterator[Path]:
+def _place() -> Generator[Path]:
     """A folder that is neither below /tmp nor part of the machine's disk."""
     if os.geteuid() != 0:
         with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as folder:
