@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
+
+from amplifier_support.path_patterns import fits
 
 _PATH_KEYS = """
     path paths file files file_path file_paths filepath filename directory dir folder cwd
@@ -71,7 +72,7 @@ def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> boo
     wanted = _real_start(os.path.join(base, os.path.expanduser(pattern)))
     if loosely:
         path, wanted = path.casefold(), wanted.casefold()
-    return _fits(_parts(path), _parts(wanted))
+    return fits(path, wanted)
 
 
 def _real_start(pattern: str) -> str:
@@ -80,30 +81,3 @@ def _real_start(pattern: str) -> str:
     wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
     start = os.path.realpath("/".join(parts[:wild]) or "/")
     return "/".join([start, *parts[wild:]])
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
-
-
-def _fits(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    # Positions in `wanted` reachable by the parts so far: no backtracking to blow up.
-    at = _skipped({0}, wanted)
-    for part in parts:
-        ahead: set[int] = set()
-        for n in at:
-            if n < len(wanted) and wanted[n] == "**":
-                ahead.add(n)
-            elif n < len(wanted) and fnmatchcase(part, wanted[n]):
-                ahead.add(n + 1)
-        at = _skipped(ahead, wanted)
-    return len(wanted) in at
-
-
-def _skipped(at: set[int], wanted: Sequence[str]) -> set[int]:
-    reached = set(at)
-    for n in sorted(at):
-        while n < len(wanted) and wanted[n] == "**":
-            n += 1
-            reached.add(n)
-    return reached
