@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
@@ -14,6 +13,7 @@ from amplifier_app.base.private_files import make_private_folder
 from amplifier_app.batch.folder import is_running
 from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.rows import Row
+from amplifier_support.folder_copies import is_special, reason_of
 from amplifier_support.git import git_environment
 from amplifier_support.programs import TimedOut, find_program, run
 
@@ -59,7 +59,7 @@ class Workdir(NamedTuple):
             unfinished.rename(target)
         except OSError as error:
             raise AppError(
-                f"cannot create the folder of the row {target}: {_reason(error)}"
+                f"cannot create the folder of the row {target}: {reason_of(error)}"
             ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -134,26 +134,10 @@ def _left_out(*folders: Path) -> Callable[[str, Sequence[str]], list[str]]:
     def left_out(folder: str, names: Sequence[str]) -> list[str]:
         paths = ((name, os.path.join(os.path.realpath(folder), name)) for name in names)
         return [
-            name for name, path in paths if path in skipped or _is_special(path) or is_running(path)
+            name for name, path in paths if path in skipped or is_special(path) or is_running(path)
         ]
 
     return left_out
-
-
-def _is_special(path: str) -> bool:
-    try:
-        kind = stat.S_IFMT(os.lstat(path).st_mode)
-    except OSError:  # reported by the copy
-        return False
-    return kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
-
-
-def _reason(error: OSError) -> str:
-    """Why a folder cannot be created; of the files that a copy lists, the first."""
-    if isinstance(error, shutil.Error) and error.args[0]:
-        path, _, reason = error.args[0][0]
-        return f"{path}: {reason}"
-    return error.strerror or str(error)
 
 
 def _clone(source: Path, target: Path) -> None:
