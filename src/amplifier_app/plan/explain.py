@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, ModuleError
+from amplifier_app.base.installed import bundled
+from amplifier_app.plan.grammar import AGENT, PLAN
 from amplifier_app.plan.history import Value, dotted, values_at
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.module_schemas import Schema, keys_at, rule_at, schema_of_installed
 from amplifier_app.plan.nodes import MapNode, text_of
 from amplifier_app.plan.paths import NoSuchPath, Path, find, parse_path
 from amplifier_app.plan.problems import suggest
+from amplifier_app.plan.schema import Definitions
+from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.structure import Shape
+from amplifier_support.did_you_mean import nearest
+
+_NOT_MERGED = ("extends", "exclude", *(f"{part}_source" for part in PARTS))
+"""Keys of documents that merged plans do not have."""
+_TYPO = 0.8
+"""How alike two names are that differ by a typo."""
 
 
 class Explained(NamedTuple):
@@ -52,6 +63,64 @@ def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
     if missing is not None and not found:
         raise _unknown(path, missing, schemas)
     return found
+
+
+def misspelling(plan: ResolvedPlan, address: str) -> str | None:
+    """Why there can be no value at an address; None if there is one, or could be.
+
+    Args:
+        plan: The plan.
+        address: Such as `session.budget.max_cost`.
+    """
+    try:
+        path = parse_path(address)
+        find(plan.merged.document, path)
+    except ValueError as error:
+        return str(error)
+    except NoSuchPath as error:
+        path = parse_path(address)
+        missing = _missing_entry(path, error) or _unknown_key(plan, path)
+        hint = suggest(missing.segment, missing.known) if missing and missing.known else None
+        return f"{missing}; {hint}" if hint else missing and str(missing)
+    return None
+
+
+def _missing_entry(path: Path, missing: NoSuchPath) -> NoSuchPath | None:
+    """`missing`, if it is an entry or an agent that is named by mistake."""
+    depth = len(missing.at.split(".")) if missing.at else 0
+    in_agent = 2 if path[0] == "agents" else 0
+    if depth != 1 + in_agent or path[depth - 1] not in ENTRY_SECTIONS:
+        is_mistake = (depth, in_agent) == (1, 2) and len(path) > 2
+        return missing if is_mistake else None
+    # The plan may well be without a module, but not if its name is that of another one with a typo.
+    is_typo = nearest(missing.segment, missing.known, _TYPO) and missing.segment not in bundled()
+    return missing if len(path) > depth + 1 or is_typo else None
+
+
+def _unknown_key(plan: ResolvedPlan, path: Path) -> NoSuchPath | None:
+    """The first key on the way to a value that neither plans nor the module's config can have."""
+    start, in_agent = _config_depth(path), 2 if path[0] == "agents" else 0
+    if start:
+        schema, keys = _Schemas(plan).of(path), path[start:]
+    else:
+        start, keys = in_agent, path[in_agent:]
+        schema = _grammar(AGENT if in_agent else PLAN)
+        if keys[:1] and keys[0] in ENTRY_SECTIONS:
+            # The schema knows entries by position only.
+            keys = (keys[0], *("0" for _ in keys[1:2]), *keys[2:])
+    if schema is None:
+        return None
+    for depth, key in enumerate(keys):
+        known = [one for one in keys_at(schema, keys[:depth]) if one not in _NOT_MERGED]
+        if known and key not in known:
+            return NoSuchPath(dotted(path[: start + depth]), key, known)
+    return None
+
+
+def _grammar(shape: Shape) -> Schema:
+    definitions = Definitions(())
+    schema = shape.schema(definitions)
+    return {**schema, "$defs": definitions.found}
 
 
 def _unset(path: Path, values: list[Value], schemas: _Schemas) -> list[Explained]:

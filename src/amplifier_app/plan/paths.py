@@ -33,8 +33,7 @@ class NoSuchPath(LookupError):
 def parse_path(path: str | Sequence[str | int]) -> Path:
     """The segments of an address.
 
-    `orchestrator` and `context` at the top are short for `session.orchestrator` and
-    `session.context`.
+    `orchestrator`, `context` and `fallbacks` at the top are short for those of `session`.
 
     Raises:
         ValueError: A segment is empty.
@@ -42,7 +41,7 @@ def parse_path(path: str | Sequence[str | int]) -> Path:
     segments = path.split(".") if isinstance(path, str) else [str(part) for part in path]
     if not all(segments):
         raise ValueError(f"{path!r} is not a path like 'tools.tool-bash.config.timeout'")
-    if segments[0] in PARTS:
+    if segments[0] in (*PARTS, "fallbacks"):
         segments.insert(0, "session")
     return tuple(segments)
 

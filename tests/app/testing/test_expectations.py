@@ -19,6 +19,13 @@ def script(*calls: Any, answer: str = "All done.\n") -> list[Any]:
     return [{"calls": [call]} for call in calls] + [answer]
 
 
+UNSET = (
+    *("instruction", "fallbacks", "orchestrator.source", "session.metadata.team.name"),
+    *("session.budget.max_cost", "session.sandbox.write", "approvals.0.action", "agents.tester"),
+    *("tools.tool-web", "tools.tool-bash.config.timeout", "tools.tool-bash.config"),
+    *("providers.provider-mock.when.env", "hooks.hooks-of-mine", "checks"),
+)
+
 MET: list[dict[str, Any]] = [
     {"expect": {"answer": "All done.", "exit": 0}},
     {"expect": {"answer": {"contains": ["All", "done"], "excludes": "not", "matches": r"^A\w+"}}},
@@ -68,6 +75,9 @@ MET: list[dict[str, Any]] = [
             "plan": {"session.orchestrator.module": "loop-streaming", "session.budget": None},
         }
     },
+    # Addresses without a value, each of which a plan may have.
+    {"expect": {"plan": dict.fromkeys(UNSET)}},
+    {"script": script(WRITE), "expect": {"files": {"**/*.txt": {}}}},
     {"plan": "missing.yaml", "expect": {"exit": 78, "error": {"contains": "missing.yaml"}}},
 ]
 
@@ -179,6 +189,28 @@ NOT_MET: list[tuple[dict[str, Any], str]] = [
         {"expect": {"plan": {"session.budget.max_cost": 5}}},
         "plan: session.budget.max_cost: /   expected 5 /   got      nothing",
     ),
+    *(
+        ({"expect": {"plan": {address: None}}}, f"plan: {address}: {problem}")
+        for address, problem in {
+            "session.budget.max_csot": "there is no 'max_csot' in session.budget; did you mean "
+            "'max_cost'?",
+            "sesion.budget": "there is no 'sesion' in the plan; did you mean 'session'?",
+            "session.orchestrator_source": "there is no 'orchestrator_source' in session",
+            "extends": "there is no 'extends' in the plan",
+            "tools.tool-bahs": "there is no 'tool-bahs' in tools; did you mean 'tool-bash'?",
+            "tools.tool-web.config.x": "there is no 'tool-web' in tools; did you mean",
+            "tools.tool-bash.confg": "there is no 'confg' in tools.tool-bash; did you mean",
+            "tools.tool-bash.config.timeuot": "there is no 'timeuot' in tools.tool-bash.config; did "
+            "you mean 'timeout'?",
+            "agents.tester.instrction": "there is no 'instrction' in agents.tester; did you",
+            "session..budget": "'session..budget' is not a path",
+        }.items()
+    ),
+    ({"expect": {"error": {"excludes": "x"}}}, "error: the run ended without an error"),
+    (
+        {"script": script(WRITE), "expect": {"files": {"*.txt": {}}}},
+        "files: *.txt was not changed\nfiles: new/out.txt was added",
+    ),
     ({"script": ["a", "b"]}, "test: the model was called 1 of 2 times; replies are left over"),
     ({"script": script(READ)[:1]}, "the script has 1 replies, and this is request 2; add a reply"),
     ({"tools": {"grep": {"output": "x"}}}, "the plan has no tool 'grep'"),
@@ -190,7 +222,7 @@ NOT_MET: list[tuple[dict[str, Any], str]] = [
         },
         "test: read_file was called more often than it has results",
     ),
-    ({"workdir": "missing"}, "error: cannot prepare the working directory"),
+    ({"workdir": "missing"}, "error: cannot copy the workdir"),
     ({"plan": "missing.yaml"}, "exit: expected 0, got 78 (configuration)"),
 ]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.app.plans import mock_plan
@@ -100,3 +103,38 @@ def test_a_recording_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     assert (one.status, one.recorded) == ("failed", False)
     assert (tmp_path / "rec.jsonl").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("obstacle", ["pipe", "link", "other file", "folder"])
+def test_only_a_recording_is_replaced(tmp_path: Path, obstacle: str) -> None:
+    file = recorded_test(tmp_path)
+    recording, other = tmp_path / "rec.jsonl", tmp_path / "other"
+    other.write_bytes(recording.read_bytes() if obstacle == "link" else b"export PATH=/\n")
+    recording.unlink()
+    if obstacle == "pipe":
+        os.mkfifo(recording)
+    elif obstacle == "link":
+        recording.symlink_to(other)
+    elif obstacle == "folder":
+        recording.mkdir()
+    else:
+        other.rename(recording)
+    before = os.lstat(recording), recording.read_bytes() if recording.is_file() else None
+    (one,) = run_tests(file, update=True)
+    assert one.error is not None
+    reasons = {"link": "it is a link", "other file": f"{recording} is not a recording"}
+    expected = reasons.get(obstacle, "it is not a regular file")
+    assert expected in one.error.message
+    # Nothing was asked of the model.
+    assert one.turn.steps == 0
+    after = os.lstat(recording), recording.read_bytes() if recording.is_file() else None
+    assert (after[0].st_ino, after[1]) == (before[0].st_ino, before[1])
+
+
+def test_tests_with_the_same_recording_share_it(tmp_path: Path) -> None:
+    file = recorded_test(tmp_path)
+    change(file, tests=[{"name": "first"}, {"name": "second", "expect": {"steps": 2}}])
+    first, second = run_tests(file, update=True)
+    assert (first.status, first.recorded) == ("passed", True)
+    assert (second.status, second.recorded) == ("passed", False)
+    assert stat.S_IMODE((tmp_path / "rec.jsonl").stat().st_mode) == 0o600

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_app.commands.test import working_dir
 from tests.app.plans import mock_plan
 from tests.app.testing.support import only, run_tests, write_tests
 from tests.support.network_guard import sitecustomize as network
@@ -55,6 +56,46 @@ def test_files_are_not_written_through_links_of_the_copied_folder(tmp_path: Path
     assert refused.error is not None
     assert "'folder/kept.txt' leads out of the working directory" in refused.error.message
     assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("kept.txt", "kept")]
+
+
+def test_a_folder_is_copied_without_pipes_and_only_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixture = tmp_path / "fixture"
+    fixture.mkdir()
+    os.mkfifo(fixture / "pipe")
+    (fixture / "big.txt").write_text("x" * 1000)
+    file = write_tests(
+        tmp_path, {"files": {"big.txt/a": "x"}}, {"workdir": "missing"}, {}, workdir="fixture"
+    )
+    below, missing, good = run_tests(file)
+    assert below.error is not None
+    assert below.error.message == "files: cannot write 'big.txt/a': Not a directory"
+    assert missing.error is not None
+    assert missing.error.message.startswith("cannot copy the workdir")
+    assert missing.error.message.endswith("missing: No such file or directory")
+    assert good.failures == ()
+    monkeypatch.setattr(working_dir, "_MOST_BYTES", 999)
+    *_, large = run_tests(file)
+    assert large.error is not None
+    assert "fixture has more than 10,000 files or" in large.error.message
+
+
+def test_links_and_files_of_any_size_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fixture").mkdir()
+    (tmp_path / "fixture" / "large").write_text("123456789")
+    monkeypatch.setattr(working_dir, "_COMPARED_BYTES", 5)
+    command = "ln -s / root; truncate -s 100G huge; echo 12345678X > large; mkfifo pipe"
+    file = write_tests(
+        tmp_path,
+        script=calls({"bash": {"command": command}}),
+        approve="allow",
+        workdir="fixture",
+        expect={"files": {"root": "/", "huge": {}, "large": {}, "pipe": {}}},
+    )
+    assert only(run_tests(file)) == []
 
 
 def test_stubs_answer_instead_of_the_tool_under_the_same_rules(tmp_path: Path) -> None:
@@ -122,14 +163,19 @@ def test_agents_have_scripts_of_their_own(tmp_path: Path) -> None:
         },
         {"expect": {"failed": ["task"]}},
         {"agents": {"raeder": ["x"]}},
+        {"agents": {"reader": ["It says hi.", "more"], "writer": ["x"]}},
         script=calls(task),
         files={"notes.txt": "hi"},
         expect={"calls": [task]},
     )
-    own, without, misspelt = run_tests(file)
+    own, without, misspelt, unused = run_tests(file)
     assert own.failures == ()
     assert without.failures == ()
     assert "the plan has no agent 'raeder'; did you mean 'reader'?" in str(misspelt.failures)
+    assert [failure.lines[0] for failure in unused.failures] == [
+        "the model of the agent 'reader' was called 1 of 2 times; replies are left over",
+        "the agent 'writer' was not called; its script is left over",
+    ]
 
 
 def test_keys_and_conditions_of_the_real_providers_are_not_needed(tmp_path: Path) -> None:

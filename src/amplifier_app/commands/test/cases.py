@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.commands.test.grammar import RECORDED, TEST_FILE
+from amplifier_app.plan.budget import Budget
 from amplifier_app.plan.config_check import config_problems
 from amplifier_app.plan.document import read_root
 from amplifier_app.plan.module_schemas import schema_of_installed
@@ -47,6 +48,7 @@ class Case(NamedTuple):
         name: Its name.
         at: Where it is written.
         settings: Its settings merged with those of the file, without `tests` and `name`.
+        own_agents: The agents it has scripts for itself; those of the file are for all of its tests.
     """
 
     file: str
@@ -54,6 +56,7 @@ class Case(NamedTuple):
     name: str
     at: Location
     settings: MapNode
+    own_agents: frozenset[str]
 
     @property
     def id(self) -> str:
@@ -84,6 +87,12 @@ class Case(NamedTuple):
         """How many replies its script has."""
         node = self.settings.items.get("script")
         return len(node.items) if isinstance(node, ListNode) else 0
+
+    @property
+    def agent_replies(self) -> Mapping[str, int]:
+        """How many replies the script of each agent has."""
+        agents = self.mapping("agents").items()
+        return {name: len(one.items) for name, one in agents if isinstance(one, ListNode)}
 
     @property
     def script(self) -> Script | None:
@@ -120,7 +129,9 @@ def find_cases(targets: Sequence[str], keyword: str | None = None) -> list[Case]
     """
     wanted: dict[Path, set[str] | None] = {}
     for target in targets or ["."]:
-        place, separator, name = target.partition(SEPARATOR)
+        place, separator, name = (
+            (target, "", "") if os.path.exists(target) else target.partition(SEPARATOR)
+        )
         for file in _files(Path(place)):
             names = wanted.setdefault(file, set())
             if not separator:
@@ -135,7 +146,8 @@ def find_cases(targets: Sequence[str], keyword: str | None = None) -> list[Case]
     if keyword is not None:
         found = [case for case in found if keyword.casefold() in case.id.casefold()]
     if not found:
-        what = f" whose name contains {keyword!r}" if keyword is not None else ""
+        what = f" in {' or '.join(targets)}" if targets else ""
+        what += f" whose name contains {keyword!r}" if keyword is not None else ""
         hint = f"Test files end with {SUFFIXES[0]}; see: amplifier docs testing"
         raise UsageError(f"there are no tests{what}", hint=hint)
     return found
@@ -189,22 +201,25 @@ def read_cases(file: Path, problems: Problems) -> list[Case]:
     """
     shown = str(file)
     before = len(problems)
+    # Its limits are those of one document with what it refers to.
+    problems.budget = Budget()
     data = read_bytes(file, shown, TEST_FILE.what)
     root = read_root(shown, data, TEST_FILE, problems)
     whole = normalise(root, shown, problems, TEST_FILE)
     shared = {key: value for key, value in whole.items.items() if key != "tests"}
     tests = whole.items.get("tests")
     cases: list[Case] = []
-    for node in tests.items if isinstance(tests, ListNode) else [MapNode({}, whole.at)]:
+    for node in tests.items if isinstance(tests, ListNode) else [whole]:
         if not isinstance(node, MapNode):
             continue
         name = text_of(node.items.get("name"))
         if isinstance(tests, ListNode) and name is None:
             problems.add("the test has no name", node.at, "set 'name'")
-        own = {key: value for key, value in node.items.items() if key != "name"}
+        own = {key: value for key, value in node.items.items() if key not in ("name", "tests")}
         settings = MapNode(_merged(shared, own), node.at)
         name = name or file.name.partition(".")[0]
-        cases.append(Case(shown, file.absolute(), name, node.at, settings))
+        agents = frozenset(items_of(node, "agents"))
+        cases.append(Case(shown, file.absolute(), name, node.at, settings, agents))
     if len(problems) == before:
         if not cases:
             problems.add("the file has no tests", whole.key_at("tests"), "add one to 'tests'")
@@ -251,12 +266,20 @@ def _check_one(case: Case, problems: Problems) -> None:
         nodes += [items[key] for key in ("match",) if key in items]
         for node in nodes:
             problems.add(f"{what} has no recording to use here", node.at, "set 'recording'")
-    for path, node in case.mapping("files").items():
-        parts = PurePosixPath(path).parts
-        if not parts or parts[0] == "/" or ".." in parts or "\0" in path:
-            problems.add(f"{path!r} is not a path in the working directory", node.at)
+    for files in (case.settings, items.get("expect")):
+        for path, node in items_of(files, "files").items():
+            if not _is_path(path):
+                hint = "paths start in it, such as 'src/app.py'"
+                problems.add(f"{path!r} is not a file in the working directory", node.at, hint)
     if case.script is not None:
         _check_script(case.script, problems)
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text is the path of a file in a folder, written in the only form of it."""
+    path = PurePosixPath(text)
+    is_inside = bool(path.parts) and path.parts[0] != "/" and ".." not in path.parts
+    return is_inside and str(path) == text and "\0" not in text
 
 
 def _check_script(script: Script, problems: Problems) -> None:

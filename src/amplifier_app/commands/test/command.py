@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.base.errors import AppError, UsageError
+from amplifier_app.base.atomic_write import write_whole
+from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import for_terminal
@@ -97,10 +98,10 @@ def run_tests(
     runner = Runner(trust=trust, update=update)
     ended, stopped = run_loop(_run(runner, cases, shown, exit_first=exit_first))
     seconds = time.monotonic() - started
-    left = "" if stopped is None else f", {len(cases) - len(ended)} not run"
-    shown.write(f"{failures_text(ended)}\n{summary(ended, seconds)}{left}\n")
+    left = len(cases) - len(ended)
+    shown.write(f"{failures_text(ended)}\n{summary(ended, left, seconds)}\n")
     if output is Format.JSON:
-        stdout.write(f"{redact(json.dumps(as_json(ended, seconds), indent=2))}\n")
+        stdout.write(f"{redact(json.dumps(as_json(ended, left, seconds), indent=2))}\n")
     if report_file is not None:
         _write(report_file, as_junit(ended))
     if stopped is not None:
@@ -145,12 +146,13 @@ async def _run(
         for case in cases:
             running.append(asyncio.ensure_future(tested(runner, case)))
             await asyncio.wait(running[-1:])
-            if interrupts.received is not None:
+            one = None if running[-1].cancelled() else running[-1].result()
+            # An interrupt may have been the reason for a failure.
+            if one is None or (interrupts.received is not None and one.status != "passed"):
                 break
-            one = running[-1].result()
             ended.append(one)
             shown.ended(one)
-            if exit_first and one.status != "passed":
+            if interrupts.received is not None or (exit_first and one.status != "passed"):
                 break
     shown.stop()
     if interrupts.received is None:
@@ -186,9 +188,15 @@ def _report_file(report: str | None) -> Path | None:
 def _write(file: Path, text: str) -> None:
     """
     Raises:
-        AppError: The file cannot be written.
+        ConfigError: The file cannot be written.
     """
+    text = redact(text).encode("utf-8", "replace").decode()
+    if file.is_file() or not file.exists():
+        # A CI server never reads half of it.
+        write_whole(file, text)
+        return
     try:
-        file.write_text(redact(text), encoding="utf-8", errors="replace")
+        # A pipe or a device, such as /dev/fd/63.
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise AppError(f"--report: cannot write {file}: {error.strerror}") from error
+        raise ConfigError(f"--report: cannot write {file}: {error.strerror}") from error

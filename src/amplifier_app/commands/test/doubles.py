@@ -26,7 +26,8 @@ class Sent(NamedTuple):
         system: Its system prompt.
         prompt: The text of the user in it.
         tools: The names of the tools that it offers.
-        by_agent: Whether a sub-session sent it.
+        session_id: The session that sent it.
+        by_agent: Whether that is a sub-session.
     """
 
     provider: str
@@ -34,6 +35,7 @@ class Sent(NamedTuple):
     system: str
     prompt: str
     tools: tuple[str, ...]
+    session_id: str
     by_agent: bool
 
 
@@ -81,7 +83,8 @@ class Doubles:
         for name, provider in list(providers.items()):
             if not isinstance(provider, _WatchedProvider):
                 by_agent = coordinator is not self._first
-                providers[name] = _WatchedProvider(provider, name, self.sent, by_agent)
+                sender = coordinator.session_id, by_agent
+                providers[name] = _WatchedProvider(provider, name, self.sent, sender)
 
     def recorded(self, tool: str, given: Any) -> ToolResult:
         """The recorded result of a call."""
@@ -130,11 +133,11 @@ class _StubbedTool(_Wrapper):
 
 
 class _WatchedProvider(_Wrapper):
-    def __init__(self, inner: Any, name: str, sent: list[Sent], by_agent: bool) -> None:
+    def __init__(self, inner: Any, name: str, sent: list[Sent], sender: tuple[str, bool]) -> None:
         super().__init__(inner)
         self._mounted_as = name
         self._sent = sent
-        self._by_agent = by_agent
+        self._sender = sender
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
@@ -159,7 +162,7 @@ class _WatchedProvider(_Wrapper):
             _texts(request, "system", "developer"),
             _texts(request, "user"),
             tuple(str(_field(tool, "name")) for tool in tools),
-            self._by_agent,
+            *self._sender,
         )
 
 

@@ -23,9 +23,12 @@ from amplifier_app.commands.test.texts import (
     items,
     short,
 )
+from amplifier_app.commands.test.working_dir import FileState
+from amplifier_app.plan.explain import misspelling
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
 from amplifier_app.plan.overrides import look_up
 from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
+from amplifier_support.path_patterns import fits
 
 
 class Failure(NamedTuple):
@@ -83,7 +86,8 @@ def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failur
         got = f"{outcome.exit_code} ({outcome.ending.value})"
         yield Failure("exit", (f"expected {code}, got {got}", *indented(reason)), at)
     if "error" in expect:
-        for line in differences(expect["error"], outcome.message):
+        lines = differences(expect["error"], outcome.message)
+        for line in lines if outcome.message else [("the run ended without an error",)]:
             yield Failure("error", line, expect["error"].at)
 
 
@@ -221,11 +225,11 @@ def _files(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
 
 def _is_file(name: str, path: str, wanted: Mapping[str, Node]) -> bool:
     """Whether a path or pattern is for a file; the path of the file itself is before patterns."""
-    return name == path or (path not in wanted and fnmatch.fnmatchcase(path, name))
+    return name == path or (path not in wanted and fits(path, name))
 
 
-def _file(path: str, node: Node, content: bytes) -> Iterator[tuple[str, ...]]:
-    for first, *rest in differences(node, content.decode("utf-8", "replace"), exact=True):
+def _file(path: str, node: Node, state: FileState) -> Iterator[tuple[str, ...]]:
+    for first, *rest in differences(node, state.content.decode("utf-8", "replace"), exact=True):
         yield f"{path}: {first}", *rest
 
 
@@ -324,12 +328,16 @@ def _modules(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
 def _plan(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     assert ran.plan is not None
     for address, wanted in node.items.items() if isinstance(node, MapNode) else ():
+        got, problem = None, None
         try:
             got = plain_data(look_up(ran.plan.merged.document, address))
         except ConfigError:
-            got = None
+            # A misspelt address is never set.
+            problem = misspelling(ran.plan, address)
         expected = plain_data(wanted)
-        if not is_same(expected, got):
+        if problem is not None:
+            yield (f"{address}: {problem}",)
+        elif not is_same(expected, got):
             yield (
                 f"{address}:",
                 *indented([f"expected {_value(expected)}", f"got      {_value(got)}"]),

@@ -13,6 +13,7 @@ from amplifier_app.plan.rules import (
     Printing,
     Rule,
     Schema,
+    Text,
     Texts,
     is_null,
 )
@@ -82,6 +83,18 @@ class Content(Rule):
 
     def schema(self, printing: Printing) -> Schema:
         return {"type": ["string"]}
+
+
+class Line(Text):
+    """A string of one line."""
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        read = super().read_value(node, where, check)
+        if read is not None and re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", text_of(read) or ""):
+            hint = "write it in one line"
+            check.problems.add(f"{where!r} has line breaks or control characters", node.at, hint)
+            return None
+        return read
 
 
 class Expected(Fields):
@@ -167,10 +180,13 @@ CONDITIONS: Mapping[str, Rule] = {
     "excludes": Parts("Texts that it does not contain."),
     "matches": Patterns("Regular expressions that match a part of it; '^' and '$' match at lines."),
 }
+CONDITIONS_OF_TEXT = Expected(
+    "Conditions for a text.", "a text or conditions", CONDITIONS, filled=True
+)
 TEXT = Either(
     "The text itself, without spaces and line ends around it, or conditions.",
     Content("The text."),
-    Expected("Conditions for a text.", "a text or conditions", CONDITIONS, filled=True),
+    CONDITIONS_OF_TEXT,
     name="text",
 )
 

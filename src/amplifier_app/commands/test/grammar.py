@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from amplifier_app.commands.test.forms import (
     CONDITIONS,
+    CONDITIONS_OF_TEXT,
     TEXT,
     ByName,
     CallForm,
@@ -17,6 +18,7 @@ from amplifier_app.commands.test.forms import (
     Count,
     Either,
     Expected,
+    Line,
     ListOf,
 )
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
@@ -52,7 +54,7 @@ _ANSWER = Either(
             **CONDITIONS,
             "schema": Either(
                 "A JSON Schema that the answer, read as JSON, matches.",
-                Text("Its file."),
+                Line("Its file."),
                 Config("The schema."),
             ),
         },
@@ -118,7 +120,11 @@ EXPECT = Expected(
         "exit": Count(
             "The exit code of 'amplifier run'. Default: 0; with 'denied' also 8, with 'limit' 7."
         ),
-        "error": TEXT,
+        "error": Either(
+            "The message of the error that ends the run, or conditions for it.",
+            Text("The message."),
+            CONDITIONS_OF_TEXT,
+        ),
         "answer": _ANSWER,
         "calls": _CALLS,
         "denied": ListOf(
@@ -132,7 +138,8 @@ EXPECT = Expected(
             _CALL,
         ),
         "files": ByName(
-            "The files that differ from those before the run, by path or pattern: all of them.",
+            "The files that differ from those before the run, all of them: by path or pattern, in which '*' "
+            "matches within a folder and '**' any number of folders.",
             "a mapping 'PATH: CONTENT'",
             _CONTENT,
         ),
@@ -210,7 +217,7 @@ class _Stub(Rule):
 
 
 _RUN: Mapping[str, Rule] = {
-    "plan": Text("The plan file."),
+    "plan": Line("The plan file."),
     "profile": Text("The profile, instead of a plan file."),
     "prompt": Text("The prompt."),
     "script": ListOf(
@@ -221,7 +228,7 @@ _RUN: Mapping[str, Rule] = {
         "a mapping 'AGENT: [REPLY, …]'",
         _REPLIES,
     ),
-    "recording": Text(
+    "recording": Line(
         "A recording of the model (amplifier run --record), instead of a script; 'amplifier test "
         "--update' records it."
     ),
@@ -241,7 +248,7 @@ _RUN: Mapping[str, Rule] = {
         "a mapping 'PATH: CONTENT'",
         Content("The content."),
     ),
-    "workdir": Text("A folder to copy as the working directory. Default: an empty one."),
+    "workdir": Line("A folder to copy as the working directory. Default: an empty one."),
     "approve": Choice(
         "How to answer approval requests. Default: deny.", ("deny", "allow", "policy")
     ),
@@ -252,7 +259,7 @@ _RUN: Mapping[str, Rule] = {
 _TEST = Fields(
     "A test; its keys replace those of the file, and mappings are merged.",
     "a mapping with 'name'",
-    {"name": Text("The name of the test."), **_RUN},
+    {"name": Line("The name of the test."), **_RUN},
     filled=True,
     name="test",
 )

@@ -83,24 +83,27 @@ def failures_text(tested: Sequence[Tested]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def summary(tested: Sequence[Tested], seconds: float) -> str:
-    """The last line: how many passed and failed."""
+def summary(tested: Sequence[Tested], left: int, seconds: float) -> str:
+    """The last line: how many passed, failed, and did not run."""
     counts = {status: sum(one.status == status for one in tested) for status in _MARKS}
     words = {"failed": "failed", "error": "could not run", "passed": "passed"}
     parts = [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
     recorded = sum(one.recorded for one in tested)
     if recorded:
         parts.append(f"{recorded} recorded")
+    if left:
+        parts.append(f"{left} not run")
     return f"{', '.join(parts) or 'no test ended'} in {seconds:.1f} s"
 
 
-def as_json(tested: Sequence[Tested], seconds: float) -> dict[str, Any]:
+def as_json(tested: Sequence[Tested], left: int, seconds: float) -> dict[str, Any]:
     """All tests as one object."""
     return {
         "schema_version": 1,
         "passed": sum(one.status == "passed" for one in tested),
         "failed": sum(one.status == "failed" for one in tested),
         "errors": sum(one.status == "error" for one in tested),
+        "not_run": left,
         "duration_ms": round(seconds * 1000),
         "tests": [_object(one) for one in tested],
     }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
-import stat
+import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -22,6 +22,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.test.cases import Case, items_of
 from amplifier_app.commands.test.doubles import Doubles, Sent, recorded_lines
 from amplifier_app.commands.test.network import Attempts, no_network
+from amplifier_app.commands.test.working_dir import FileState, states, working_dir
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.nodes import NOWHERE, ListNode, text_of
 from amplifier_app.plan.traffic import Script, Traffic
@@ -33,9 +34,13 @@ from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.turn import NO_TURN, TurnResult
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_support.atomic_write import write_atomically
 from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.private_files import open_regular
 
 _TIMEOUT = 60.0
+_START = rb'\s*{\s*"type"\s*:\s*"header"'
+"""Of every recording."""
 
 
 class Ran(NamedTuple):
@@ -51,17 +56,19 @@ class Ran(NamedTuple):
         problems: Problems besides the outcome, such as a tool that tried to use the network.
         notes: Warnings of the session and its modules.
         seconds: How long it took.
+        is_recorded: Whether its recording was made.
     """
 
     plan: ResolvedPlan | None
     outcome: Outcome
     turn: TurnResult
     sent: tuple[Sent, ...]
-    before: Mapping[str, bytes]
-    after: Mapping[str, bytes]
+    before: Mapping[str, FileState]
+    after: Mapping[str, FileState]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
     seconds: float
+    is_recorded: bool = False
 
 
 class Runner:
@@ -76,10 +83,7 @@ class Runner:
         self._trust = trust
         self._update = update
         self._plans: dict[tuple[Path | None, str | None], _LoadedPlan | Outcome] = {}
-
-    def is_recorded(self, case: Case) -> bool:
-        """Whether the model of a test is recorded now."""
-        return self._update and case.text("recording") is not None
+        self._recorded: set[Path] = set()
 
     async def run(self, case: Case) -> Ran:
         """Run a test.
@@ -91,18 +95,26 @@ class Runner:
         if isinstance(loaded, Outcome):
             return Ran(None, loaded, NO_TURN, (), {}, {}, (), (), 0.0)
         recording = case.path_of("recording")
-        if recording is None or not self._update:
+        if recording is None or not self._update or recording in self._recorded:
             traffic = Traffic(
                 script=case.script,
                 replay=None if recording is None else _existing(recording),
                 match=case.text("match") or "structure",
             )
             return await _Run(case, loaded, traffic).run()
-        with _new_recording(recording) as file:
+        return await self._record(case, loaded, recording)
+
+    async def _record(self, case: Case, loaded: _LoadedPlan, recording: Path) -> Ran:
+        _check_replaceable(recording)
+        with tempfile.TemporaryDirectory(prefix="amplifier-recording-") as folder:
+            file = Path(folder, recording.name)
             ran = await _Run(case, loaded, Traffic(record=str(file))).run()
-            if ran.outcome.ending is not Ending.OK:
-                file.unlink(missing_ok=True)
-            return ran
+            if ran.outcome.ending is not Ending.OK or not file.exists():
+                return ran
+            _replace(recording, file)
+        # Another test with the same recording replays it.
+        self._recorded.add(recording)
+        return ran._replace(is_recorded=True)
 
     async def _plan(self, case: Case) -> _LoadedPlan | Outcome:
         """The plan of a test, or why it cannot be loaded."""
@@ -164,15 +176,15 @@ class _Run:
 
     async def run(self) -> Ran:
         started = time.monotonic()
-        with _working_dir(self._case) as folder:
-            before = _contents(folder)
+        with working_dir(self._case) as folder:
+            before = states(folder)
             with self._closed_network() as attempts, _logs(self._notes.texts):
                 try:
                     outcome = await self._send()
                 # An exception of a module is the outcome of the test.
                 except (Exception, SystemExit) as error:
                     outcome = outcome_of(error)
-            after = _contents(folder)
+            after = states(folder)
         turn = self._report.turn or NO_TURN
         return Ran(
             self._loaded.chosen.plan,
@@ -236,10 +248,23 @@ class _Run:
             planned, made = sum(line.get("type") == "request" for line in lines), len(sent)
         elif self._traffic.script is not None:
             planned, made = self._case.replies, sum(not one.by_agent for one in sent)
+            yield from self._left_over_of_agents()
         else:
             return
         if made < planned:
             yield f"the model was called {made} of {planned} times; replies are left over"
+
+    def _left_over_of_agents(self) -> Generator[str]:
+        requests = Counter(one.session_id for one in self._doubles.sent)
+        turn = self._report.turn or NO_TURN
+        for agent, planned in self._case.agent_replies.items():
+            # Each delegation starts from the first reply.
+            made = [requests[one.session_id] for one in turn.sub_sessions if one.agent == agent]
+            if made and max(made) < planned:
+                what = f"the model of the agent {agent!r} was called {max(made)} of {planned} times"
+                yield f"{what}; replies are left over"
+            elif not made and agent in self._case.own_agents:
+                yield f"the agent {agent!r} was not called; its script is left over"
 
 
 class _Notes(Renderer):
@@ -291,72 +316,7 @@ def _running_tool(session: OpenSession) -> str:
     return running[-1].name if running else ""
 
 
-# -- files -------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _working_dir(case: Case) -> Generator[Path]:
-    """The working directory of a test, which is removed afterwards.
-
-    Raises:
-        ConfigError: Its files cannot be prepared.
-    """
-    back = os.getcwd()
-    with tempfile.TemporaryDirectory(prefix="amplifier-test-", ignore_cleanup_errors=True) as made:
-        # Paths that tools report are compared with this one.
-        folder = Path(os.path.realpath(made)) / "work"
-        try:
-            _fill(folder, case)
-        except (OSError, shutil.Error) as error:
-            raise ConfigError(f"cannot prepare the working directory: {error}") from error
-        os.chdir(folder)
-        try:
-            yield folder
-        finally:
-            os.chdir(back)
-
-
-def _fill(folder: Path, case: Case) -> None:
-    source = case.path_of("workdir")
-    if source is None:
-        folder.mkdir()
-    else:
-        shutil.copytree(source, folder, symlinks=True)
-    for name, node in case.mapping("files").items():
-        file = folder / name
-        # A link in the copied folder may point outside it.
-        if not file.parent.resolve().is_relative_to(folder):
-            raise ConfigError(f"files: {name!r} leads out of the working directory")
-        file.unlink(missing_ok=True)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text_of(node) or "", encoding="utf-8")
-
-
-def _contents(folder: Path) -> dict[str, bytes]:
-    """The contents of the files in a folder, by relative path; for a link, its target."""
-    found: dict[str, bytes] = {}
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != ".git"]
-        for name in names:
-            file = Path(place, name)
-            # A command left running may remove files at any time.
-            with contextlib.suppress(FileNotFoundError):
-                found[str(file.relative_to(folder))] = _content(file)
-    return found
-
-
-def _content(file: Path) -> bytes:
-    """
-    Raises:
-        FileNotFoundError: It is gone.
-    """
-    try:
-        if file.is_symlink():
-            return os.readlink(file).encode()
-        # Reading a pipe would not end.
-        return file.read_bytes() if stat.S_ISREG(file.stat().st_mode) else b""
-    except PermissionError:
-        return b""
+# -- recordings --------------------------------------------------------------------------
 
 
 def _existing(recording: Path) -> str:
@@ -370,20 +330,35 @@ def _existing(recording: Path) -> str:
     return str(recording)
 
 
-@contextlib.contextmanager
-def _new_recording(recording: Path) -> Generator[Path]:
-    """A file to record to, which replaces the recording unless it was removed.
+def _check_replaceable(recording: Path) -> None:
+    """Check that a recording can be made, before a model is paid for it.
 
     Raises:
-        ConfigError: The folder of the recording does not exist.
+        ConfigError: Its folder cannot be written to, or there is something else than a recording.
     """
-    if not recording.parent.is_dir():
-        raise ConfigError(f"the folder of the recording {recording} does not exist")
-    file = recording.with_name(f".{recording.name}.new")
-    file.unlink(missing_ok=True)
+    if not os.access(recording.parent, os.W_OK | os.X_OK):
+        is_there = recording.parent.is_dir()
+        problem = "cannot be written to" if is_there else "does not exist"
+        raise ConfigError(f"the folder of the recording {recording} {problem}")
     try:
-        yield file
-        if file.exists():
-            os.replace(file, recording)
-    finally:
-        file.unlink(missing_ok=True)
+        with open(open_regular(recording, os.O_RDONLY), "rb") as file:
+            start = file.read(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"cannot replace {recording}: {error.strerror}") from error
+    if start and not re.match(_START, start):
+        hint = "Record to another file, or remove this one."
+        raise ConfigError(f"{recording} is not a recording", hint=hint)
+
+
+def _replace(recording: Path, new: Path) -> None:
+    """
+    Raises:
+        ConfigError: It cannot be written; the old recording is unchanged.
+    """
+    try:
+        write_atomically(recording, new.read_bytes())
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot write the recording {recording}: {reason}") from error

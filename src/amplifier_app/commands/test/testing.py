@@ -59,5 +59,5 @@ async def tested(runner: Runner, case: Case) -> Tested:
         outcome=ran.outcome,
         turn=ran.turn,
         notes=ran.notes,
-        recorded=runner.is_recorded(case) and ran.outcome.exit_code == 0,
+        recorded=ran.is_recorded,
     )

@@ -17,6 +17,8 @@ from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
 _LONGEST = 20
 """How many lines of a difference are shown."""
 _WIDTH = 200
+_COMPARED_LINES = 200
+"""How many lines are compared, from the first one that differs."""
 
 _SEARCH_SECONDS = 2.0
 """CPU time for one regular expression: some take hours for a text that almost matches."""
@@ -92,11 +94,23 @@ def items(node: Node | None) -> Sequence[Node]:
 def _difference(wanted: str, got: str) -> tuple[str, ...]:
     if "\n" not in wanted.strip() and "\n" not in got.strip():
         return f"expected {short(wanted)}", f"got      {short(got)}"
-    diff = difflib.unified_diff(wanted.splitlines(), got.splitlines(), n=1, lineterm="")
-    lines = [line for line in list(diff)[2:] if line[:2] != "@@"]
+    lines = _diff(wanted.splitlines(), got.splitlines())
     if not lines:
         return ("differs in line ends only",)
     return "differs (- expected, + got)", *cut(lines)
+
+
+def _diff(wanted: list[str], got: list[str]) -> list[str]:
+    """The first lines that differ, from the line before them."""
+    same = 0
+    for one, other in zip(wanted, got, strict=False):
+        if one != other:
+            break
+        same += 1
+    # Comparing takes quadratic time.
+    part = slice(max(same - 1, 0), same + _COMPARED_LINES)
+    diff = difflib.unified_diff(wanted[part], got[part], n=1, lineterm="")
+    return [line for line in list(diff)[2:] if line[:2] != "@@"]
 
 
 def excerpt(text: str) -> tuple[str, ...]:
