@@ -405,7 +405,7 @@ def test_an_error_of_the_plan_stops_the_batch_at_once(batches: Batches) -> None:
     assert batches.status()["waiting"] == 50
 
 
-@pytest.mark.parametrize("changed", ["plan", "input", "lock file"])
+@pytest.mark.parametrize("changed", ["plan", "input", "lock file", "'repeat' in out/batch.json"])
 def test_resume_refuses_what_has_changed_and_names_it(batches: Batches, changed: str) -> None:
     batches.rows(2)
     lock = batches.folder / "plan.lock"
@@ -419,11 +419,14 @@ def test_resume_refuses_what_has_changed_and_names_it(batches: Batches, changed:
             file.write("instruction: Something else.\n")
     elif changed == "input":
         batches.rows(3)
+    elif "repeat" in changed:
+        file = batches.folder / "out" / "batch.json"
+        file.write_text(file.read_text().replace('"repeat": 1', '"repeat": 2'))
     else:
         lock.write_text(lock.read_text() + "\n")
     done = batches("resume")
     assert done.code == 78
-    assert f"the {changed} changed since the batch began" in done.stderr
+    assert f"{changed} changed since the batch began" in done.stderr
 
 
 def test_a_disk_that_takes_no_more_loses_nothing(tmp_path: Path) -> None:

@@ -47,12 +47,21 @@ _SAVED = ("input.jsonl", "input.json", "input.txt", "schema.json")
 """Files that may be in the folder when a batch begins."""
 
 _TEXT = (str, NoneType)
+_CHANGEABLE: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("workers", "waiting"), (int, NoneType)),
+    **dict.fromkeys(("max_cost", "stop_after", "engine", "address"), _TEXT),
+    "deadline": (int, float, NoneType),
+}
+"""The fields of batch.json that commands change, with their types."""
+
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "rows": int,
     "repeat": (int, NoneType),
     "request": (dict, NoneType),
+    "economy": (bool, NoneType),
     **dict.fromkeys(("working_dir", "input", "prompt", "workdir", "shard"), _TEXT),
     **dict.fromkeys(("plan_digest", "lock_digest", "input_digest"), _TEXT),
+    **_CHANGEABLE,
 }
 """The fields of batch.json that readers need, with their types."""
 
@@ -125,9 +134,36 @@ class BatchFolder:
         if version != self._version:
             self._version, self.facts = version, self._read()
 
+    def require_unedited(self) -> None:
+        """Compare batch.json with the journal, which has the facts that the batch began with.
+
+        Raises:
+            ConfigError: A field was edited, except a limit.
+            SessionError: One of the files cannot be read.
+        """
+        begun = self._begun().get("facts")
+        if not isinstance(begun, dict):  # Earlier versions did not record them.
+            return
+        facts = _fixed(_read_facts(self.path))
+        names = sorted(facts.keys() | begun.keys())
+        edited = [repr(name) for name in names if facts.get(name) != begun.get(name)]
+        if edited:
+            raise ConfigError(
+                f"{' and '.join(edited)} in {self.shown}/batch.json changed since the batch began",
+                hint="Restore the file, or start a new batch: the results would not be comparable.",
+            )
+
     @property
     def _file(self) -> Path:
         return self.path / "batch.json"
+
+    def _begun(self) -> Record:
+        """The first record of the journal; empty if there is none."""
+        path = self.path / "journal.jsonl"
+        with contextlib.suppress(OSError), open(open_to_read(path), "rb") as file:
+            record = lines.parse(file.readline()) or {}
+            return record if record.get("event") == "begun" else {}
+        return {}
 
     def _read(self) -> dict[str, Any]:
         facts = _read_facts(self.path)
@@ -203,14 +239,12 @@ class BatchFolder:
         Raises:
             SessionError: It is damaged, or of another batch.
         """
-        path = self.path / "journal.jsonl"
-        with contextlib.suppress(OSError), open(open_to_read(path), "rb") as file:
-            first = lines.parse(file.readline()) or {}
-            # Earlier versions did not write this record.
-            if first.get("event") == "begun" and first.get("batch") != self.facts.get("batch"):
-                raise SessionError(
-                    f"{path} belongs to another batch", hint="Restore the file from a copy."
-                )
+        path, begun = self.path / "journal.jsonl", self._begun()
+        # Earlier versions did not write this record.
+        if begun and begun.get("batch") != self.facts.get("batch"):
+            raise SessionError(
+                f"{path} belongs to another batch", hint="Restore the file from a copy."
+            )
         return scan(path, each, start)
 
     def results(self) -> Iterator[Record]:
@@ -291,14 +325,15 @@ class BatchWriter:
         path = folder.path
         self._journal = Appender(path / "journal.jsonl", folder.scan_journal(self.progress.add))
         if not self._journal.size:
-            self.note({"event": "begun", "batch": folder.facts.get("batch")})
+            facts = _fixed(_read_facts(path))
+            self.note({"event": "begun", "batch": facts.get("batch"), "facts": facts})
         self._finish_replacing()
         known, found = self.progress.counts.size, list[Record]()
         check_lines(path / RESULTS, known, self.progress.counts.ended)
         self._results = Appender(path / RESULTS, scan(path / RESULTS, found.append, known))
         # What a crash left without its record.
         for number, result in enumerate(found, self.progress.counts.ended + 1):
-            if not is_result(result) or self.progress.of(result["row"]).outcome is not None:
+            if not is_result(result) or self.progress.of(folder.key_of(result)).outcome is not None:
                 raise damaged(path / RESULTS, number)
             known += len(lines.encode(result))
             self._note_ended(result, known)
@@ -451,6 +486,11 @@ def _version_of(file: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
+
+
+def _fixed(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that stay the same for the whole batch."""
+    return {name: value for name, value in facts.items() if name not in _CHANGEABLE}
 
 
 def _read_json(path: Path) -> Any:

@@ -33,6 +33,7 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
     """
     first = parts[0]
     for part in parts:
+        part.require_unedited()
         for name in _SAME:
             if part.facts.get(name) != first.facts.get(name):
                 what = name.replace("_digest", "").replace("_", " ")

@@ -1,6 +1,6 @@
 """The progress of a batch, from the records of its journal.
 
-    {"event": "begun", "batch"}                         which batch the journal is of; the first record
+    {"event": "begun", "batch", "facts"}                the facts in batch.json that stay the same; the first record
     {"event": "claimed", "id", "attempt", "session"}    a row is about to run
     {"event": "released", "id", "why", "cost"}          it stopped before its end, and will be continued
     {"event": "ended", "id", "attempt", "outcome", "cost", "size"}
@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.batch.journal import Record
@@ -69,15 +69,25 @@ class SentBatch(NamedTuple):
 
 
 def follow_batch(batches: dict[str, SentBatch], record: Mapping[str, Any]) -> None:
-    """Add a batch to those by key, or its id to it, if the record of the journal is about one."""
+    """Add a batch to those by key, or its id to it, if the record of the journal is about one.
+
+    Raises:
+        KeyError: It is not among them.
+    """
     event = record.get("event")
     if event == "sending":
         key, number = record["key"], len(record["items"])
         batches[key] = SentBatch(key, record["service"], record["at"], number)
-    elif event == "sent" and (batch := batches.get(record["key"])) is not None:
-        batches[batch.key] = batch._replace(id=record["id"])
-    elif event == "dropped":
-        batches.pop(record["key"], None)
+    elif event in ("sent", "dropped", "answered"):
+        batch = batches[record["key"]]
+        if event == "sent":
+            batches[batch.key] = batch._replace(id=record["id"])
+        elif event == "dropped":
+            del batches[batch.key]
+
+
+Cell: TypeAlias = tuple[int, int]
+"""How many runs of a row have ended, and how many of them have passed."""
 
 
 class Counts:
@@ -104,7 +114,8 @@ class Counts:
         """Count a record of the journal."""
         event = record.get("event")
         self.cost += cost_of(record)
-        follow_batch(self.open_batches, record)
+        if event == "sending" or record.get("key") in self.open_batches:
+            follow_batch(self.open_batches, record)
         if event == "claimed":
             self.running += 1
         elif event == "released":

@@ -226,6 +226,7 @@ def test_lines_are_counted_from_the_beginning_of_a_journal(batch: BatchFolder) -
         '{"event": "reopened", "rows": [], "file": "f", "size": 0}',
         '{"event": "reopened", "rows": {}, "file": "../results.jsonl", "size": 0}',
         '{"event": "released", "id": ["a"]}',
+        '{"event": "sent", "key": "unknown", "id": "b_1"}',
     ],
 )
 def test_a_foreign_record_is_named_with_its_line_or_ignored(
@@ -291,13 +292,31 @@ def test_a_foreign_batch_file_is_refused(tmp_path: Path, content: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rows", "3"), ("rows", None), ("request", []), ("input", "a\0b"), ("plan_digest", 1)],
+    [
+        *(("rows", "3"), ("rows", None), ("request", []), ("input", "a\0b"), ("plan_digest", 1)),
+        *(("workers", "many"), ("deadline", "soon")),
+    ],
 )
 def test_an_edited_batch_file_is_refused(batch: BatchFolder, name: str, value: Any) -> None:
     file = batch.path / "batch.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
     with pytest.raises(SessionError, match=f"batch.json is damaged: '{name}'"):
         BatchFolder(batch.path)
+
+
+def test_a_fact_that_was_edited_is_named_and_limits_may_change(batch: BatchFolder) -> None:
+    batch.require_unedited()
+    with batch.writing():
+        pass
+    batch.change({"workers": 2, "max_cost": "1", "deadline": 7.5, "stop_after": "5%"})
+    batch.require_unedited()
+    file = batch.path / "batch.json"
+    facts = json.loads(file.read_text())
+    edits = {"rows": 4, "repeat": 2, "prompt": "p", "economy": True, "plan_digest": "q", "more": 1}
+    for name, value in edits.items():
+        file.write_text(json.dumps(facts | {name: value}))
+        with pytest.raises(ConfigError, match=f"'{name}' in .*batch.json changed since"):
+            BatchFolder(batch.path).require_unedited()
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

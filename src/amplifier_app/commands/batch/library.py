@@ -116,6 +116,7 @@ def _opened(call: BatchCall, folder: Path) -> tuple[BatchFolder, Request]:
         facts = new_facts(request, call.chosen, source, prompt, None, call.workdir, call.repeat)
         if (folder / "batch.json").exists():
             batch = BatchFolder(folder)
+            batch.require_unedited()
             _require_same(batch, facts, text)
             return batch, request
         require_unused(folder)

@@ -211,9 +211,14 @@ def dollars_of(text: str | None, option: str) -> Decimal | None:
 
 
 def limits_of(facts: Mapping[str, Any]) -> Limits:
-    """The limits in the facts of a batch."""
-    workers = facts.get("workers") or DEFAULT_WORKERS
-    failures, most = None, facts.get("stop_after")
+    """The limits in the facts of a batch.
+
+    Raises:
+        UsageError: One was edited, and is out of range.
+    """
+    asked = Asked(facts.get("workers"), facts.get("max_cost"), facts.get("stop_after")).checked()
+    workers = asked.workers or DEFAULT_WORKERS
+    failures, most = None, asked.stop_after
     if most is not None:
         number = int(most.rstrip("%"))
         failures = (
@@ -223,7 +228,7 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
         )
     return Limits(
         workers,
-        dollars_of(facts.get("max_cost"), "--max-cost"),
+        dollars_of(asked.max_cost, "--max-cost"),
         failures,
         waiting=facts.get("waiting") or (MOST_WAITING if _rows_share(facts) else workers),
     )
@@ -354,12 +359,13 @@ def new_facts(
 
 
 def reopened(folder: BatchFolder, output: Output) -> Request:
-    """The request of an existing batch, if its plan, lock and input are the same as at its start.
+    """The request of an existing batch, if its facts, plan, lock and input are the same as at its start.
 
     Raises:
         ConfigError: They are not.
     """
     facts = folder.facts
+    folder.require_unedited()
     if None in (facts.get(name) for name in ("request", "working_dir", "input")):
         raise SessionError(f"{folder.shown}/batch.json is damaged", hint="Start the batch again.")
     try:
