@@ -28,6 +28,7 @@ from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.outcome import Ending
 from amplifier_app.base.private_files import make_private_folder, open_private, write_private
 from amplifier_app.batch.journal import Appender, Record, changed, check_lines, damaged, scan
 from amplifier_app.batch.progress import REPLACEMENT, Counts, Progress
@@ -229,7 +230,7 @@ class BatchFolder:
         Raises:
             SessionError: The journal is damaged.
         """
-        progress = Progress()
+        progress = Progress(self.repeat)
         self.scan_journal(progress.add)
         return progress
 
@@ -320,7 +321,7 @@ class BatchWriter:
     def __init__(self, folder: BatchFolder) -> None:
         self.folder = folder
         self.on_result: Callable[[Record], None] = lambda result: None
-        self.progress = Progress()
+        self.progress = Progress(folder.repeat)
         self.log = open_private(folder.path / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         path = folder.path
         self._journal = Appender(path / "journal.jsonl", folder.scan_journal(self.progress.add))
@@ -423,6 +424,9 @@ class BatchWriter:
             "cost": None if total is None else _number(Decimal(str(total)) - before),
             "size": size,
         }
+        if self.folder.repeat > 1:
+            has_passed = result["outcome"] == Ending.OK.value
+            record["runs"] = self.progress.cell_after(key, 1, has_passed=has_passed)
         self.note(record)
 
     def note(self, record: Record) -> None:

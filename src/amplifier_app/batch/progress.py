@@ -3,7 +3,7 @@
     {"event": "begun", "batch", "facts"}                the facts in batch.json that stay the same; the first record
     {"event": "claimed", "id", "attempt", "session"}    a row is about to run
     {"event": "released", "id", "why", "cost"}          it stopped before its end, and will be continued
-    {"event": "ended", "id", "attempt", "outcome", "cost", "size"}
+    {"event": "ended", "id", "attempt", "outcome", "cost", "size", "runs"}
     {"event": "reopened", "rows": {id: {"outcome", "cost"}}, "file", "size"}
     {"event": "sending", "key", "service", "at", "items": [[row, session, step], …]}
     {"event": "sent", "key", "id"}                      a batch of requests is at the provider
@@ -11,7 +11,8 @@
     {"event": "answered", "key"}                        it has ended, and its answers were read
 
 `size` is that of results.jsonl after the record. `cost` is in US dollars: what the row cost since it was
-claimed, or, in a reopened row, what its session has cost so far.
+claimed, or, in a reopened row, what its session has cost so far. `runs`, with `--repeat`, is how many runs of the
+row have ended by then, and how many of them have passed.
 
 A batch of requests is recorded before it is sent, and its id at the provider before it is waited for. A session
 that is continued repeats its last request; the record leads to the answer that is already paid for.
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.batch.journal import Record
+from amplifier_app.batch.rows import parse_key
 from amplifier_core.provider_batches import DeferredRequest
 
 REPLACEMENT = re.compile(r"results-[0-9a-f]{8}\.jsonl")
@@ -100,10 +102,12 @@ class Counts:
         size: Bytes of results.jsonl that belong to ended rows.
         replaced: The file that was to replace results.jsonl last, if any.
         open_batches: The batches of requests whose answers were not read yet, by key.
+        cells: With `--repeat`, rows by how many of their runs have ended, and how many of those have passed.
     """
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
+        self.cells: Counter[Cell] = Counter()
         self.running = 0
         self.cost = Decimal(0)
         self.size = 0
@@ -124,7 +128,10 @@ class Counts:
             self.running -= 1
             self.outcomes[Ending(record["outcome"]).value] += 1
             self.size = _size_in(record)
+            if "runs" in record:
+                self._count_run(*record["runs"], has_passed=_has_passed(record))
         elif event == "reopened":
+            self.cells.clear()  # `Progress` knows them.
             self.outcomes -= Counter(row["outcome"] for row in record["rows"].values())
             self.size, self.replaced = _size_in(record), str(record["file"])
             if not REPLACEMENT.fullmatch(self.replaced):
@@ -132,10 +139,21 @@ class Counts:
         elif event == "answered":
             self.open_batches.pop(record["key"], None)
 
+    def _count_run(self, ended: int, passed: int, *, has_passed: bool) -> None:
+        """Move a row one cell on."""
+        self.cells[ended, passed] += 1
+        if ended > 1:
+            self.cells[ended - 1, passed - has_passed] -= 1
+
     @property
     def ended(self) -> int:
         """The number of rows that have ended."""
         return sum(self.outcomes.values())
+
+    @property
+    def knows_cells(self) -> bool:
+        """Whether the cells are complete; otherwise only `Progress` has them."""
+        return sum(ended * rows for (ended, _), rows in self.cells.items()) == self.ended
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as JSON data."""
@@ -146,6 +164,7 @@ class Counts:
             "size": self.size,
             "replaced": self.replaced,
             "open_batches": list(self.open_batches.values()),
+            "cells": [[*cell, rows] for cell, rows in self.cells.items() if rows],
         }
 
     @classmethod
@@ -158,6 +177,9 @@ class Counts:
         counts.size, counts.replaced = data["size"], data["replaced"]
         batches = (SentBatch(*values) for values in data.get("open_batches", ()))
         counts.open_batches = {batch.key: batch for batch in batches}
+        counts.cells.update(
+            {(ended, passed): rows for ended, passed, rows in data.get("cells", ())}
+        )
         return counts
 
 
@@ -220,21 +242,28 @@ def sending(batch: SentBatch, items: Iterable[tuple[str, str, str]]) -> dict[str
 class Progress:
     """The progress of each row, and the totals.
 
+    Args:
+        repeat: How often each row runs.
+
     Attributes:
         rows: The rows that were touched, by id.
         running: The rows that were claimed, and neither released nor ended.
         recorded: What the sessions of begun rows have cost, as far as it is counted.
         counts: The sum.
         sent: The requests that went to providers in batches.
+        cells: The cell of each row that has ended, if rows run several times.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, repeat: int = 1) -> None:
         self.rows: dict[str, RowState] = {}
         self.recorded: dict[str, Decimal] = {}
         self.running: set[str] = set()
         self.counts = Counts()
         self.sent = SentRequests()
+        self.cells: dict[str, Cell] = {}
+        self._repeat = repeat
         self._states: dict[RowState, RowState] = {}
+        self._cells: dict[Cell, Cell] = {}
 
     def add(self, record: Record) -> None:
         """Count a record of the journal."""
@@ -252,6 +281,7 @@ class Progress:
             self.running.discard(record["id"])
             self.recorded.pop(record["id"], None)
             self._set(record["id"], RowState(int(record["attempt"]), str(record["outcome"])))
+            self._move(record["id"], 1, has_passed=_has_passed(record))
         elif event == "reopened":
             for row_id, row in record["rows"].items():
                 # A row that reached a limit goes on with its session.
@@ -259,10 +289,22 @@ class Progress:
                 self._set(row_id, RowState(self.rows[row_id].attempt, None, goes_on))
                 if goes_on:
                     self.recorded[row_id] = cost_of(row)
+                self._move(row_id, -1, has_passed=_has_passed(row))
+            self.counts.cells = Counter(self.cells.values())
 
     def of(self, row_id: str) -> RowState:
         """The progress of a row."""
         return self.rows.get(row_id, UNTOUCHED)
+
+    def cell_after(self, key: str, by: int, *, has_passed: bool) -> Cell:
+        """The cell of a row after one more or one less of its runs has ended."""
+        ended, passed = self.cells.get(parse_key(key, self._repeat)[0], (0, 0))
+        return ended + by, passed + by * has_passed
+
+    def _move(self, key: str, by: int, *, has_passed: bool) -> None:
+        if self._repeat > 1:
+            cell = self.cell_after(key, by, has_passed=has_passed)
+            self.cells[parse_key(key, self._repeat)[0]] = self._cells.setdefault(cell, cell)
 
     def _set(self, row_id: str, state: RowState) -> None:
         # Few states differ, so that a row costs little more than its id.
@@ -274,6 +316,10 @@ def _size_in(record: Record) -> int:
     if size < 0:
         raise ValueError(size)
     return size
+
+
+def _has_passed(record: Mapping[str, Any]) -> bool:
+    return record["outcome"] == Ending.OK.value
 
 
 def cost_of(record: Mapping[str, Any]) -> Decimal:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.progress import Counts
-from amplifier_app.batch.rows import parse_key
+from amplifier_app.batch.progress import Cell, Counts
 
 CONFIDENCE = 0.95
 _NORMAL_QUANTILE = 1.959964
@@ -20,7 +19,7 @@ _NORMAL_QUANTILE = 1.959964
 _RESAMPLES = 1000
 _SEED = 0
 
-Cells = Mapping[tuple[int, int], int]
+Cells = Mapping[Cell, int]
 """Rows by how many of their runs have ended, and how many of those have passed."""
 
 
@@ -56,7 +55,9 @@ def pass_rates(folder: BatchFolder, counts: Counts) -> list[PassRate]:
         SessionError: The journal is damaged.
     """
     if folder.repeat > 1:
-        return rates_of(_cells_of(folder), folder.repeat)
+        known = counts.knows_cells
+        cells = counts.cells if known else Counter(folder.progress().cells.values())
+        return rates_of(cells, folder.repeat)
     passed = counts.outcomes[Ending.OK.value]
     return rates_of({(1, 1): passed, (1, 0): counts.ended - passed}, 1)
 
@@ -99,17 +100,6 @@ def rates_as_data(rates: Sequence[PassRate]) -> list[dict[str, Any]]:
 def rates_in_words(rates: Sequence[PassRate]) -> str:
     """The first and the last of them: `pass@1 60.0% (41.2% to 76.9%), pass@5 …`."""
     return ", ".join(f"pass@{rate.k} {rate}" for rate in (*rates[:1], *rates[1:][-1:]))
-
-
-def _cells_of(folder: BatchFolder) -> Cells:
-    ended: Counter[str] = Counter()
-    passed: Counter[str] = Counter()
-    for key, state in folder.progress().rows.items():
-        if state.outcome is not None:
-            row, _ = parse_key(key, folder.repeat)
-            ended[row] += 1
-            passed[row] += state.outcome == Ending.OK.value
-    return Counter((number, passed[row]) for row, number in ended.items())
 
 
 def _sizes(repeat: int) -> list[int]:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.batch.folder import RESULTS, BatchFolder
+from amplifier_app.batch.folder import RESULTS, BatchFolder, BatchWriter
 from amplifier_app.batch.merging import merge
 from amplifier_app.batch.results import result_line
+from amplifier_app.batch.statistics import pass_rates
 
 FACTS = {"rows": 3, "plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None}
 
@@ -177,6 +178,30 @@ def test_the_status_is_read_without_the_journal_before_it(batch: BatchFolder) ->
         counts, is_running = batch.counts()
     assert (dict(counts.outcomes), counts.running, is_running) == ({"ok": 3}, 1, True)
     assert counts.cost == Decimal("1.5")
+
+
+def test_the_runs_of_each_row_are_counted_without_the_journal(tmp_path: Path) -> None:
+    batch = BatchFolder.create(tmp_path / "out", {**FACTS, "repeat": 3}, "")
+
+    def end(writer: BatchWriter, row: str, run: int, outcome: str) -> None:
+        writer.claim(f"{row}:{run}", 1, f"{row}.r{run}")
+        writer.end({**result(row, outcome), "repeat": run})
+
+    with batch.writing() as writer:
+        end(writer, "a", 1, "ok")
+        end(writer, "b", 1, "provider")
+        writer.save_status()
+        end(writer, "a", 3, "provider")
+        end(writer, "b", 2, "ok")
+        end(writer, "c", 1, "ok")
+        assert +batch.counts()[0].cells == {(2, 1): 2, (1, 1): 1}
+        writer.reopen(lambda one: one["outcome"] == "provider")
+        assert not batch.counts()[0].knows_cells
+        assert [one[:2] for one in pass_rates(batch, batch.counts()[0])] == [(1, 1.0)]
+    with batch.writing() as writer:
+        end(writer, "a", 3, "ok")
+    assert +batch.counts()[0].cells == {(2, 2): 1, (1, 1): 2}
+    assert batch.counts()[0].knows_cells
 
 
 def test_of_two_processes_one_begins_a_batch(tmp_path: Path) -> None:
