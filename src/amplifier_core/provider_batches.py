@@ -49,10 +49,12 @@ class DeferredAnswer(NamedTuple):
     Attributes:
         status: HTTP status of the answer; None for an error that only its body describes.
         body: Its JSON object.
+        is_counted: Whether the session had counted its cost before it was interrupted.
     """
 
     status: int | None
     body: Mapping[str, Any]
+    is_counted: bool = False
 
 
 UNANSWERED = DeferredAnswer(

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.app.plans import module_folder
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm.batches import Batch, Fate
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
@@ -206,6 +207,37 @@ def test_a_kill_while_a_batch_is_waited_for_loses_and_doubles_nothing(
         assert ", at batch prices\n" in run("report").stdout
         assert len(run.sent.all) == 3
         run.check_each_step_was_paid_once(2, 2)
+
+
+KILLS_ITSELF = """
+import os, pathlib, signal
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    async def kill(event, data):
+        flag = pathlib.Path("killed")
+        if not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    # The answer is counted by now, and not yet in the conversation.
+    coordinator.hooks.register("provider:response", kill, name="kill")
+"""
+
+
+def test_an_answer_that_was_counted_and_then_lost_is_not_counted_twice(tmp_path: Path) -> None:
+    module_folder(tmp_path, KILLS_ITSELF, "amplifier_module_hooks_kill")
+    with economy(tmp_path, steps=1) as run:
+        run.plan["hooks"] = [{"module": "hooks-kill", "source": "./amplifier-module-hooks-kill"}]
+        run.rows(2)
+        done = run("run")
+        assert done.code == 0, done.stderr
+        assert "died" in [one.get("why") for one in run.journal()]
+        run.check_each_step_was_paid_once(2, 1)
+        status = json.loads(run("status", "--output", "json").stdout)
+        assert status["cost"]["usd"] == pytest.approx(4 * USD / 2)
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,22 @@ async def test_an_answer_of_a_batch_is_that_of_a_stream_at_half_the_price(
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
+async def test_an_answer_that_was_counted_before_costs_nothing(
+    llm_server: StartLLM, vendor: str
+) -> None:
+    server = await llm_server([REPLY], repeat_last=True)
+    deferral = Deferred()
+    provider = deferring(vendor, server, deferral)
+    await provider.complete(request())
+    answer = await deferral.answer(deferral.requests[0])
+    assert answer is not None
+    deferral.answers = []
+    deferral.answers.append(answer._replace(is_counted=True))
+    assert (await provider.complete(request())).usage.cost_usd == 0
+    await provider.aclose()
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
 async def test_without_an_answer_the_request_is_sent_directly(
     llm_server: StartLLM, vendor: str
 ) -> None:

@@ -21,7 +21,7 @@ from amplifier_app.batch.prompts import PromptTemplate
 from amplifier_app.batch.results import result_line
 from amplifier_app.batch.rows import Row
 from amplifier_app.batch.workdirs import Workdirs
-from amplifier_app.render.result import RunReport, result_object
+from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.limits import describe_reached
 
@@ -36,6 +36,9 @@ _TRIES: Mapping[str, float] = {Ending.UNAVAILABLE.value: math.inf, Ending.SESSIO
 _LONGEST_WAIT = 60.0
 _TICK_SECONDS = 0.5
 """Seconds between saving the sums and reading the limits."""
+
+_MOST_DEATHS = 5
+"""How many workers may die while a row waits in them, before it is taken for the cause."""
 
 DEFAULT_TRIES = 5
 """How often a row may find the provider unavailable before it ends with that."""
@@ -107,6 +110,7 @@ class Dispatcher:
         self._waiting: list[tuple[float, int, Row]] = []  # heap of rows that try again later
         self._suspects: deque[Row] = deque()
         self._died: set[str] = set()
+        self._deaths: Counter[str] = Counter()  # while the row waited for an answer
         self._tries: Counter[str] = Counter()
         self._passed_before: dict[str, int] = {}  # when the row was tried first
         self._crowd = float(self._limits.workers)
@@ -290,7 +294,7 @@ class Dispatcher:
         """Run the rows of a dead worker again, each alone; a row that kills its worker again ends."""
         for row_id in event.ids:
             row = self._running[row_id]
-            if not event.began:
+            if not event.began or self._was_waiting(row_id):
                 self._release(row_id, "died")
                 heapq.heappush(self._waiting, (time.monotonic(), row.number, row))
                 continue
@@ -303,13 +307,20 @@ class Dispatcher:
             message = f"its worker died twice while it ran ({event.how})"
             outcome = Outcome(Ending.ERROR, message, "See log.txt in the folder of the batch.")
             session = session_id_of(row.id, self._writer.progress.of(row_id).attempt, row.run)
-            self._writer.end(
-                self._line(
-                    row,
-                    {**result_object(outcome, RunReport()), "session_id": session, "notices": []},
-                )
-            )
+            more = {
+                "session_id": session,
+                "cost": cost_object(self._writer.folder.cost_of(session)),
+                "notices": [],
+            }
+            self._writer.end(self._line(row, {**result_object(outcome, RunReport()), **more}))
             await self._count_failure()
+
+    def _was_waiting(self, row_id: str) -> bool:
+        """Whether a row whose worker died waited for an answer, so that it cannot be the cause."""
+        if self.broker is None or not self.broker.is_waiting(row_id):
+            return False
+        self._deaths[row_id] += 1
+        return self._deaths[row_id] <= _MOST_DEATHS
 
     def _release(self, row_id: str, why: str) -> None:
         cost = self._costs.get(row_id)

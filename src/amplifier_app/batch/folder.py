@@ -34,11 +34,13 @@ from amplifier_app.batch.journal import Appender, Record, changed, check_lines, 
 from amplifier_app.batch.progress import REPLACEMENT, Counts, Progress
 from amplifier_app.batch.results import dollars_of, is_result
 from amplifier_app.batch.rows import key_of
+from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
 from amplifier_support import journal as lines
 from amplifier_support.atomic_write import create_atomically
 from amplifier_support.journal import Reading
 from amplifier_support.readable_files import open_to_read
+from amplifier_support.usage import dollars
 
 SCHEMA_VERSION = 1
 RESULTS = "results.jsonl"
@@ -200,6 +202,11 @@ class BatchFolder:
     def sessions(self) -> Path:
         """The folder of the rows' sessions."""
         return self.path / "sessions"
+
+    def cost_of(self, session: str) -> Decimal | None:
+        """What the session of a row has cost so far, in US dollars; None if it is not known."""
+        spent = SessionFolder(self.sessions / session).metadata.get("spent") or {}
+        return None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
 
     @property
     def plan(self) -> str:

@@ -210,7 +210,8 @@ class SentRequests:
             for number, (row, session, step) in enumerate(record["items"]):
                 place = Place(record["key"], number, step)
                 self._places.setdefault(row, {})[session] = place
-        elif event == "ended":
+        elif event == "ended" and record["outcome"] != Ending.BUDGET.value:
+            # After a limit, `retry` continues the session.
             self._places.pop(record["id"], None)
 
     def place_of(self, row: str, request: DeferredRequest) -> Place | None:

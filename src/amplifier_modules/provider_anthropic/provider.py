@@ -181,13 +181,13 @@ class AnthropicProvider(HTTPProvider):
         prepared = prepare(request, self._config)
         names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
         assembly = StreamAssembly(provider=self.name, model=request.model, names=names)
-        message = await self._deferred(request, prepared.body, prepared.headers)
-        if message is not None:
-            for chunk in merge_deltas(assembly.take_message(message)):
+        answer = await self._deferred(request, prepared.body, prepared.headers)
+        if answer is not None:
+            for chunk in merge_deltas(assembly.take_message(answer.body)):
                 yield chunk
             if assembly.error is not None:
                 raise assembly.error
-            yield at_batch_price(self._response(assembly, prepared))
+            yield at_batch_price(self._response(assembly, prepared), answer)
             return
         streamed = self._transport.stream(prepared, assembly, request.timeout)
         try:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from amplifier_core.llm_errors import InvalidRequestError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Usage
+from amplifier_core.provider_batches import DeferredAnswer
 from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.http.client import Endpoint, SSEStream
 from amplifier_modules._shared.http.sse import text_or_none
@@ -34,7 +35,7 @@ _LEAST_OUTPUT_TOKENS = 16
 
 Cost = Callable[[str, Usage, str | None], Decimal | None]
 Defer = Callable[
-    [ChatRequest, Mapping[str, Any], Mapping[str, str]], Awaitable[Mapping[str, Any] | None]
+    [ChatRequest, Mapping[str, Any], Mapping[str, str]], Awaitable[DeferredAnswer | None]
 ]
 
 
@@ -46,7 +47,7 @@ class ResponsesClient:
         endpoint: The service.
         config: The provider's settings.
         cost: What a call cost: (model, usage, service tier) -> US dollars.
-        defer: Waits for the answer of a batch: (request, body, group) -> response; None to ask now.
+        defer: Waits for the answer of a batch: (request, body, group) -> answer; None to ask now.
     """
 
     def __init__(
@@ -98,10 +99,10 @@ class ResponsesClient:
         answer = ResponsesStream(provider=self._name, model=model, names=names)
         whole = await self._defer(request, body, {"url": _BATCH_URL, "model": model})
         if whole is not None:
-            for piece in merge_deltas(answer.take_response(whole)):
+            for piece in merge_deltas(answer.take_response(whole.body)):
                 yield piece
             answer.response = {**answer.response, "service_tier": None}
-            yield at_batch_price(self._response(request, answer, None))
+            yield at_batch_price(self._response(request, answer, None), whole)
             return
         opened = self._endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout)
         async with opened as stream:

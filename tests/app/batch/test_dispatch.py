@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,7 @@ async def run(
     limits: Limits = ONE_WORKER,
     changed: Callable[[], None] = lambda: None,
     retry_after: int = 0,
+    broker: Any = None,
 ) -> tuple[Dispatcher, dict[str, str], list[str]]:
     facts = {"input": str(folder / "rows.jsonl"), "rows": len(rows)}
     batch = BatchFolder.create(folder / "out", facts, "")
@@ -70,6 +73,7 @@ async def run(
         dispatcher = Dispatcher(
             inputs, PromptTemplate(None), workdirs, engine, writer, lambda: limits, changed
         )
+        dispatcher.broker = broker
         async with asyncio.timeout(60):
             await dispatcher.run()
     ended = {result["row"]: result["outcome"] for result in batch.results()}
@@ -107,6 +111,43 @@ async def test_rows_that_kill_their_workers_count_as_failed(tmp_path: Path) -> N
     assert dispatcher.stopped is not None
     assert "1 row failed" in dispatcher.stopped.message
     assert len(ended) == 1
+
+
+class Waiting:
+    """A broker with whose answers all rows wait."""
+
+    waiting = 1
+
+    def is_waiting(self, row_id: str) -> bool:
+        return True
+
+    def update(self, running: int, workers: int) -> None:
+        pass
+
+    def forget(self, row_id: str) -> None:
+        pass
+
+
+async def test_a_row_that_waits_while_its_worker_dies_runs_on_with_the_others(
+    tmp_path: Path,
+) -> None:
+    metadata = tmp_path / "out" / "sessions" / "a" / "metadata.json"
+
+    def ends(row: str, run: int) -> Ending | None:
+        if row == "a":
+            metadata.parent.mkdir(parents=True, exist_ok=True)
+            metadata.write_text(json.dumps({"spent": {"cost_usd": "0.25"}}))
+        return None if row == "a" or run == 1 else Ending.OK
+
+    limits = Limits(3, waiting=3)
+    _, ended, runs = await run(tmp_path, ["a", "b", "c"], ends, limits, broker=Waiting())
+    assert ended == {"a": "error", "b": "ok", "c": "ok"}
+    assert runs[:6] == ["a", "b", "c"] * 2
+    # At last it is taken for the cause, and what it has cost counts.
+    assert runs.count("a") == 7
+    batch = BatchFolder(tmp_path / "out")
+    assert [one["cost"] for one in batch.results() if one["row"] == "a"] == [{"usd": 0.25}]
+    assert batch.counts()[0].cost == Decimal("0.25")
 
 
 async def test_a_row_that_becomes_due_between_two_looks_is_started(tmp_path: Path) -> None:

@@ -40,6 +40,9 @@ class Service:
         sent: The bodies of each batch, by key.
         found: What `find` returns, in order.
         gone: Whether batches are no longer known.
+        begins: Set when batches are taken.
+        read: Set when the answers of a batch end.
+        shown_end: Whether a batch was last shown as ended.
     """
 
     service = "here"
@@ -53,6 +56,11 @@ class Service:
         self.gone = False
         self.ends = asyncio.Event()
         self.cancelled: list[str] = []
+        self.shown_end = False
+        self.begins = asyncio.Event()
+        self.begins.set()
+        self.read = asyncio.Event()
+        self.read.set()
         self.error: Exception | None = None
         self.state_error: Exception | None = None
         self.cancel_error: Exception | None = None
@@ -60,6 +68,7 @@ class Service:
     async def submit(self, key: str, group: str, bodies: Sequence[bytes]) -> str:
         if self.error is not None:
             raise self.error
+        await self.begins.wait()
         self.sent[key] = [json.loads(body) for body in bodies]
         return f"id-{key}"
 
@@ -74,7 +83,8 @@ class Service:
             raise NotFoundError("gone")
         if self.state_error is not None:
             raise self.state_error
-        return BatchState(self.ends.is_set() or batch_id in self.cancelled)
+        self.shown_end = self.ends.is_set() or batch_id in self.cancelled
+        return BatchState(self.shown_end)
 
     async def answers(self, batch_id: str, key: str) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
         if self.gone:
@@ -82,6 +92,7 @@ class Service:
         if batch_id == f"id-{key}" and key in self.sent and batch_id not in self.cancelled:
             for number, body in enumerate(self.sent[key]):
                 yield number, DeferredAnswer(200, {"to": body})
+            await self.read.wait()
 
     async def cancel(self, batch_id: str) -> None:
         if self.cancel_error is not None:
@@ -111,7 +122,7 @@ class Run:
         self.changed.set()
 
     async def reply(self, asked: Asked, reply: Reply) -> None:
-        self.replies[asked.id] = reply
+        self.replies[asked.id] = reply._replace(batch=None)
         self.changed.set()
 
     async def fail(self, error: Exception) -> None:
@@ -125,7 +136,7 @@ class Run:
             self.note,
             self.reply,
             self.fail,
-            lambda: None,
+            self.changed.set,
             lambda text: None,
             deadline,
         )
@@ -272,6 +283,57 @@ async def test_a_batch_that_proves_to_be_another_one_is_searched_for_again(tmp_p
     assert service.others == [set(), {"foreign"}]
     assert len(service.sent) == 1
     await run.close()
+
+
+async def test_only_answers_prove_which_batch_was_found(tmp_path: Path) -> None:
+    service = Service()
+    run = await lost(tmp_path, service)
+    foreign = FoundBatch("foreign", is_certain=False)
+    service.found = [foreign, foreign, FoundBatch("id-k")]
+    run.ask("a")
+    await run.happens(lambda: run.broker.open_batches)
+    # Its row is gone when the batch ends, and then the process.
+    run.end("a")
+    service.ends.set()
+    await run.happens(lambda: service.shown_end)
+    await run.close()
+    again = Run(tmp_path, service).open()
+    again.ask("a")
+    await again.until("a")
+    assert again.replies == {"a": answer_to("a")}
+    assert [one["event"] for one in records(tmp_path)] == ["sending", "sent", "answered"]
+    await again.close()
+
+
+async def test_a_row_whose_worker_died_gets_the_answer_it_had_asked_for(tmp_path: Path) -> None:
+    service = Service()
+    service.begins.clear()
+    service.read.clear()
+    run = Run(tmp_path, service).open()
+    run.ask("a")
+    await run.happens(lambda: run.progress.sent.batches)
+    # Once while the batch is sent, then while its answers are read.
+    run.end("a")
+    run.ask("a")
+    service.begins.set()
+    service.ends.set()
+    await run.until("a")
+    run.end("a")
+    run.replies.clear()
+    run.ask("a")
+    service.read.set()
+    await run.until("a")
+    assert run.replies == {"a": answer_to("a")}
+    # And once after the row ended at a limit, in a later process.
+    result = {"outcome": "budget", "attempt": 1, "cost": None, "size": 0}
+    run.note({"event": "ended", "id": "a", **result})
+    await run.close()
+    again = Run(tmp_path, service).open()
+    again.ask("a")
+    await again.until("a")
+    assert again.replies == {"a": answer_to("a")}
+    assert len(service.sent) == 1
+    await again.close()
 
 
 async def test_requests_whose_answers_were_deleted_are_sent_again(tmp_path: Path) -> None:

@@ -122,6 +122,10 @@ class Broker:
         self._running, self._workers = running, workers
         self._update_later()
 
+    def is_waiting(self, row_id: str) -> bool:
+        """Whether a row waits for an answer."""
+        return row_id in self._waiting
+
     @property
     def waiting(self) -> int:
         """How many of the running rows wait for an answer."""
@@ -184,12 +188,15 @@ class Broker:
             groups.setdefault((asked.request.service, asked.request.group), []).append(asked)
         for (name, _), group in groups.items():
             for part in _parts(group, self._services[name]):
-                task = self._spawn(self._send(part))
+                key = secrets.token_hex(8)
+                task = self._spawn(self._send(key, part))
+                # A row that asks again meanwhile does not look for a batch that is not there yet.
+                self._followed[key] = task
                 self._sending.add(task)
                 task.add_done_callback(self._sending.discard)
 
-    async def _send(self, questions: list[Asked]) -> None:
-        request, key = questions[0].request, secrets.token_hex(8)
+    async def _send(self, key: str, questions: list[Asked]) -> None:
+        request = questions[0].request
         batch = SentBatch(key, request.service, time.time(), len(questions))
         items = ((one.id, one.request.session, one.request.step) for one in questions)
         self._note(sending(batch, items))
@@ -207,6 +214,7 @@ class Broker:
             if _is_refused(error):
                 self._drop(job)
             raise
+        del self._followed[key]
         self._follow(job)
 
     def _job(self, batch: SentBatch) -> Job:
@@ -220,7 +228,6 @@ class Broker:
 
     def _note_id(self, batch: SentBatch) -> None:
         self._note({"event": "sent", "key": batch.key, "id": batch.id})
-        self._notice(f"waiting for batch {batch.id} with {describe.count(batch.number, 'request')}")
 
     def _drop(self, job: Job) -> None:
         self._note({"event": "dropped", "key": job.batch.key})
@@ -245,24 +252,34 @@ class Broker:
             except RefusedBatchError:
                 self._drop(job)
                 raise
-            if job.is_guess and self._is_over:
-                break
+            if job.is_guess and (self._is_over or not job.waiting):
+                self._leave_unanswered(job, dict(job.waiting))
+                return
             if job.is_resumed:
                 # Rows that continue their sessions request their answers one after the other.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(HOLD_SECONDS):
                         await self._settled.wait()
+            asked = dict(job.waiting)
             async for number, answer in job.answers():
-                if (asked := job.waiting.pop(number, None)) is not None:
-                    self._deliver(job, asked, answer)
-            if not job.is_guess:
+                if (waits := job.waiting.pop(number, None)) is not None:
+                    self._deliver(job, waits, answer)
+            if job.is_guess:
+                others.add(job.batch.id or "")
+                job.batch = job.batch._replace(id=None)
+                continue
+            # A row that asked again after its answer was read needs it read again.
+            self._leave_unanswered(job, asked)
+            if not job.waiting:
                 break
-            others.add(job.batch.id or "")
-            job.batch = job.batch._replace(id=None)
-        for number in list(job.waiting):
-            self._deliver(job, job.waiting.pop(number), None)
         self._note({"event": "answered", "key": job.batch.key})
         self._changed()
+
+    def _leave_unanswered(self, job: Job, asked: Mapping[int, Asked]) -> None:
+        """Report to those of the requests that still wait that the batch has no answer."""
+        for number, one in asked.items():
+            if job.waiting.get(number) is one:
+                self._deliver(job, job.waiting.pop(number), None)
 
     def _ask_again(self, job: Job) -> None:
         """Send the requests of a batch that never got to the provider."""
@@ -283,7 +300,7 @@ class Broker:
         else:
             self._past.forget(asked.id, request.session, key)
         unanswered = Reply() if self._is_over else Reply(UNANSWERED)
-        self._answer(asked, unanswered if answer is None else Reply(answer))
+        self._answer(asked, unanswered if answer is None else Reply(answer, batch=key))
 
     def _answer(self, asked: Asked, reply: Reply) -> None:
         self._ready.append((asked, reply))

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 
 from amplifier_app.batch.engines.engine import Asked
 from amplifier_app.batch.progress import SentBatch
+from amplifier_app.runtime import describe
 from amplifier_core.llm_errors import InvalidRequestError, LLMError, NotFoundError
 from amplifier_core.provider_batches import DeferredAnswer, ProviderBatches
 
@@ -151,7 +152,9 @@ class Job:
                 async for number, answer in self._service.answers(
                     self.batch.id or "", self.batch.key
                 ):
-                    self.is_guess = False
+                    if self.is_guess:
+                        self.is_guess = False
+                        self._record(self.batch)
                     yield number, answer
                 return
             except LLMError as error:
@@ -182,7 +185,11 @@ class Job:
 
     def _set_id(self, batch_id: str) -> None:
         self.batch = self.batch._replace(id=batch_id)
-        self._record(self.batch)
+        # Another process would take a recorded batch for the right one.
+        if not self.is_guess:
+            self._record(self.batch)
+        requests = describe.count(self.batch.number, "request")
+        self._notice(f"waiting for batch {batch_id} with {requests}")
         self._succeeded()
 
     def _succeeded(self) -> None:

@@ -83,10 +83,12 @@ class Reply(NamedTuple):
     Attributes:
         answer: The answer; None if the row is to send the request to its provider now.
         refused: Why there can be no answer; None if there can.
+        batch: Our name for the batch with the answer.
     """
 
     answer: DeferredAnswer | None = None
     refused: str | None = None
+    batch: str | None = None
 
 
 Event = Spent | Ended | Stopped | Died | Asked

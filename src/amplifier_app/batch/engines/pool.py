@@ -89,7 +89,7 @@ class WorkerPool:
     async def reply(self, asked: Asked, reply: Reply) -> None:
         """See `Engine`."""
         answer = None if reply.answer is None else [*reply.answer]
-        message = {"reply": asked.number, "answer": answer, "refused": reply.refused}
+        message = {"reply": asked.number, **reply._asdict(), "answer": answer}
         for worker in self._workers:
             if asked.id in worker.rows:
                 await worker.send(message)

@@ -4,7 +4,7 @@ It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "ec
 
     {"row": {"id", "prompt", "fields", "session", "begun", "workdir"}}
     {"stop": "now" | "after the tool"}
-    {"reply", "answer", "refused"}           to a request of a row
+    {"reply", "answer", "refused", "batch"}  to a request of a row
 
 and writes `{"ready": true}` and for its rows
 
@@ -272,7 +272,8 @@ class RowRun:
         async with worker.open(task, approvals, opening, self._notices) as session:
             report.note_session(session)
             if worker.is_economical:
-                DEFERRAL.register(session.session.coordinator, _Deferral(worker, task.id))
+                deferral = _Deferral(worker, task.id, session)
+                DEFERRAL.register(session.session.coordinator, deferral)
             PACE_DIR.register(session.session.coordinator, str(paths.state_dir() / "pace"))
             self._watch_cost(session)
             self._shot = worker.shot(session, task, approvals, opening)
@@ -311,17 +312,33 @@ class RowRun:
 
 
 class _Deferral:
-    """Gets answers to the requests of a row from the parent; see `amplifier_core.provider_batches.Deferral`."""
+    """Gets answers to the requests of a row from the parent; see `amplifier_core.provider_batches.Deferral`.
 
-    def __init__(self, worker: Worker, row_id: str) -> None:
+    What an answer cost may be saved and the answer itself lost, as they are in different files. So the metadata
+    also has, for each session of the row, the batch whose answer was counted last.
+    """
+
+    def __init__(self, worker: Worker, row_id: str, session: OpenSession) -> None:
         self._worker = worker
         self._row_id = row_id
+        metadata = {} if session.saved is None else session.saved.metadata
+        counted = metadata.get("counted")
+        self._counted: dict[str, str] = counted if isinstance(counted, dict) else {}
+        metadata["counted"] = self._counted
 
     async def answer(self, request: DeferredRequest) -> DeferredAnswer | None:
         reply = await self._worker.ask(self._row_id, request)
         if reply["refused"] is not None:
             raise ConfigurationError(reply["refused"])
-        return None if reply["answer"] is None else DeferredAnswer(*reply["answer"])
+        if reply["answer"] is None:
+            return None
+        answer = DeferredAnswer(*reply["answer"])
+        if answer.status != 200:
+            return answer
+        is_counted = self._counted.get(request.session) == reply["batch"]
+        # Saved together with the cost.
+        self._counted[request.session] = reply["batch"]
+        return answer._replace(is_counted=is_counted)
 
 
 def _totals(session: OpenSession) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from pydantic import AliasChoices, Field, SecretStr
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, ToolCall
-from amplifier_core.provider_batches import ProviderBatches
+from amplifier_core.provider_batches import DeferredAnswer, ProviderBatches
 from amplifier_core.session_capabilities import DEFERRAL
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 from amplifier_modules._shared.history import normalise
@@ -325,7 +325,7 @@ class HTTPProvider(ABC):
 
     async def _deferred(
         self, request: ChatRequest, body: Mapping[str, Any], group: Mapping[str, str]
-    ) -> Mapping[str, Any] | None:
+    ) -> DeferredAnswer | None:
         """The answer of a batch to the body of a request; None to ask for it now.
 
         Args:
@@ -345,7 +345,7 @@ class HTTPProvider(ABC):
         if answer is not None and answer.status != 200:
             fault = answer.body
             raise error_for_body(fault, answer.status, provider=self._name, model=request.model)
-        return None if answer is None else answer.body
+        return answer
 
     # -- events ------------------------------------------------------------------------------
 

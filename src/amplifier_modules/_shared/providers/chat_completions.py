@@ -139,12 +139,12 @@ class ChatCompletionsProvider(HTTPProvider):
         answer = ChatStream(provider=self._name, model=model, names=names)
         whole = await self._deferred(request, body, {"url": _BATCH_URL, "model": model})
         if whole is not None:
-            for piece in merge_deltas([*answer.feed(json.dumps(whole)), *answer.close()]):
+            for piece in merge_deltas([*answer.feed(json.dumps(whole.body)), *answer.close()]):
                 yield piece
             if answer.finish_reason is None:
                 raise self._unfinished(request)
             answer.service_tier = None
-            yield at_batch_price(self._response(request, body, answer, None))
+            yield at_batch_price(self._response(request, body, answer, None), whole)
             return
         async with endpoint.stream_sse(_PATH, body, model=model, timeout=request.timeout) as stream:
             progress = True

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, Usage
-from amplifier_core.provider_batches import DeferredRequest
+from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
 from amplifier_modules._shared.http.client import encoded
 
 PRICE_SHARE = Decimal("0.5")
@@ -58,11 +58,11 @@ def _said(message: Message) -> list[Any]:
     return [*texts, *(block.id for block in message.content if block.type == "tool_call")]
 
 
-def at_batch_price(response: ChatResponse) -> ChatResponse:
-    """The response with the price of a batch."""
+def at_batch_price(response: ChatResponse, answer: DeferredAnswer) -> ChatResponse:
+    """The response that an answer contains, with the price of a batch."""
     usage = response.usage
     if isinstance(usage, Usage) and usage.cost_usd is not None:
-        usage.cost_usd *= PRICE_SHARE
+        usage.cost_usd *= 0 if answer.is_counted else PRICE_SHARE
     response.metadata = {**(response.metadata or {}), "service_tier": "batch"}
     return response
 
