@@ -492,14 +492,18 @@ def test_limits_are_changed_while_the_batch_runs(tmp_path: Path) -> None:
 
     async def held(request: Request) -> Reply:
         await asyncio.to_thread(gate.wait, 60)
-        return Reply("answer")
+        if len(request.body["messages"]) > 1:
+            return Reply("answer")
+        return Reply(tool_calls=[ToolCall("bash", {"command": "true"})])
 
     with ScriptedLLM.running([held], repeat_last=True) as server:
         batches = Batches(tmp_path, server)
         batches.rows(6)
-        process = batches.start("run", "--workers", "1")
+        # Less than one answer costs.
+        process = batches.start("run", "--workers", "1", "--max-cost", "0.00001")
         _wait_for(lambda: len(server.completions) == 1)
-        shown = json.loads(batches("set", "--workers", "4", "--output", "json").stdout)
+        what = ("set", "--workers", "4", "--max-cost", "none", "--output", "json")
+        shown = json.loads(batches(*what).stdout)
         assert shown == {"schema_version": 1, "workers": 4, "max_cost": None, "stop_after": None}
         _wait_for(lambda: len(server.completions) == 4)
         gate.set()

@@ -206,9 +206,7 @@ class Dispatcher:
         except TimeoutError:
             return
         if isinstance(event, Spent):
-            recorded = self._writer.progress.recorded.get(event.id, Decimal(0))
-            self._costs[event.id] = Decimal(str(event.cost)) - recorded
-            await self._check_cost()
+            await self._spent(event)
         elif isinstance(event, Ended):
             await self._ended(event)
         elif isinstance(event, Asked):
@@ -241,10 +239,8 @@ class Dispatcher:
             return
         self._forget(row.key)
         self._writer.end(self._line(row, result))
-        if self._limits.max_cost is not None and result["steps"] and result["cost"] is None:
-            hint = "Run the batch without --max-cost, or use a model with a known price."
-            why = "cannot enforce --max-cost: no price known for this model"
-            await self.stop(Stop(Ending.BUDGET, why, hint))
+        if result["steps"] and result["cost"] is None:
+            await self._check_has_price()
         if outcome == Ending.OK.value:
             self._crowd = min(self._crowd + 1 / self._crowd, self._limits.workers)
             return
@@ -332,6 +328,21 @@ class Dispatcher:
         self._costs.pop(row_id, None)
         if self.broker is not None:
             self.broker.forget(row_id)
+
+    async def _spent(self, event: Spent) -> None:
+        if event.cost is None:
+            await self._check_has_price()
+            return
+        recorded = self._writer.progress.recorded.get(event.id, Decimal(0))
+        self._costs[event.id] = Decimal(str(event.cost)) - recorded
+        await self._check_cost()
+
+    async def _check_has_price(self) -> None:
+        """Stop if the cost of a row is not known and must be."""
+        if self._limits.max_cost is not None:
+            hint = "Run the batch without --max-cost, or use a model with a known price."
+            why = "cannot enforce --max-cost: no price known for this model"
+            await self.stop(Stop(Ending.BUDGET, why, hint))
 
     async def _check_cost(self) -> None:
         limit = self._limits.max_cost

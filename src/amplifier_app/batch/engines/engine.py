@@ -30,10 +30,13 @@ class RowTask(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """A running row has cost this much so far, in US dollars, including earlier runs of its session."""
+    """A running row has cost this much so far, in US dollars, including earlier runs of its session.
+
+    None if the price of its model is not known.
+    """
 
     id: str
-    cost: float
+    cost: float | None
 
 
 class Ended(NamedTuple):

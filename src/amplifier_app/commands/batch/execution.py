@@ -105,10 +105,6 @@ async def dispatching(
         AppError: The providers of a batch at batch prices are unavailable.
     """
     folder, facts = writer.folder, writer.folder.facts
-    limits = limits_of(facts)
-    if limits.max_cost is not None and request.max_cost is None:
-        # A row with the same limit reports its cost immediately.
-        request = request._replace(max_cost=float(limits.max_cost))
     setup = {
         "request": request_as_data(request),
         "working_dir": facts["working_dir"],

@@ -8,7 +8,7 @@ It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "ec
 
 and writes `{"ready": true}` and for its rows
 
-    {"id", "cost"}       what the session has cost so far
+    {"id", "cost"}       what the session has cost so far; null if the price of its model is not known
     {"id", "result"}     how it ended
     {"id", "stopped"}    it was stopped, and can be continued
     {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
@@ -231,7 +231,7 @@ class RowRun:
         self._task = task
         self._shot: OneShot | None = None
         self._is_stopped = False
-        self._cost = 0.0
+        self._cost: float | None = 0.0
         self._report = RunReport()
         self._report.plan_digest = worker.plan_digest
         self._notices = Notices()
@@ -303,7 +303,8 @@ class RowRun:
             return
 
         def changed() -> None:
-            cost = float(dollars(budget.as_dict().get("cost_usd")) or 0)
+            spent = budget.as_dict()
+            cost = None if spent.get("unpriced") else float(dollars(spent.get("cost_usd")) or 0)
             if cost != self._cost:
                 self._cost = cost
                 self._worker.report({"id": self._task.id, "cost": cost})
