@@ -6,10 +6,12 @@ tokens is cut out, and a pattern is compiled and applied only if one of its hint
 
 from __future__ import annotations
 
+import binascii
 import json
 import math
 import os
 import re
+import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
@@ -30,6 +32,7 @@ RUN = 14
 """Characters of the shortest token."""
 
 _SHORTEST_SECRET = 8
+_UNRESERVED = frozenset(f"{string.ascii_letters}{string.digits}-._~")
 _SHORT = 64
 _LONG = 50_000
 _DATA = re.compile(r"[A-Za-z0-9+/]++={0,2}")
@@ -100,13 +103,23 @@ class Redactor:
         allowlist: Iterable[str] = (),
     ) -> None:
         values = {value for value in known if value}
-        # The form a value has in JSON that is itself a string.
-        values |= {json.dumps(value)[1:-1] for value in values}
-        self._known = sorted(values, key=len, reverse=True)
+        forms = {form for value in values for form in _forms(value)}
+        self._known = sorted(forms, key=len, reverse=True)
+        self._of_words = [
+            form for form in self._known if not form.isalnum() and len(form.split()) > 1
+        ]
         self._shapes = None if shapes is None else tuple(shapes)
         self._index: _Index | None = None
         self._allowlist = frozenset(allowlist)
         self._clean: set[str] = set()
+
+    def begun_at(self, text: str, end: int) -> int:
+        """Where a known value of several words begins that may go on after `end`; `end` if none does."""
+        for value in self._of_words:
+            for length in range(min(len(value) - 1, end), 0, -1):
+                if text.startswith(value[:length], end - length):
+                    return end - length
+        return end
 
     def text(self, text: str) -> str:
         """`text` without secrets; the same object if there are none."""
@@ -187,6 +200,28 @@ class Redactor:
             if new is not item:
                 changes[key] = new
         return changes
+
+
+@lru_cache(maxsize=256)
+def _forms(value: str) -> frozenset[str]:
+    """A value and what it becomes in JSON, URLs, UTF-16 and Base64."""
+    raw = value.encode("utf-8", "surrogatepass")
+    forms = {value, json.dumps(value)[1:-1], "".join(map(_in_url, raw))}
+    if len(raw) >= _SHORTEST_SECRET:
+        forms.add("\0".join(value))
+        forms |= {text for lead in range(3) for text in _in_base64(raw, lead)}
+    return frozenset(forms)
+
+
+def _in_url(byte: int) -> str:
+    return chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}"
+
+
+def _in_base64(raw: bytes, lead: int) -> tuple[str, str]:
+    """Base64 of a value behind so many other bytes: what depends on nothing but the value."""
+    encoded = binascii.b2a_base64(bytes(lead) + raw, newline=False).decode()
+    stable = encoded[-(-lead * 8 // 6) : (lead + len(raw)) * 8 // 6]
+    return stable, stable.replace("+", "-").replace("/", "_")
 
 
 def _with_fields(value: Any, changes: Mapping[str, Any]) -> Any:

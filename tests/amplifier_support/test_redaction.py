@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -56,6 +58,21 @@ def test_known_values_come_first_and_also_as_json_writes_them() -> None:
     redactor = Redactor(["ghp_short", 'odd"value\\here'])
     assert redactor.text("ghp_short") == "[REDACTED:secret]"
     assert redactor.text(json.dumps({"a": 'odd"value\\here'})) == '{"a": "[REDACTED:secret]"}'
+
+
+def test_known_values_are_found_in_other_encodings() -> None:
+    value = "p@ss/wörd 1+2"
+    raw = value.encode()
+    encoded = [base64.b64encode(lead + raw + b"!!") for lead in (b"", b"u:", b"user:", b"use:")]
+    forms = [quote(value, safe=""), "\0".join(value), *(one.decode() for one in encoded)]
+    forms += [one.decode().replace("+", "-").replace("/", "_") for one in encoded]
+    redactor = Redactor([value], shapes=())
+    for form in forms:
+        shown = redactor.text(f"x {form} y")
+        # Of Base64 a few characters at its ends belong to what is next to it.
+        assert "[REDACTED:secret]" in shown
+        assert len(shown) < 40, shown
+    assert redactor.text("cGFzc3dvcmQ= p%40ss") == "cGFzc3dvcmQ= p%40ss"
 
 
 def test_personal_data_is_looked_for_on_demand_only() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from amplifier_app.sessions.store import SessionStore
 from tests.app.plans import mock_plan
 from tests.app.terminal import Terminal
 from tests.support.cli import run_amplifier
@@ -47,6 +49,28 @@ def test_a_report_has_names_and_errors_but_no_texts(tmp_path: Path) -> None:
     text = (tmp_path / "all.md").read_text()
     assert "My dear diary." in text
     assert KEY not in text
+
+
+def test_texts_of_an_event_are_cut_without_secrets_and_also_if_they_are_keys(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    store = SessionStore(home / "sessions")
+    saved = store.create("s", project=str(tmp_path), plan_yaml="x: 1\n", title="T", prompts=1)
+    message = f"{'x' * 980} {KEY}"
+    event = {
+        "event": "tool:error",
+        "ts": "2026-01-01T00:00:00+00:00",
+        "data": {"message": message, "result": {"a@example.com": 1, "name": {"in my diary": 2}}},
+    }
+    (store.root / "s" / "events.jsonl").write_text(json.dumps(event) + "\n")
+    saved.close()
+    done = run_amplifier("report", "--yes", "--to", "r.md", home=home, cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    text = (tmp_path / "r.md").read_text()
+    for part in ("sk-ant", "a@example", "diary"):
+        assert part not in text, part
+    assert '"name": {"[11 characters]": 2}' in text
 
 
 def test_a_report_needs_no_session(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ class StreamRedactor:
     def feed(self, piece: str) -> str:
         """Add the next piece; returns the text that is now safe to show."""
         held = self._held + piece
-        cut = len(held) if len(held) > LONGEST_HELD else _safe_end(held)
+        cut = len(held)
+        if cut <= LONGEST_HELD:
+            cut = self._redactor.begun_at(held, _safe_end(held))
         self._held = held[cut:]
         return self._redacted(held[:cut])
 

@@ -35,3 +35,12 @@ def test_a_secret_cut_anywhere_is_not_readable_in_parts(
     parts = {secret[i : i + READABLE] for i in range(len(secret) - READABLE + 1)}
     assert not [part for part in parts if part in shown and part not in around]
     assert "[REDACTED:" in shown
+
+
+def test_a_known_value_of_several_words_is_not_shown_word_by_word() -> None:
+    secret = "correct horse battery staple"
+    stream = StreamRedactor(Redactor([secret]))
+    pieces = ["It is corr", "ect horse ", "battery ", "staple. A correct ", "horse is", " no key."]
+    shown = [*map(stream.feed, pieces), stream.flush()]
+    assert "".join(shown) == "It is [REDACTED:secret]. A correct horse is no key."
+    assert shown[0] == "It is "

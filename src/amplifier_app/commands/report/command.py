@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -41,6 +41,9 @@ _NAMES = re.compile(
 
 _GIVEN = frozenset({"input", "tool_input", "arguments", "result", "output", "tool_result"})
 """Keys of events with values of the model and of tools, whatever their keys are called."""
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
+"""Keys in them that are names: others may be texts, such as addresses."""
 
 _LONGEST_NAME = 100
 _LONGEST_ERROR = 1000
@@ -84,7 +87,7 @@ def report(
     # The checks report the missing keys that modules log.
     logging.getLogger().addHandler(logging.NullHandler())
     redact = redactor().value
-    sections = [_versions(), _setup(), *_session(session, texts=texts)]
+    sections = [_versions(), _setup(), *_session(session, redact, texts=texts)]
     sections = [one._replace(text=redact(one.text)) for one in sections]
     file = to or Path(f"amplifier-report-{datetime.now():%Y%m%d-%H%M%S}.md")
     to_stderr(f"{file} will contain:")
@@ -127,7 +130,7 @@ def _setup() -> Section:
     return Section("Setup", "the output of 'amplifier doctor'", "\n".join(checks))
 
 
-def _session(wanted: str | None, *, texts: bool) -> list[Section]:
+def _session(wanted: str | None, redact: Callable[[Any], Any], *, texts: bool) -> list[Section]:
     store = SessionStore()
     try:
         found = store.latest(os.getcwd()) if wanted is None else store.find(wanted)
@@ -135,19 +138,21 @@ def _session(wanted: str | None, *, texts: bool) -> list[Section]:
         if wanted is not None:
             raise
         return []
-    events = read_events(found.path)
-    shown = [one if texts else _without_texts(one) for one in events[-_MOST_EVENTS:]]
+    # Before texts are cut: half a secret is not recognized.
+    events = map(redact, read_events(found.path)[-_MOST_EVENTS:])
+    shown = [one if texts else _without_texts(one) for one in events]
     kept = "with all texts" if texts else "texts replaced by their length"
     count = describe.count(len(shown), "event")
-    sections = [_facts(found, texts=texts)]
+    sections = [_facts(found, redact, texts=texts)]
     if shown:
         lines = "\n".join(json.dumps(one, ensure_ascii=False, default=str) for one in shown)
         sections.append(Section("Events", f"the last {count}, {kept}", lines))
     return sections
 
 
-def _facts(session: SessionFolder, *, texts: bool) -> Section:
-    facts = {key: value for key, value in session.metadata.items() if texts or key not in _TEXTS}
+def _facts(session: SessionFolder, redact: Callable[[Any], Any], *, texts: bool) -> Section:
+    kept = {key: value for key, value in session.metadata.items() if texts or key not in _TEXTS}
+    facts = redact(kept)
     about = f"{session.id}: plan digest, models, modules, usage"
     return Section("Session", about, json.dumps(facts, indent=2, ensure_ascii=False, default=str))
 
@@ -168,7 +173,10 @@ def _without_texts(value: Any, key: str = "", *, given: bool = False) -> Any:
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
         return {
-            name: _without_texts(item, name, given=given or name in _GIVEN) for name, item in items
+            name if not given or _KEY.fullmatch(name) else _length(name): _without_texts(
+                item, name, given=given or name in _GIVEN
+            )
+            for name, item in items
         }
     if isinstance(value, list):
         return [_without_texts(item, key, given=given) for item in cast("list[Any]", value)]
