@@ -216,6 +216,22 @@ async def test_sockets_of_other_programs_cannot_be_connected_to(box: Box) -> Non
         assert said.startswith("connected connected connected"), said
 
 
+async def test_sockets_in_hidden_folders_of_a_writable_home_are_out_of_reach(box: Box) -> None:
+    agent = box.home / ".ssh" / "agent"
+    line = python(
+        "import socket\n"
+        f'for path in ("{agent}", "{box.home}/own"):\n'
+        " try: print(socket.socket(socket.AF_UNIX).connect(path))\n"
+        " except OSError as error: print(type(error).__name__)"
+    )
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as own:
+        for one, path in ((server, agent), (own, box.home / "own")):
+            one.bind(str(path))
+            one.listen()
+        said = await box.run(line, box.sandbox({"write": [str(box.home)]}))
+    assert said == (0, "PermissionError\nNone\n")
+
+
 async def test_a_wrong_address_is_an_error_of_the_command_alone(box: Box) -> None:
     (box.work / "wrong.py").write_text(
         "import ctypes, socket\n"

@@ -286,7 +286,9 @@ def _packed(command: Command) -> bytes:
     confinement = command.confinement
     filter = "" if confinement is None else confinement.filter.hex()
     sockets = () if confinement is None else confinement.sockets or ()
-    fields = [str(len(sockets)), *sockets, str(len(command.argv)), filter, *command.argv, *pairs]
+    hidden = () if confinement is None else confinement.hidden
+    places = [str(len(sockets)), *sockets, str(len(hidden)), *hidden]
+    fields = [*places, str(len(command.argv)), filter, *command.argv, *pairs]
     try:
         data = b"\0".join(map(os.fsencode, fields))
     except UnicodeEncodeError as error:

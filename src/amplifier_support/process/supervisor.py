@@ -48,6 +48,9 @@ else:
 IDLE_SECONDS = 1.0
 """How long a monitor, or a supervisor that never had one, waits for a command before it ends."""
 
+Places = tuple[list[bytes], list[bytes]]
+"""Folders with the sockets that a command may connect to, and what is hidden below these."""
+
 _SETTABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _INT = 4
 
@@ -85,7 +88,7 @@ class Monitor:
     def _run_one(self, output: int, folder: int, *own: int) -> bool:
         """Run a command; False if it had to be killed, which is the last a monitor does."""
         self._say("ready")
-        argv, environment, filter, sockets = read_command(self._control)
+        argv, environment, filter, places = read_command(self._control)
         self._ended, self._news = False, ""
         try:
             if self._is_inside:
@@ -95,7 +98,7 @@ class Monitor:
                 if self._is_inside:
                     permit_own_mounts(rules)
                 self._command, problem, self._connections = start_confined(
-                    argv, environment, folder, (output, *streams), (rules, filter, sockets)
+                    argv, environment, folder, (output, *streams), (rules, filter, places)
                 )
             elif self._is_inside:
                 problem = f"unconfined {errno.EPERM}"
@@ -182,22 +185,28 @@ class Monitor:
 
 def read_command(
     control: _socket.socket,
-) -> tuple[list[bytes], dict[bytes, bytes], bytes, list[bytes]]:
-    """The command: its arguments and environment, its filter and the folders of its sockets.
+) -> tuple[list[bytes], dict[bytes, bytes], bytes, Places]:
+    """The command: its arguments and environment, its filter and where its sockets may be.
 
-    It is sent as: length, number of folders, folders, number of arguments, filter, arguments,
-    NAME=VALUE pairs. The length has 4 bytes, and the filter of a restricted command is in
-    hexadecimal digits.
+    It is sent as: length, number of folders, folders, number of hidden paths, these, number of
+    arguments, filter, arguments, NAME=VALUE pairs. The length has 4 bytes, and the filter of a
+    restricted command is in hexadecimal digits.
 
     All but the length are separated by NUL.
     """
     length = int.from_bytes(_receive(control, _INT), "big")
-    number, *fields = _receive(control, length).split(b"\0")
-    sockets, (count, filter, *fields) = fields[: int(number)], fields[int(number) :]
+    folders, fields = _counted(_receive(control, length).split(b"\0"))
+    hidden, (count, filter, *fields) = _counted(fields)
     split = int(count)
     pairs = (field.partition(b"=") for field in fields[split:])
     environment = {name: value for name, _, value in pairs}
-    return fields[:split], environment, bytes.fromhex(filter.decode()), sockets
+    return fields[:split], environment, bytes.fromhex(filter.decode()), (folders, hidden)
+
+
+def _counted(fields: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The fields whose number is the first one, and the rest."""
+    end = int(fields[0]) + 1
+    return fields[1:end], fields[end:]
 
 
 def receive_descriptors(connection: _socket.socket, most: int) -> list[int] | None:
@@ -284,11 +293,11 @@ def start_confined(
     environment: dict[bytes, bytes],
     folder: int,
     streams: tuple[int, ...],
-    restrictions: tuple[int, bytes, list[bytes]],
+    restrictions: tuple[int, bytes, Places],
 ) -> tuple[int, str, Connections | None]:
     """`start` for a command that restricts itself before it becomes the program.
 
-    `restrictions` are the Landlock rule set, the seccomp filter, and the folders with the sockets it
+    `restrictions` are the Landlock rule set, the seccomp filter, and where the sockets are that it
     may connect to; if there are any, the filter asks.
     """
     ours, theirs = _socket.socketpair()
@@ -307,7 +316,7 @@ def start_confined(
         while data := ours.recv(64, _socket.MSG_PEEK):
             if data.startswith(b"\0"):
                 for listener in receive_descriptors(ours, 1) or ():
-                    connections = Connections(listener, restrictions[2])
+                    connections = Connections(listener, *restrictions[2])
             else:
                 problem += ours.recv(64).decode()
     finally:
@@ -325,7 +334,7 @@ def _become(
     environment: dict[bytes, bytes],
     folder: int,
     streams: tuple[int, ...],
-    restrictions: tuple[int, bytes, list[bytes]],
+    restrictions: tuple[int, bytes, Places],
     report: _socket.socket,
 ) -> None:
     """In the forked process: what `posix_spawn` does, and the restrictions; never returns."""
@@ -346,8 +355,8 @@ def _become(
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         step = "unconfined"
-        rules, filter, sockets = restrictions
-        listener = restrict(rules, filter, asks=bool(sockets))
+        rules, filter, (folders, _) = restrictions
+        listener = restrict(rules, filter, asks=bool(folders))
         if listener >= 0:
             descriptor = listener.to_bytes(_INT, sys.byteorder)
             report.sendmsg([b"\0"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor)])

@@ -13,11 +13,13 @@ class Confinement(NamedTuple):
         rules: Descriptor of a Landlock rule set; stays the owner's.
         filter: Instructions of a seccomp filter.
         sockets: Folders with the UNIX sockets it may connect to; None if the filter does not ask.
+        hidden: What is out of reach below these folders.
     """
 
     rules: int
     filter: bytes
     sockets: tuple[str, ...] | None = None
+    hidden: tuple[str, ...] = ()
 
 
 class Confined(NamedTuple):

@@ -33,11 +33,13 @@ class Connections:
     Args:
         listener: Descriptor on which the kernel asks; closed by `close`.
         folders: Where the sockets may be that it may connect to, links resolved.
+        hidden: Where they may not be, below these folders.
     """
 
-    def __init__(self, listener: int, folders: list[bytes]) -> None:
+    def __init__(self, listener: int, folders: list[bytes], hidden: list[bytes]) -> None:
         self._listener = listener
         self._folders = tuple(folder.rstrip(b"/") + b"/" for folder in folders)
+        self._hidden = tuple(path + b"/" for path in hidden)
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
 
@@ -94,7 +96,7 @@ class Connections:
         target = os.open(path.partition(b"\0")[0], os.O_PATH, dir_fd=folder)
         try:
             place = os.readlink(b"/proc/self/fd/%d" % target)
-            if not place.startswith(self._folders):
+            if not place.startswith(self._folders) or (place + b"/").startswith(self._hidden):
                 return errno.EACCES
             end = b"/proc/self/fd/%d\0" % target
             return connect(copied, address[:2] + end, _LONGEST_WAIT)

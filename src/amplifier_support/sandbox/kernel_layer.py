@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from amplifier_support.below import is_below
 from amplifier_support.sandbox import landlock, seccomp, system_calls
 from amplifier_support.sandbox.confinement import Confinement
 from amplifier_support.sandbox.landlock import Rule, spread
@@ -51,6 +52,8 @@ class KernelLayer:
         if architecture is None:
             raise OSError("no seccomp filter for this machine")
         self._sockets = places.write if asks else None
+        below = [path for path in places.hidden if any(is_below(path, one) for one in places.write)]
+        self._hidden = tuple(below) if asks else ()
         self._filter = seccomp.build(
             architecture,
             internet=internet,
@@ -77,7 +80,7 @@ class KernelLayer:
             rules = [*self._rules()]
             self._state = self._look()
             ruleset = landlock.build(rules, tcp=self._internet, version=self._version)
-            self._confinement = Confinement(ruleset, self._filter, self._sockets)
+            self._confinement = Confinement(ruleset, self._filter, self._sockets, self._hidden)
         return self._confinement
 
     def close(self) -> None:

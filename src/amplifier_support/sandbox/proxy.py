@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -22,8 +22,13 @@ _LONGEST_HEAD = 64 * 1024
 _HEAD_SECONDS = 30.0
 _CONNECT_SECONDS = 15.0
 _MOST_CONNECTIONS = 256
+_MOST_NAMED = 10
+"""Refused hosts to name: a command may ask for thousands."""
+
 _CHUNK = 64 * 1024
-_HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?")
+_LONGEST_HOST = 253
+_LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"({_LABEL}\.)*{_LABEL}\.?")
 _OWN_MACHINE = ("localhost",)
 _NOT_PASSED_ON = frozenset({b"connection", b"proxy-connection", b"proxy-authorization", b"host"})
 
@@ -51,12 +56,9 @@ class Proxy:
         hosts: The hosts they may reach: names, `*.` and a suffix, or addresses, each with an
             optional port. Only an entry that is an address itself, or `localhost`, may lead to
             this machine or a private network.
-        on_denied: Called with the host and the reason when a request is refused.
     """
 
-    def __init__(
-        self, hosts: Sequence[str], on_denied: Callable[[str, str], None] = lambda host, why: None
-    ) -> None:
+    def __init__(self, hosts: Sequence[str]) -> None:
         self._rules = {entry: read_rule(entry) for entry in hosts}
         setting = "'network' of the sandbox by its address"
         own = [
@@ -67,7 +69,8 @@ class Proxy:
         self._own = AddressPolicy(own, setting=setting)
         self._public = AddressPolicy(setting=setting)
         self._listed = ", ".join(hosts)
-        self._on_denied = on_denied
+        self._refused: dict[str, str] = {}
+        self._more_refused = 0
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -88,6 +91,21 @@ class Proxy:
             self._server = None
         for task in self._connections:
             task.cancel()
+
+    def take_refusals(self) -> list[str]:
+        """Why hosts were refused since the last call, each as a sentence; only the first are named."""
+        refused = [*self._refused.values()]
+        if self._more_refused:
+            refused.append(f"so were {self._more_refused} requests for other hosts")
+        self._refused.clear()
+        self._more_refused = 0
+        return refused
+
+    def _note_refusal(self, host: str, why: str) -> None:
+        if host in self._refused or len(self._refused) < _MOST_NAMED:
+            self._refused[host] = why
+        else:
+            self._more_refused += 1
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= _MOST_CONNECTIONS:
@@ -129,7 +147,7 @@ class Proxy:
         literal = _address(host)
         if not any(rule.covers(host, port, literal) for rule in self._rules.values()):
             why = f"{host}:{port} is not one of the hosts that commands may use: {self._listed}"
-            self._on_denied(f"{host}:{port}", why)
+            self._note_refusal(f"{host}:{port}", why)
             raise _Refusal("403 Forbidden", f"the sandbox refused the connection: {why}")
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -139,7 +157,7 @@ class Proxy:
                     policy.check(host, port, address)
                 return await _connect_to_first(addresses, port)
         except RefusedAddress as error:
-            self._on_denied(f"{host}:{port}", str(error))
+            self._note_refusal(f"{host}:{port}", str(error))
             raise _Refusal(
                 "403 Forbidden", f"the sandbox refused the connection: {error}"
             ) from error
@@ -189,7 +207,7 @@ async def _read_target(reader: asyncio.StreamReader) -> _Target:
         method, url, version = line.decode("ascii").split(" ")
         if method == "CONNECT":
             host, _, port = url.rpartition(":")
-            return _Target(_checked(host), int(port), None)
+            return _Target(_checked(host), _port(port), None)
         parts = urlsplit(url)
         if parts.scheme != "http" or not version.startswith("HTTP/1.") or parts.username:
             raise ValueError(url)
@@ -206,9 +224,15 @@ async def _read_target(reader: asyncio.StreamReader) -> _Target:
 
 def _checked(host: str) -> str:
     lower = host.lower()
-    if not _HOST.fullmatch(lower):
+    if len(lower) > _LONGEST_HOST or not _HOST.fullmatch(lower):
         raise ValueError(host)
     return lower.removesuffix(".")
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) not in range(1, 65536):
+        raise ValueError(text)
+    return int(text)
 
 
 _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]

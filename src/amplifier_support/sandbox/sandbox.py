@@ -126,7 +126,6 @@ class Sandbox:
     Attributes:
         policy: What commands may do; None for no sandbox.
         written: The folders that they may change, links resolved, without that for temporary files.
-        refused_hosts: Hosts that commands asked the proxy for in vain, each with the reason.
         removed: Files of commands that `tidy` has removed.
     """
 
@@ -147,7 +146,6 @@ class Sandbox:
         self._kernel: KernelLayer | None = None
         self._proxy: Proxy | None = None
         self._proxy_starts: asyncio.Future[None] | None = None
-        self.refused_hosts: list[tuple[str, str]] = []
         self.removed: list[str] = []
         self._must_not_appear: list[str] | None = None
         self._number = len(shared.sandboxes)
@@ -334,7 +332,7 @@ class Sandbox:
         from amplifier_support.sandbox.proxy import Proxy
 
         if self._proxy is None:
-            self._proxy = Proxy(policy.network, self._note_refusal)
+            self._proxy = Proxy(policy.network)
             self._proxy_starts = asyncio.ensure_future(
                 self._proxy.start(self._proxy_socket(private))
             )
@@ -346,8 +344,9 @@ class Sandbox:
 
         return os.path.join(own_folders(private)[PROXIES], str(self._number))
 
-    def _note_refusal(self, host: str, why: str) -> None:
-        self.refused_hosts.append((host, why))
+    def take_refusals(self) -> list[str]:
+        """Why hosts were refused since the last call, each as a sentence."""
+        return [] if self._proxy is None else self._proxy.take_refusals()
 
     @property
     def temporary_folder(self) -> str | None:

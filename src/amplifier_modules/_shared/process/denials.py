@@ -58,7 +58,6 @@ class Denials:
         self._sandbox = sandbox
         self._hooks = hooks
         self._tool = tool
-        self._hosts = 0
         self._removed = 0
 
     async def report(self, exit_code: int | None, output: str) -> list[str]:
@@ -73,8 +72,7 @@ class Denials:
         return [denial.reason for denial in found]
 
     def _certain(self, sandbox: Sandbox) -> Iterator[Denial]:
-        hosts, self._hosts = sandbox.refused_hosts[self._hosts :], len(sandbox.refused_hosts)
-        for why in dict.fromkeys(why for _, why in hosts):
+        for why in sandbox.take_refusals():
             yield Denial("network", True, f"the sandbox refused a connection: {why}")
         removed, self._removed = sandbox.removed[self._removed :], len(sandbox.removed)
         for path in removed:
