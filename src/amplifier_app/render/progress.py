@@ -169,15 +169,16 @@ def footer(
         describe.duration(seconds if result.seconds is None else result.seconds),
         f"{describe.tokens(read)} in{share}" if read else "",
         f"{describe.tokens(written)} out" if written else "",
-        _dollars(result.cost),
+        _dollars(result.cost, is_estimate=bool(result.usage.get("estimated_calls"))),
         files if changed else "",
     ]
     return joined(*parts)
 
 
-def _dollars(cost: Decimal | None) -> str:
+def _dollars(cost: Decimal | None, *, is_estimate: bool) -> str:
     if not cost:
         return ""
-    return (
+    amount = (
         f"${cost:.2f}" if cost >= 1 else f"${cost:.3f}" if cost >= Decimal("0.0005") else "<$0.001"
     )
+    return f"~{amount}" if is_estimate else amount

@@ -55,8 +55,9 @@ def _context(status: Status) -> str:
 def _cost(status: Status) -> str:
     if status.cost is None:
         return ""
+    text = f"{'~' if status.is_estimate else ''}${status.cost:.2f}"
     if status.budget is None:
-        return paint(f"${status.cost:.2f}", "dim") if status.cost else ""
-    text = f"${status.cost:.2f} of ${status.budget:.2f}"
+        return paint(text, "dim") if status.cost else ""
+    text += f" of ${status.budget:.2f}"
     nearly = 100 * status.cost >= _NEARLY_FULL * status.budget
     return paint(text, "yellow" if nearly else "dim")

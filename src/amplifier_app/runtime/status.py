@@ -29,6 +29,7 @@ class Status(NamedTuple):
         context_used: Tokens of the conversation, as of the last model call; None before the first.
         context_limit: Tokens that fit the model; None if unknown.
         cost: US dollars so far, including earlier runs of the session; None if unknown.
+        is_estimate: Whether the cost includes calls that were stopped before their usage was reported.
         budget: US dollars the session may cost; None without a limit.
         branch: The git branch of the directory, or the short commit; None outside a repository.
         directory: The working directory, with `~` for the home directory.
@@ -41,6 +42,7 @@ class Status(NamedTuple):
     context_used: int | None
     context_limit: int | None
     cost: Decimal | None
+    is_estimate: bool
     budget: Decimal | None
     branch: str | None
     directory: str
@@ -65,6 +67,7 @@ def status_of(session: OpenSession) -> Status:
         context_used=session.recorder.context_tokens,
         context_limit=_context_limit(provider),
         cost=_cost(session),
+        is_estimate=bool(session.usage_so_far.tokens.get("estimated_calls")),
         budget=_budget(session),
         branch=git_branch(folder),
         directory=short_path(folder),

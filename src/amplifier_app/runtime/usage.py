@@ -16,6 +16,8 @@ _TOKEN_FIELDS = (
     "reasoning_tokens",
     "cache_read_tokens",
     "cache_write_tokens",
+    # Calls that were stopped: the service bills them but did not report on them.
+    "estimated_calls",
 )
 
 
@@ -23,7 +25,8 @@ class Usage:
     """Tokens and cost of some model calls.
 
     Attributes:
-        tokens: Sums by field of the kernel's `Usage`; unreported fields are absent.
+        tokens: Sums by field of the kernel's `Usage`; unreported fields are absent. With
+            `estimated_calls` they are estimates in part, and so is the cost.
         cost_usd: US dollars; None if the price of any call is unknown.
         calls: Number of calls summed.
     """

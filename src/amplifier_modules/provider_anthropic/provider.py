@@ -31,7 +31,7 @@ from amplifier_modules._shared.http.sse import text_or_none
 from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combined
 from amplifier_modules._shared.providers.catalogue import Tokens
 from amplifier_modules._shared.providers.deferred import at_batch_price
-from amplifier_modules._shared.providers.lost_usage import add_lost
+from amplifier_modules._shared.providers.lost_usage import add_lost, as_estimate, output_tokens
 from amplifier_modules._shared.providers.merging import merge_deltas
 from amplifier_modules._shared.providers.model_list import entries_in, limit_in
 from amplifier_modules._shared.providers.prices import PriceSource
@@ -204,7 +204,7 @@ class AnthropicProvider(HTTPProvider):
                     model=request.model,
                 )
         except BaseException:
-            add_lost(self._usage(assembly.usage, prepared.model))
+            add_lost(self._lost(assembly, prepared.model))
             raise
         yield self._response(assembly, prepared)
 
@@ -230,6 +230,15 @@ class AnthropicProvider(HTTPProvider):
             finish_reason=_FINISH_REASONS.get(stop_reason or "", "stop"),
             metadata={key: value for key, value in metadata.items() if value not in (None, [])},
         )
+
+    def _lost(self, assembly: StreamAssembly, model: str) -> Usage | None:
+        """The usage of a message that broke off: its start counts the input and hardly any output."""
+        usage = self._usage(assembly.usage, model)
+        written = output_tokens(assembly.written())
+        if usage is None or assembly.stop or written <= usage.output_tokens:
+            return usage
+        more = self._usage({**assembly.usage, "output_tokens": written}, model)
+        return more and as_estimate(more)
 
     def _usage(self, counts: dict[str, Any], model: str) -> Usage | None:
         """Convert the vendor's counts, whose input excludes cached tokens, to the kernel's.

@@ -16,6 +16,7 @@ from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.sse import described, read_event, text_in
+from amplifier_modules._shared.providers.tokens import measure
 
 Event = dict[str, Any]
 
@@ -87,7 +88,7 @@ class StreamAssembly:
         self._model = model
         self._names = names or {}
         self._open: dict[int, _Open] = {}
-        self._begun = 0
+        self._blocks: list[_Open] = []
 
     def take(self, batch: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
         """The chunks for these server-sent events, in order."""
@@ -130,6 +131,10 @@ class StreamAssembly:
         self._take({"type": "message_delta", "delta": ending, "usage": usage}, chunks)
         self._take({"type": "message_stop"}, chunks)
         return chunks
+
+    def written(self) -> int:
+        """Bytes of the text that has come."""
+        return sum(measure(part) for block in self._blocks for part in block.parts)
 
     def _take(self, event: Event, chunks: list[dict[str, Any]]) -> None:
         try:
@@ -200,8 +205,8 @@ class StreamAssembly:
             start = {**start, "id": _id_in(start), "name": _name_in(start, self._names)}
         elif kind == "redacted_thinking":
             text_in(start, "data")
-        block = _Open(self._begun, kind, start)
-        self._begun += 1
+        block = _Open(len(self._blocks), kind, start)
+        self._blocks.append(block)
         self._open[event["index"]] = block
         chunk = {"type": "content_block_start", "index": block.index, "block_type": kind}
         if kind == "tool_call":

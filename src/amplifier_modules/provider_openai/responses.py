@@ -17,7 +17,7 @@ from amplifier_modules._shared.http.sse import text_or_none
 from amplifier_modules._shared.providers.base import Chunk, combined
 from amplifier_modules._shared.providers.chat_stream import tool_calls_of
 from amplifier_modules._shared.providers.deferred import at_batch_price
-from amplifier_modules._shared.providers.lost_usage import add_lost
+from amplifier_modules._shared.providers.lost_usage import add_lost, estimate_lost
 from amplifier_modules._shared.providers.merging import merge_deltas
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.responses_request import (
@@ -117,8 +117,9 @@ class ResponsesClient:
                     for piece in merge_deltas(chain.from_iterable(map(answer.feed, read))):
                         progress = True
                         yield piece
-            except BaseException:
-                add_lost(self._usage(answer, model))
+            except BaseException as error:
+                lost = estimate_lost(request, answer.written(), error)
+                add_lost(self._usage(answer, model), self._with_cost(lost, answer, model))
                 raise
             await stream.finish()
             yield self._response(request, answer, stream)
@@ -129,7 +130,9 @@ class ResponsesClient:
         )
 
     def _usage(self, answer: ResponsesStream, model: str) -> Usage | None:
-        usage = read_usage(answer.response.get("usage"))
+        return self._with_cost(read_usage(answer.response.get("usage")), answer, model)
+
+    def _with_cost(self, usage: Usage | None, answer: ResponsesStream, model: str) -> Usage | None:
         if usage is not None:
             tier = text_or_none(answer.response.get("service_tier"))
             usage.cost_usd = self._cost(model, usage, tier)

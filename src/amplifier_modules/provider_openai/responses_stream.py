@@ -17,6 +17,7 @@ from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.sse import described, read_event, text_in
+from amplifier_modules._shared.providers.tokens import measure
 from amplifier_support.usage import token_count, token_counts
 
 Piece = dict[str, Any]
@@ -79,9 +80,9 @@ class ResponsesStream:
         self._provider = provider
         self._model = model
         self._names = names
+        self._blocks: list[_Open] = []
         self._open: dict[Key, _Open] = {}
         self._finished: dict[int, dict[str, Any]] = {}
-        self._begun = 0
 
     def feed(self, data: str) -> list[Piece]:
         """The chunks for one event.
@@ -121,6 +122,10 @@ class ResponsesStream:
     def content(self) -> list[dict[str, Any]]:
         """The finished blocks, in the order they began."""
         return [self._finished[index] for index in sorted(self._finished)]
+
+    def written(self) -> int:
+        """Bytes of the text that has come."""
+        return sum(measure(text) for block in self._blocks for text in block.texts)
 
     @property
     def stop_reason(self) -> str:
@@ -221,8 +226,8 @@ class ResponsesStream:
     # -- blocks ------------------------------------------------------------------------------
 
     def _start(self, key: Key, kind: str) -> _Open:
-        block = self._open[key] = _Open(self._begun, kind)
-        self._begun += 1
+        block = self._open[key] = _Open(len(self._blocks), kind)
+        self._blocks.append(block)
         return block
 
     def _text(self, block: _Open, text: str) -> Piece:

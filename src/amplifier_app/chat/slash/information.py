@@ -44,6 +44,7 @@ async def cost(chat: Chat, argument: str) -> Reply:
         return "No usage yet."
     price = "no price known for this model"
     if usage.cost_usd is not None:
-        price = describe.cost(usage.cost_usd)
+        about = "about " if usage.tokens.get("estimated_calls") else ""
+        price = f"{about}{describe.cost(usage.cost_usd)}"
     counts = [(name.replace("_", " "), f"{count:,}") for name, count in usage.tokens.items()]
     return rows([*counts, ("cost", price)], numbers=True)

@@ -40,7 +40,7 @@ from amplifier_modules._shared.providers.chat_stream import (
     tool_calls_of,
 )
 from amplifier_modules._shared.providers.deferred import at_batch_price
-from amplifier_modules._shared.providers.lost_usage import add_lost
+from amplifier_modules._shared.providers.lost_usage import add_lost, estimate_lost
 from amplifier_modules._shared.providers.merging import merge_deltas
 
 _PATH = "/chat/completions"
@@ -165,14 +165,17 @@ class ChatCompletionsProvider(HTTPProvider):
                 # With the finish reason the answer is whole; only its accounting is lost.
                 is_whole = answer.finish_reason is not None
                 if not (is_whole and isinstance(error, (StreamError, LLMTimeoutError))):
-                    add_lost(self._usage(answer))
+                    lost = estimate_lost(request, answer.written(), error)
+                    add_lost(self._usage(answer), self._with_cost(lost, answer))
                     raise
             for piece in answer.close():
                 yield piece
             yield self._response(request, body, answer, stream)
 
     def _usage(self, answer: ChatStream) -> Usage | None:
-        usage = read_usage(answer.usage)
+        return self._with_cost(read_usage(answer.usage), answer)
+
+    def _with_cost(self, usage: Usage | None, answer: ChatStream) -> Usage | None:
         if usage is not None:
             usage.cost_usd = self._cost(answer.model or "", usage, answer.service_tier)
         return usage

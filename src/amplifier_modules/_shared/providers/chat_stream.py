@@ -18,6 +18,7 @@ from amplifier_core.message_models import ToolCall, Usage
 from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.sse import described, read_event
+from amplifier_modules._shared.providers.tokens import measure
 from amplifier_support.usage import token_count, token_counts
 
 BlockType = Literal["text", "thinking", "tool_call"]
@@ -142,6 +143,10 @@ class ChatStream:
     def content(self) -> list[dict[str, Any]]:
         """The content blocks of the answer, in order."""
         return [block.content() for block in self._blocks]
+
+    def written(self) -> int:
+        """Bytes of the text that has come."""
+        return sum(measure(text) for block in self._blocks for text in block.texts)
 
     def refusal(self) -> str | None:
         """What the model said where it refused."""

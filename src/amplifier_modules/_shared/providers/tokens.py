@@ -12,6 +12,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from amplifier_core.message_models import ChatRequest
+
 BYTES_PER_TOKEN = 4
 PER_MESSAGE = 4
 """Tokens of a message's frame: its role and separators."""
@@ -27,7 +29,12 @@ _CALL_TYPES = ("tool_call", "tool_use")
 
 def estimate_text(text: str) -> int:
     """Estimated tokens of `text`."""
-    return _bytes(text) // BYTES_PER_TOKEN
+    return measure(text) // BYTES_PER_TOKEN
+
+
+def measure(text: str) -> int:
+    """Bytes of `text` in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def estimate_message(message: Mapping[str, Any] | BaseModel) -> int:
@@ -41,6 +48,12 @@ def estimate_message(message: Mapping[str, Any] | BaseModel) -> int:
     if calls and not _has_call_block(content):
         size += _value(calls)
     return PER_MESSAGE + size // BYTES_PER_TOKEN
+
+
+def estimate_request(request: ChatRequest) -> int:
+    """Estimated tokens of a request: its messages and the definitions of its tools."""
+    tools = _value(request.tools or ()) // BYTES_PER_TOKEN
+    return tools + sum(map(estimate_message, request.messages))
 
 
 class Calibration:
@@ -116,13 +129,9 @@ def _get(source: object, key: str) -> Any:
     return getattr(source, key, None)
 
 
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
 def _content(content: object) -> int:
     if isinstance(content, str):
-        return _bytes(content)
+        return measure(content)
     if isinstance(content, (list, tuple)):
         return sum(_block(block) for block in cast("list[object]", content))
     return _value(content)
@@ -151,7 +160,7 @@ def _has_call_block(content: object) -> bool:
 def _value(value: object, depth: int = 0) -> int:
     """Bytes of a value as JSON, roughly: a key or item counts a few for quotes and comma."""
     if isinstance(value, str):
-        return _bytes(value)
+        return measure(value)
     if value is None or depth > _MAX_DEPTH:
         return 0
     if isinstance(value, (dict, Mapping)):
