@@ -224,7 +224,8 @@ def test_what_is_looked_at_again_is_treated_as_before() -> None:
         assert redactor.text("a hunter2-hunter2") == "a [REDACTED:secret]"
     for number in range(10_000):
         redactor.text(f"id-{number}")
-    assert len(redactor._clean) <= redaction._REMEMBERED
+    kept, most = redactor._clean, redaction._REMEMBERED  # pyright: ignore[reportPrivateUsage]
+    assert len(kept) <= most
 
 
 def test_a_secret_is_found_as_deep_as_the_input_of_a_tool_call_may_be() -> None:

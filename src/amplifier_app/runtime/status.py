@@ -29,10 +29,10 @@ class Status(NamedTuple):
         context_used: Tokens of the conversation, as of the last model call; None before the first.
         context_limit: Tokens that fit the model; None if unknown.
         cost: US dollars so far, including earlier runs of the session; None if unknown.
-        is_estimate: Whether the cost includes calls that were stopped before their usage was reported.
         budget: US dollars the session may cost; None without a limit.
         branch: The git branch of the directory, or the short commit; None outside a repository.
         directory: The working directory, with `~` for the home directory.
+        is_estimate: Whether the cost includes calls that were stopped before their usage was reported.
     """
 
     mode: str | None
@@ -42,10 +42,10 @@ class Status(NamedTuple):
     context_used: int | None
     context_limit: int | None
     cost: Decimal | None
-    is_estimate: bool
     budget: Decimal | None
     branch: str | None
     directory: str
+    is_estimate: bool = False
 
     @property
     def context_percent(self) -> int | None:

@@ -51,6 +51,9 @@ def test_the_line_fits(width: int) -> None:
 def test_a_budget_is_shown_next_to_the_cost() -> None:
     line = plain(status_line(STATUS._replace(budget=Decimal(2)), 80))
     assert "$0.12 of $2.00" in line
+    estimate = STATUS._replace(is_estimate=True)
+    assert " ~$0.12 " in plain(status_line(estimate, 80))
+    assert " ~$0.12 of $2.00 " in plain(status_line(estimate._replace(budget=Decimal(2)), 80))
 
 
 def test_a_nearly_full_context_and_a_nearly_used_budget_are_highlighted() -> None:
