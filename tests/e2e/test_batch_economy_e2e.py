@@ -240,6 +240,27 @@ def test_an_answer_that_was_counted_and_then_lost_is_not_counted_twice(tmp_path:
         assert status["cost"]["usd"] == pytest.approx(4 * USD / 2)
 
 
+def test_shards_whose_batches_are_open_are_merged_and_resumed(tmp_path: Path) -> None:
+    with economy(tmp_path) as run:
+        run.rows(3)
+        for shard in ("1/2", "2/2"):
+            run.sent.seconds = 0 if shard == "1/2" else None
+            process = run.start("run", "--shard", shard)
+            if shard == "2/2":
+                wait_until(process, lambda: len(run.sent.all) == 4)
+                wait_until(process, lambda: run.journal()[-1]["event"] == "sent")
+                process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+            (tmp_path / "out").rename(tmp_path / f"part-{shard[0]}")
+        merged = run_amplifier("batch", "merge", "part-1", "part-2", "-o", "out", cwd=tmp_path)
+        assert "2 of 3 rows in out" in merged.stderr
+        assert run.sent.all[-1].id in run("status").stdout
+        run.sent.seconds = 0
+        done = run("resume")
+        assert done.code == 0, done.stderr
+        run.check_each_step_was_paid_once(3, 2)
+
+
 @pytest.mark.parametrize(
     ("vendor", "ends"), [("anthropic", True), ("anthropic", False), ("chat", False)]
 )

@@ -100,9 +100,7 @@ class BatchFolder:
             SessionError: It cannot be created.
         """
         require_unused(path, _SAVED)
-        source = facts.get("input")
-        if source is not None and Path(source).parent == path.absolute():
-            facts = {**facts, "input": Path(source).name}
+        facts = _with_files(facts, lambda file: _relative_to(path.absolute(), file))
         facts = {"schema_version": SCHEMA_VERSION, **facts, "batch": secrets.token_hex(8)}
         text = json.dumps(facts, indent=2, default=str)
         try:
@@ -169,11 +167,8 @@ class BatchFolder:
         return {}
 
     def _read(self) -> dict[str, Any]:
-        facts = _read_facts(self.path)
-        # A saved input is in the folder, wherever that was moved to.
-        if isinstance(source := facts.get("input"), str):
-            facts["input"] = str(self.path / source)
-        return facts
+        # A saved file is in the folder, wherever that was moved to.
+        return _with_files(_read_facts(self.path), lambda file: str(self.path / file))
 
     @property
     def repeat(self) -> int:
@@ -497,6 +492,21 @@ def _version_of(file: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
+
+
+def _with_files(facts: Mapping[str, Any], changed: Callable[[str], str]) -> dict[str, Any]:
+    """The facts with other paths of the files that can be saved in the folder."""
+    found = dict(facts)
+    if isinstance(source := facts.get("input"), str):
+        found["input"] = changed(source)
+    request = facts.get("request")
+    if isinstance(request, dict) and isinstance(schema := request.get("schema"), str):
+        found["request"] = {**request, "schema": changed(schema)}
+    return found
+
+
+def _relative_to(folder: Path, file: str) -> str:
+    return Path(file).name if Path(file).parent == folder else file
 
 
 def _fixed(facts: Mapping[str, Any]) -> dict[str, Any]:

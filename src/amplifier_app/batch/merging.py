@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,9 @@ from typing import Any
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_app.batch.dispatch import session_id_of
-from amplifier_app.batch.folder import WORK, BatchFolder, require_unused
+from amplifier_app.batch.folder import WORK, BatchFolder, BatchWriter, require_unused
 from amplifier_app.batch.journal import Record
-from amplifier_app.batch.progress import Progress
+from amplifier_app.batch.progress import OF_PROVIDER_BATCHES, Progress
 from amplifier_app.batch.rows import parse_key
 from amplifier_support.readable_files import open_to_read
 
@@ -43,20 +44,13 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
                 f"the batch in {part.shown} is running", hint="Merge it when it has ended."
             )
     states = _states(parts)
-    facts: dict[str, Any] = {
-        **first.facts,
-        "shard": None,
-        "rows": sum(int(part.facts["rows"]) for part in parts),
-    }
-    source = Path(facts.get("input") or "")
-    if source.parent == first.path:
-        # It was saved from stdin, and the parts may be removed later.
-        require_unused(target)
-        facts["input"] = str(_copy_file(source, target.absolute()))
-    merged = BatchFolder.create(target, facts, first.plan)
+    require_unused(target)
+    merged = BatchFolder.create(target, _facts(parts, target.absolute()), first.plan)
     for part in parts:
         _copy_folders(part.sessions, merged.sessions)
     with merged.writing() as writer:
+        for part in parts:
+            _copy_provider_batches(part, writer)
         for result in sorted(_results(parts), key=lambda one: (one["number"], one["repeat"])):
             writer.claim(merged.key_of(result), result["attempts"], result["session_id"])
             writer.end(result)
@@ -85,6 +79,39 @@ def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progre
                 )
             found[row_id] = part, progress
     return found
+
+
+def _facts(parts: Sequence[BatchFolder], target: Path) -> dict[str, Any]:
+    """The facts of the merged batch; files that are saved in the first part are copied."""
+    first = parts[0]
+    facts: dict[str, Any] = {
+        **first.facts,
+        "shard": None,
+        "rows": sum(int(part.facts["rows"]) for part in parts),
+        "economy": any(part.facts.get("economy") for part in parts),
+    }
+    deadlines = [part.facts.get("deadline") or math.inf for part in parts]
+    facts["deadline"] = None if math.inf in deadlines else max(deadlines)
+
+    def moved(file: str | None) -> str | None:
+        source = Path(file or "")
+        # The parts may be removed later.
+        return str(_copy_file(source, target)) if source.parent == first.path else file
+
+    facts["input"] = moved(facts.get("input"))
+    if request := facts.get("request"):
+        facts["request"] = {**request, "schema": moved(request.get("schema"))}
+    return facts
+
+
+def _copy_provider_batches(part: BatchFolder, writer: BatchWriter) -> None:
+    """Take over what is at the provider, so that `resume` gets the answers that are paid for."""
+
+    def copy(record: Record) -> None:
+        if record.get("event") in OF_PROVIDER_BATCHES:
+            writer.note(record)
+
+    part.scan_journal(copy)
 
 
 def _results(parts: Sequence[BatchFolder]) -> Iterator[Record]:

@@ -35,6 +35,10 @@ REPLACEMENT = re.compile(r"results-[0-9a-f]{8}\.jsonl")
 """The name of the file that will replace results.jsonl."""
 
 
+OF_PROVIDER_BATCHES = ("sending", "sent", "dropped", "answered")
+"""The records about batches at a provider."""
+
+
 class RowState(NamedTuple):
     """The progress of a row.
 
@@ -80,7 +84,7 @@ def follow_batch(batches: dict[str, SentBatch], record: Mapping[str, Any]) -> No
     if event == "sending":
         key, number = record["key"], len(record["items"])
         batches[key] = SentBatch(key, record["service"], record["at"], number)
-    elif event in ("sent", "dropped", "answered"):
+    elif event in OF_PROVIDER_BATCHES:
         batch = batches[record["key"]]
         if event == "sent":
             batches[batch.key] = batch._replace(id=record["id"])

@@ -71,13 +71,20 @@ def test_repeated_rows_are_merged_with_their_runs(tmp_path: Path) -> None:
         merge([batch, single], tmp_path / "both")
 
 
-def test_input_that_was_saved_in_a_part_is_copied(tmp_path: Path) -> None:
+def test_files_that_were_saved_in_a_part_are_copied(tmp_path: Path) -> None:
+    files = {"input.txt": b"a\n\xff\n", "schema.json": b"{}"}
     (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "input.txt").write_bytes(b"a\n\xff\n")
-    first = BatchFolder.create(
-        tmp_path / "1", {**FACTS, "input": str(tmp_path / "1" / "input.txt")}, ""
-    )
-    merged = merge([first], tmp_path / "all")
+    for name, content in files.items():
+        (tmp_path / "1" / name).write_bytes(content)
+    source, schema = (str(tmp_path / "1" / name) for name in files)
+    facts = {**FACTS, "input": source, "request": {"schema": schema, "model": "m"}}
+    merge([BatchFolder.create(tmp_path / "1", facts, "")], tmp_path / "all")
     shutil.rmtree(tmp_path / "1")
-    assert merged.facts["input"] == str(tmp_path / "all" / "input.txt")
-    assert (tmp_path / "all" / "input.txt").read_bytes() == b"a\n\xff\n"
+    (tmp_path / "all").rename(tmp_path / "moved")
+    merged = BatchFolder(tmp_path / "moved")
+    assert merged.facts["input"] == str(tmp_path / "moved" / "input.txt")
+    assert merged.facts["request"] == {
+        "schema": str(tmp_path / "moved" / "schema.json"),
+        "model": "m",
+    }
+    assert {name: (tmp_path / "moved" / name).read_bytes() for name in files} == files
