@@ -51,7 +51,7 @@ def test_sessions_are_listed_with_the_last_one_first(home: Path) -> None:
     done = session(home, "list", "--all")
     lines = done.stdout.splitlines()
     assert (done.code, done.stderr) == (0, "")
-    assert lines[0].split() == ["ID", "AGE", "PROMPTS", "COST", "TITLE", "DIRECTORY", "MODEL"]
+    assert lines[0].split() == ["ID", "UPDATED", "PROMPTS", "COST", "TITLE", "DIRECTORY", "MODEL"]
     assert [line.split()[0] for line in lines[1:]] == [
         "20260102-000000-123456",
         "20260101-000000-abcdef",
@@ -69,6 +69,8 @@ def test_a_list_has_the_sessions_of_this_directory(home: Path, tmp_path: Path) -
     assert done.stderr == "2 in other directories: --all\n"
     of_project = session(home, "list", "--project", "/p/one", "--output", "json")
     assert [entry["id"] for entry in json.loads(of_project.stdout)] == ["20260101-000000-abcdef"]
+    empty = session(home, "list", "--project", "/p/none")
+    assert "No saved sessions in /p/none." in empty.stderr
     both = session(home, "list", "--project", "/p/one", "--all")
     assert (both.code, both.stdout) == (2, "")
 

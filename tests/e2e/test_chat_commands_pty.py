@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from amplifier_app.sessions.store import SessionStore
 from tests.app.plans import mock_plan
 from tests.app.terminal import CTRL_C, ENTER, UP, Terminal
 from tests.e2e.test_chat_pty import leave, prompts
@@ -61,6 +62,7 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
     )
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
+        ask(terminal, "/clear now", "✗ /clear takes no argument, got 'now'")
         ask(terminal, "/why", "No tool calls yet")
         ask(terminal, "/diff", "No file changes")
         ask(terminal, "/retry", "there is no prompt to send again")
@@ -91,11 +93,16 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
         terminal.until("third")
         terminal.type(CTRL_C)
         ask(terminal, "", "› third", "after the error")
-        ask(terminal, "/compact", r"Compacted: about \d+ tokens before")
+        ask(terminal, "/compact", r"Nothing to compact: .* about \d+ tokens")
         ask(terminal, "/model", r"\* mock-model +200k tokens")
         ask(terminal, "/provider spare", r"provider: spare \(was mock\)")
         ask(terminal, "and you?", "from the spare")
         ask(terminal, "/model other-model", r"model: other-model")
+        # What cannot be opened leaves the user where they are.
+        ask(terminal, "/provider openai", "✗ the plan has no provider 'openai'")
+        unusable = "session: {orchestrator: gone, context: gone}\n"
+        SessionStore().create("broken", project=str(tmp_path), plan_yaml=unusable).close()
+        ask(terminal, "/resume broken", "✗ .*gone")
         ask(terminal, "still there?", "from the spare")
         session_id = leave(terminal)
     assert prompts(session_id) == ["change a", "write b", "third", "and you?", "still there?"]

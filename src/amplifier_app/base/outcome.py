@@ -171,9 +171,13 @@ def _kernel_outcome(error: BaseException) -> Outcome:
     return Outcome(Ending.ERROR, f"{type(error).__name__}: {text}")
 
 
+FOR_TRACEBACK = "Run again with AMPLIFIER_DEBUG=1 for the traceback."
+"""A hint that holds for every command; not all of them have -v."""
+
+
 def hint_for(error: OSError) -> str:
     """What to do about an error of the operating system."""
-    return _HINTS.get(error.errno or 0, "Run again with -v for the traceback.")
+    return _HINTS.get(error.errno or 0, FOR_TRACEBACK)
 
 
 def _llm_outcome(error: Exception, text: str) -> Outcome:

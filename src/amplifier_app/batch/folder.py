@@ -523,7 +523,7 @@ def _read_facts(path: Path) -> dict[str, Any]:
     file = path / "batch.json"
     try:
         facts = _read_json(file)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             f"there is no batch in {path}",
             hint="Start one: amplifier batch run PLAN INPUT -o FOLDER",

@@ -8,7 +8,7 @@ import traceback
 from contextlib import ExitStack
 from typing import Literal
 
-from amplifier_app.base.outcome import OK, Ending, Outcome, hint_for, outcome_of
+from amplifier_app.base.outcome import FOR_TRACEBACK, OK, Ending, Outcome, hint_for, outcome_of
 from amplifier_app.base.stdio import Output, to_stderr
 from amplifier_app.render.result import RunReport, json_line, result_object
 
@@ -114,7 +114,7 @@ def _print_message(invocation: Invocation, outcome: Outcome, error: BaseExceptio
     lines = [f"amplifier: {outcome.message}"]
     hint = outcome.hint
     if outcome.ending is Ending.ERROR and not invocation.verbose:
-        hint = hint or "Run again with -v for the traceback."
+        hint = hint or FOR_TRACEBACK
     if outcome.retry_after is not None and outcome.retry_after >= 1:
         lines.append(f"  Retry in {_duration(outcome.retry_after)} (provider's request).")
     if hint:

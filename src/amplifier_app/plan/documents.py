@@ -229,6 +229,8 @@ class _Chain:
 
     def read_source(self, source: str, at: Location) -> None:
         opened = self._bundles.source(source, at, Path.cwd())
+        if opened is None and not self._problems:
+            self._problems.add(f"the bundle {source!r} is empty", at)
         self._problems.raise_if_any()
         assert opened is not None
         self._read(opened)

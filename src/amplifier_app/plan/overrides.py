@@ -231,7 +231,13 @@ def with_model(
     wanted = key or (entry_key(first) if first is not None else None)
     if wanted is None:
         raise PlanError(
-            [Problem("the plan has no provider to set the model of", Location("--model"))]
+            [
+                Problem(
+                    "the plan has no provider to set the model of",
+                    Location("--model"),
+                    "set one up with: amplifier init",
+                )
+            ]
         )
     value = Scalar(model, Location("--model"), literal=True)
     return [

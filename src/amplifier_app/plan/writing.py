@@ -26,6 +26,8 @@ def yaml_text(tree: Node, *, origins: bool = False) -> str:
     text: str = yaml.serialize(
         written, Dumper=yaml.SafeDumper, allow_unicode=True, width=float("inf")
     )
+    # YAML ends a document that is a single plain value.
+    text = text.removesuffix("...\n")
     if not origins:
         return text
     lines = text.splitlines()

@@ -65,7 +65,7 @@ def shown_call(
     if call.is_denied:
         by_user = call.output == describe.DENIED_BY_USER
         notes = [describe.DENIED_BY_USER if by_user else "denied"]
-        reason = "" if by_user else _first_sentence(call.output)
+        reason = "" if by_user else describe.first_sentence(call.output)
         body = [paint(line, "dim") for line in _rows(reason, width, 2)]
     elif diff:
         notes.insert(0, _counted_changes(diff))
@@ -135,10 +135,6 @@ def _without_exit_code(text: str) -> tuple[str, str]:
     """Split off the note on how a command ended."""
     found = _EXIT_CODE.search(text)
     return (text[: found.start()], found[1]) if found else (text, "")
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]
 
 
 def _rows(text: str, width: int, most: int, *, tail: bool = False) -> list[str]:

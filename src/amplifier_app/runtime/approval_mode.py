@@ -16,9 +16,9 @@ NO_MODES_HINT = ADD_MODULE
 
 MEANINGS = {
     "ask": "reading is free, edits and commands ask",
-    "edits": "edits in the working directory are free, too",
+    "edits": "edits in the working directory are free as well",
     "read-only": "nothing may be changed",
-    "auto": "everything is free but what rules deny and what is known to be dangerous",
+    "auto": "everything is free except what rules deny and what is known to be dangerous",
 }
 """What each mode means, for users."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,6 +21,11 @@ DENIED_BY_USER = "denied by you"
 """The error of a call that the user denied, as a person sees it."""
 
 _EDITING_TOOLS = ("write_file", "edit_file")
+
+
+def first_sentence(text: str) -> str:
+    """Return a text up to the end of its first sentence."""
+    return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]
 
 
 def tool_name(data: dict[str, Any]) -> str:

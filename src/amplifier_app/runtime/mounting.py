@@ -58,7 +58,7 @@ class Mounting:
     @property
     def not_mounted(self) -> list[str]:
         """Why providers of the plan were not mounted, one line each."""
-        return [f"{_key(failure)}: {failure['error']}" for failure in self._failures]
+        return [_reason(_key(failure), str(failure["error"])) for failure in self._failures]
 
     async def mount(self) -> None:
         """Fetch and mount every module.
@@ -172,6 +172,11 @@ class Mounting:
 
 def _key(failure: dict[str, Any]) -> str:
     return str(failure.get("instance_id") or failure["module_id"])
+
+
+def _reason(key: str, error: str) -> str:
+    # The log lines of most providers begin with their name.
+    return error if error.startswith(key) else f"{key}: {error}"
 
 
 async def unsupported_settings(coordinator: Any, *, counts: bool) -> list[str]:

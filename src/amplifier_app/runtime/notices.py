@@ -52,9 +52,11 @@ def notification_text(data: dict[str, Any]) -> str:
 
 
 def compaction_text(data: dict[str, Any], limit: int) -> str:
-    """Describe a compaction in one line."""
+    """Describe a compaction in one line; empty if it changed nothing."""
     before, after = peek(data, "before_tokens"), peek(data, "after_tokens")
     if isinstance(before, int) and isinstance(after, int):
+        if after >= before:
+            return ""
         return f"context compacted: {tokens(before)} → {tokens(after)} tokens"
     return "context compacted"
 

@@ -91,6 +91,8 @@ async def compact(chat: Chat, argument: str) -> Reply:
     if inspect.isawaitable(result):
         await result
     after = estimated_tokens(await _for_request(chat))
+    if after >= before:
+        return f"Nothing to compact: the conversation has about {describe.tokens(before)} tokens."
     return (
         f"Compacted: about {describe.tokens(before)} tokens before, {describe.tokens(after)} now."
     )

@@ -6,6 +6,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.describe import first_sentence
 from amplifier_app.runtime.status import status_of
 
 
@@ -31,7 +32,7 @@ async def status(chat: Chat, argument: str) -> Reply:
 async def tools(chat: Chat, argument: str) -> Reply:
     mounted = chat.session.session.coordinator.get("tools")
     listed = [
-        (one_line(name, 40), one_line(str(getattr(tool, "description", "")), 100))
+        (one_line(name, 40), one_line(first_sentence(str(getattr(tool, "description", ""))), 100))
         for name, tool in mounted.items()
     ]
     return rows(listed) if listed else "no tools"

@@ -10,20 +10,18 @@ from weakref import WeakKeyDictionary
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.continued import continued
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
+from amplifier_app.plan.problems import suggest
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approval_mode import current_mode
 from amplifier_app.runtime.capabilities import first_provider
-from amplifier_app.runtime.provider_access import all_providers, find_provider
+from amplifier_app.runtime.provider_access import Provider, all_providers
 
 _LIST_SECONDS = 10.0
 
 _listed: WeakKeyDictionary[Any, list[tuple[str, str]]] = WeakKeyDictionary()
 """Provider → its models with their limits, once asked."""
-
-_IN_SAVED_PLAN = ("plan", "profile", "sets", "max_steps")
-"""Options that are part of the saved plan of a new session."""
 
 _asking: set[asyncio.Task[Any]] = set()
 
@@ -64,36 +62,38 @@ async def model(chat: Chat, argument: str) -> Reply:
     "/provider",
     "Show the providers, or switch to one",
     usage="[NAME]",
-    complete=lambda chat, argument: (one.name for one in all_providers(chat.session.plan)),
+    complete=lambda chat, argument: (one.name for one in _of_plan(chat)),
 )
 async def provider(chat: Chat, argument: str) -> Reply:
     current, _ = first_provider(chat.session.session)
-    known = all_providers(chat.session.plan)
+    known = _of_plan(chat)
     if not argument:
         mark = {one.name: "*" if current in (one.name, one.instance_id) else " " for one in known}
         return rows(
-            (f"{mark[one.name]} {one.name}", one.left_out or "in the plan" * one.in_plan)
+            (f"{mark[one.name]} {one.name}", f"skipped: {one.left_out}" if one.left_out else "")
             for one in known
         )
-    chosen = find_provider(chat.session.plan, argument)
-    raise _reopened(chat, provider=chosen.name, model=None)
+    for one in known:
+        if argument in (one.instance_id, one.module, one.name):
+            raise _reopened(chat, provider=one.name, model=None)
+    hint = suggest(argument, [one.name for one in known])
+    raise UsageError(f"the plan has no provider {one_line(argument, 60)!r}", hint=hint)
+
+
+def _of_plan(chat: Chat) -> list[Provider]:
+    """The providers of the plan, with those skipped on this machine."""
+    return [one for one in all_providers(chat.session.plan) if one.in_plan or one.left_out]
 
 
 def _reopened(chat: Chat, **changes: Any) -> Reopen:
     """Return the signal to continue this session with other options."""
-    session = chat.session
-    if session.is_saved:
-        options: dict[str, Any] = {} if session.facts.resumed else dict.fromkeys(_IN_SAVED_PLAN)
-        # As they are now: the user may have raised a limit or changed the mode.
-        options |= {name: session.limits.get(name) for name in ("max_cost", "max_tokens")}
-        options["mode"] = current_mode(session.session.coordinator)
-        return Reopen(greets=False, resume=session.id, **options, **changes)
-    if session.recorder.context_tokens is not None:
+    same = continued(chat.session)
+    if same is None:
         raise UsageError(
             "cannot switch the model of a session that is not saved",
             hint="Start a chat without --no-save.",
         )
-    return Reopen(greets=False, **changes)
+    return Reopen(greets=False, **same, **changes)
 
 
 async def _models(provider: Any) -> Sequence[tuple[str, str]]:

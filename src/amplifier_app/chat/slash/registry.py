@@ -41,12 +41,16 @@ class Reopen(Exception):
         greets: Whether to show what the session continues.
         changes: Fields of the request (`amplifier_app.commands.run.request.Request`) that differ,
             for example ``resume``.
+
+    Attributes:
+        back: The same for the session that is left, if it can be opened again.
     """
 
     def __init__(self, *, greets: bool = True, **changes: Any) -> None:
         super().__init__()
         self.greets = greets
         self.changes = changes
+        self.back: dict[str, Any] | None = None
 
 
 class Chat(Protocol):
@@ -165,7 +169,7 @@ async def run_command(text: str, chat: Chat) -> Reply:
     """Run the slash command in `text` and return what it shows.
 
     Raises:
-        UsageError: The command is unknown.
+        UsageError: The command is unknown, or takes no argument.
         AppError: The command cannot run, for example because of its argument.
         Leave: The command ends the chat.
     """
@@ -175,7 +179,11 @@ async def run_command(text: str, chat: Chat) -> Reply:
         near = did_you_mean(name, chat.commands)
         send = "/help lists all commands. Start with a space to send the text as a prompt."
         raise UsageError(f"unknown command: {name}", hint=f"{near} {send}" if near else send)
-    return await found.run(chat, text[len(name) :].strip())
+    argument = text[len(name) :].strip()
+    # A module may take an argument without naming it in `usage`.
+    if argument and not found.usage and not found.module:
+        raise UsageError(f"{name} takes no argument, got {one_line(argument, 40)!r}")
+    return await found.run(chat, argument)
 
 
 def one_of(name: str, argument: str, allowed: Iterable[str]) -> str:

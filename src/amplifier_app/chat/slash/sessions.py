@@ -151,7 +151,7 @@ async def export(chat: Chat, argument: str) -> Reply:
     if path.suffix not in _FORMATS:
         raise UsageError(
             f"/export does not know the format of {path.name!r}",
-            hint=f"Known endings: {', '.join(_FORMATS)}",
+            hint="Known endings: .md, .json, .html, .tar.gz",
         )
     # Exports load archives, a Markdown parser and the patterns of secrets.
     from amplifier_app.runtime.export.data import as_data

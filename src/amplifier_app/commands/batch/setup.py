@@ -164,7 +164,7 @@ class Asked(NamedTuple):
                 f"--stop-after: expected a number or a percentage, got {self.stop_after!r}"
             )
         if self.deadline is not None:
-            parse_duration(self.deadline)
+            parse_duration(self.deadline, "--deadline")
         if self.address is not None and self.engine != "ray":
             raise UsageError("--address requires --engine ray")
         return self
@@ -173,7 +173,7 @@ class Asked(NamedTuple):
         """The fields of batch.json that these options set."""
         given = {name: value for name, value in self._asdict().items() if value is not None}
         if self.deadline is not None:
-            given["deadline"] = time.time() + parse_duration(self.deadline)
+            given["deadline"] = time.time() + parse_duration(self.deadline, "--deadline")
         return {name: None if value == _NO_LIMIT else value for name, value in given.items()}
 
 

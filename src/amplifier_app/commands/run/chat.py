@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from typing import Any
 
-from amplifier_app.base.outcome import Outcome
+from amplifier_app.base.outcome import Outcome, outcome_of
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication
 from amplifier_app.chat.history import project_history
@@ -24,20 +25,53 @@ from amplifier_app.runtime.opening import Opening
 def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: Opening) -> Outcome:
     """Run a chat until the user leaves, in one session after another.
 
+    A session that cannot be opened from within the chat leaves the user in the one before.
+
     Raises:
-        AppError: The session cannot be opened.
+        AppError: The first session cannot be opened, or the one before cannot be opened again.
     """
-    greets = True
+    part = _Part(request)
+    back: Request | None = None
     while True:
         try:
-            with _terminal(request, chosen, invocation.stdout) as terminal:
-                return run_loop(_chat(request, invocation, chosen, terminal, opening, greets))
+            found = chosen if part.request is request else choose(part.request, invocation.stdout)
+            with _terminal(part.request, found, invocation.stdout) as terminal:
+                return run_loop(_chat(part, invocation, found, terminal, opening))
         except Reopen as reopen:
-            greets = reopen.greets
-            other = dict.fromkeys(("session", "resume", "fork", "prompt"))
-            request = request._replace(continue_last=False)
-            request = request._replace(**{**other, **reopen.changes})
-            chosen = choose(request, invocation.stdout)
+            back = None if reopen.back is None else _changed(part.request, reopen.back)
+            part = _Part(_changed(part.request, reopen.changes), reopen.greets)
+            # The time limit of the run was for its first session.
+            opening.deadline = None
+        # Modules of the session may raise anything.
+        except Exception as error:
+            if back is None or part.is_open:
+                raise
+            part, back = _Part(back, greets=False, failure=outcome_of(error)), None
+
+
+class _Part:
+    """The part of a chat that is in one session.
+
+    Attributes:
+        request: What the session is opened with.
+        greets: Whether to show what the session continues.
+        failure: Why the chat is still in this session.
+        is_open: Whether the session has been opened.
+    """
+
+    def __init__(
+        self, request: Request, greets: bool = True, failure: Outcome | None = None
+    ) -> None:
+        self.request = request
+        self.greets = greets
+        self.failure = failure
+        self.is_open = False
+
+
+def _changed(request: Request, changes: Mapping[str, Any]) -> Request:
+    """The request of another session of the chat."""
+    other = dict.fromkeys(("session", "resume", "fork", "prompt"))
+    return request._replace(continue_last=False)._replace(**{**other, **changes})
 
 
 @contextlib.contextmanager
@@ -61,16 +95,18 @@ def _terminal(
 
 
 async def _chat(
-    request: Request,
+    part: _Part,
     invocation: Invocation,
     chosen: Chosen,
     terminal: ChatApplication | PlainTerminal,
     opening: Opening,
-    greets: bool,
 ) -> Outcome:
+    request = part.request
     async with terminal:
         # After the input line is painted: it brings most of the chat.
+        from amplifier_app.chat.continued import continued
         from amplifier_app.chat.conversation import chat
+        from amplifier_app.chat.endings import show_outcome
         from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
 
         screen = terminal if isinstance(terminal, ChatApplication) else None
@@ -79,13 +115,20 @@ async def _chat(
         renderer.typing_paused = terminal.typing_paused
         approvals = approvals_for(request, renderer, invocation.stdout, is_plain=screen is None)
         async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
+            part.is_open = True
             if approvals.is_interactive:
                 session.ask_at_limits()
-            return await chat(
-                session,
-                renderer,
-                terminal,
-                invocation.stdout,
-                prompt=request.prompt,
-                greets=greets,
-            )
+            if part.failure is not None:
+                show_outcome(renderer, part.failure, "error")
+            try:
+                return await chat(
+                    session,
+                    renderer,
+                    terminal,
+                    invocation.stdout,
+                    prompt=request.prompt,
+                    greets=part.greets,
+                )
+            except Reopen as reopen:
+                reopen.back = continued(session)
+                raise

@@ -308,6 +308,8 @@ def _traffic(request: Request) -> Traffic:
     """
     if request.record is not None:
         file = request.record.absolute()
+        if file.is_dir():
+            raise UsageError(f"--record: {request.record} is a folder", hint="Pass a file.")
         if file.exists() and (not file.is_file() or file.stat().st_size):
             raise UsageError(
                 f"--record: {request.record} already exists and is not empty",
@@ -318,8 +320,9 @@ def _traffic(request: Request) -> Traffic:
         return Traffic(record=str(file))
     if request.replay is not None:
         if not request.replay.is_file():
+            what = "is not a file" if request.replay.exists() else "does not exist"
             raise UsageError(
-                f"--replay: file {request.replay} does not exist",
+                f"--replay: {request.replay} {what}",
                 hint="Record one with: amplifier run --record FILE …",
             )
         return Traffic(replay=str(request.replay.absolute()))

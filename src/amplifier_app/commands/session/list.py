@@ -67,8 +67,8 @@ def list_sessions(
         return
     page = from_index(lambda index: index.page(where, limit))
     if page.listed:
-        print_table(_columns(page, everywhere), _rows(page.listed, everywhere, width))
-    for line in _remarks(page, everywhere):
+        print_table(_columns(page, everywhere, width), _rows(page.listed, everywhere, width))
+    for line in _remarks(page, where):
         to_stderr(line)
 
 
@@ -84,11 +84,11 @@ def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
     ]
 
 
-def _columns(page: Page, everywhere: bool) -> list[Column]:
+def _columns(page: Page, everywhere: bool, width: int | None) -> list[Column]:
     agents = any(one.spawned for one in page.listed)
     return [
         Column("ID", fit="middle", least=8),
-        Column("AGE"),
+        Column("AGE" if width is not None else "UPDATED"),
         Column("PROMPTS", right=True, drop=2),
         Column("COST", right=True, drop=3),
         *([Column("AGENTS", drop=4)] if agents else []),
@@ -130,12 +130,11 @@ def _directory(project: str | None, width: int | None) -> str:
     return text if width is None else short_path(text)
 
 
-def _remarks(page: Page, everywhere: bool) -> list[str]:
+def _remarks(page: Page, where: str | None) -> list[str]:
     remarks: list[str] = []
     if not page.total:
-        remarks.append(
-            "No saved sessions." if everywhere else "No saved sessions in this directory."
-        )
+        here = "this directory" if where == working_dir() else one_line(where or "", 1000)
+        remarks.append(f"No saved sessions in {here}." if where else "No saved sessions.")
     more = page.total - len(page.listed)
     if more:
         remarks.append(f"{more:,} more: -n 0")

@@ -43,7 +43,7 @@ def prune(
         typer.Option(
             "--older",
             metavar="TIME",
-            parser=parse_duration,
+            parser=lambda text: parse_duration(text, "--older"),
             help="Delete sessions last used longer ago than this: 12h, 30d, 8w.",
         ),
     ] = None,

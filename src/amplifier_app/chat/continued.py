@@ -1,0 +1,28 @@
+"""How a session of the chat is opened again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amplifier_app.runtime.approval_mode import current_mode
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
+
+_IN_SAVED_PLAN = ("plan", "profile", "sets", "max_steps")
+"""Options that are part of the saved plan of a new session."""
+
+
+def continued(session: OpenSession) -> dict[str, Any] | None:
+    """Fields of the request that differ when the session is opened again as it is now.
+
+    Returns:
+        None if it has a conversation that is not saved.
+    """
+    if not session.is_saved:
+        return {} if session.recorder.context_tokens is None else None
+    options: dict[str, Any] = {} if session.facts.resumed else dict.fromkeys(_IN_SAVED_PLAN)
+    # As they are now: the user may have raised a limit or changed the mode.
+    options |= {name: session.limits.get(name) for name in ("max_cost", "max_tokens")}
+    options["mode"] = current_mode(session.session.coordinator)
+    return {"resume": session.id, **options}
