@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.app.plans import NOISY_TOOL, module_folder
+from tests.app.plans import NOISY_TOOL, mock_plan, module_folder
 from tests.app.sources.conftest import SEED_TOOL, Repository
 from tests.app.test_mount_problems import BROKEN
 from tests.support.cli import Finished, run_amplifier
@@ -190,6 +191,25 @@ def test_providers_without_credentials_are_skipped_but_one_must_remain(tmp_path:
     assert "OPENAI_API_KEY is not set" in problem["hint"]
     with_another = plan + "  - provider-mock\n"
     assert check(tmp_path, with_another).code == 0
+
+
+def test_no_other_provider_answers_for_the_chosen_one(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["from the mock"])
+    document = yaml.safe_load(plan.read_text())
+    document["providers"].append({"module": "provider-anthropic"})
+    plan.write_text(yaml.safe_dump(document))
+    done = run_amplifier("run", "-f", plan, "-p", "anthropic", "hi")
+    assert (done.code, done.stdout) == (78, "")
+    assert "the chosen provider 'provider-anthropic' is not available" in done.stderr
+    assert "ANTHROPIC_API_KEY" in done.stderr
+    checked = run_amplifier("plan", "check", "-f", plan, "-p", "anthropic", "--output", "json")
+    [problem] = json.loads(checked.stdout)["problems"]
+    assert (checked.code, problem["message"]) == (
+        78,
+        "the chosen provider 'provider-anthropic' is not available",
+    )
+    not_chosen = run_amplifier("run", "-f", plan, "hi")
+    assert (not_chosen.code, not_chosen.stdout) == (0, "from the mock\n")
 
 
 def test_a_git_source_is_fetched_and_shown_with_its_commit(tmp_path: Path) -> None:

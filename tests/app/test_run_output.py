@@ -228,8 +228,8 @@ def test_without_a_provider_the_reason_is_given_for_each(tmp_path: Path) -> None
     )
     done = run_amplifier("run", "-f", plan, "hi")
     assert done.code == 78
-    assert "provider-anthropic: " in done.stderr
-    assert "provider-openai: " in done.stderr
+    assert "\n  provider-anthropic skipped: " in done.stderr
+    assert "\n  provider-openai skipped: " in done.stderr
     assert "ANTHROPIC_API_KEY" in done.stderr
     assert not list((done.home / "sessions").iterdir())
 

@@ -19,6 +19,7 @@ from amplifier_app.plan.conditions import Dropped
 from amplifier_app.plan.digest import plan_digest
 from amplifier_app.plan.entries import entries_of, entry_key, mounted_entries
 from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
+from amplifier_app.plan.problems import PlanError
 from amplifier_app.plan.resolution import Resolution, Unset, resolve
 from amplifier_app.plan.scopes import Override
 from amplifier_app.plan.sections import ENTRY_SECTIONS
@@ -170,6 +171,18 @@ class ResolvedPlan:
         """The key of the provider that is used first, if there is any."""
         entry = overrides.first_provider(self.tree, entries_of(self.tree, "providers"))
         return entry_key(entry) if entry is not None else None
+
+    @property
+    def chosen_provider(self) -> str | None:
+        """The key of the provider that the user chose, by its name or a model for it; no other may
+        answer in its place."""
+        if self.chosen.provider is not None:
+            entries = entries_of(self.tree, "providers")
+            try:
+                return overrides.find_provider(entries, self.chosen.provider)
+            except PlanError:
+                return None  # an agent with providers of its own, or a replay
+        return self.default_provider if self.chosen.model is not None else None
 
     @cached_property
     def digest(self) -> str:

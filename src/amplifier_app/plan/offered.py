@@ -24,6 +24,7 @@ from amplifier_app.plan.scopes import read_settings
 from amplifier_app.plan.source_spec import SourceSyntaxError
 
 NO_PROVIDER = "no model provider is set up"
+CHOSEN_MISSING = "the chosen provider {!r} is not available"
 SET_UP = (
     "Set one up: amplifier init. Or pass --provider NAME, or --profile local for the offline demo "
     "model."

@@ -58,7 +58,7 @@ class Mounting:
     @property
     def not_mounted(self) -> list[str]:
         """Why providers of the plan were not mounted, one line each."""
-        return [_reason(_key(failure), str(failure["error"])) for failure in self._failures]
+        return [reason_with_key(_key(failure), str(failure["error"])) for failure in self._failures]
 
     async def mount(self) -> None:
         """Fetch and mount every module.
@@ -151,8 +151,18 @@ class Mounting:
 
             reasons += [one.note for one in self._plan.dropped if not one.is_fallback]
             raise ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
+        self._require_chosen()
         for reason in reasons:
             self._renderer.notice(f"not mounted: {reason}", "info", "session")
+
+    def _require_chosen(self) -> None:
+        """Refuse to ask another provider than the one the user chose."""
+        chosen = self._plan.chosen_provider
+        for failure, reason in zip(self._failures, self.not_mounted, strict=True):
+            if _key(failure) == chosen:
+                from amplifier_app.plan.offered import CHOSEN_MISSING, SET_UP
+
+                raise ConfigError(CHOSEN_MISSING.format(chosen), hint=f"{reason}\n{SET_UP}")
 
     def _error(self, failures: list[dict[str, Any]]) -> AppError:
         # Imported only on failure.
@@ -174,7 +184,8 @@ def _key(failure: dict[str, Any]) -> str:
     return str(failure.get("instance_id") or failure["module_id"])
 
 
-def _reason(key: str, error: str) -> str:
+def reason_with_key(key: str, error: str) -> str:
+    """Why a module was not mounted, with its key in the plan."""
     # The log lines of most providers begin with their name.
     return error if error.startswith(key) else f"{key}: {error}"
 

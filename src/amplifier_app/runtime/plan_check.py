@@ -26,13 +26,14 @@ from amplifier_app.plan.modules import (
     unset_variables,
 )
 from amplifier_app.plan.nodes import MapNode, plain_data
-from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
+from amplifier_app.plan.offered import CHOSEN_MISSING, NO_PROVIDER, SET_UP
 from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.plan.sections import PARTS
 from amplifier_app.runtime.approvals import check_policy
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.runtime.mount_problems import mount_problem, package_of
+from amplifier_app.runtime.mounting import reason_with_key
 from amplifier_app.runtime.sandbox import (
     check_sandbox,
     own_policies,
@@ -321,14 +322,25 @@ class _Checker:
         """Report a plan without an available provider, as a run would."""
         providers = [one for one in self.modules if one.kind == "provider" and one.agent is None]
         # A section with a problem may be what has the providers.
-        if self._plan.merged.problems or any(one.status != "left out" for one in providers):
+        if self._plan.merged.problems:
+            return
+        chosen = self._plan.chosen_provider
+        missing = [one for one in providers if one.status == "left out"]
+        if any(one.key == chosen for one in missing):
+            message = CHOSEN_MISSING.format(chosen)
+            missing = [one for one in missing if one.key == chosen]
+            reasons = [reason_with_key(one.key, one.reason) for one in missing]
+        elif len(missing) == len(providers):
+            message = NO_PROVIDER
+            reasons = [reason_with_key(one.key, one.reason) for one in missing]
+            dropped = [one for one in self._plan.dropped if not one.is_fallback]
+            reasons += [f"{one.key}: {one.reason}" for one in dropped]
+        else:
             return
         section = self._plan.merged.document.items.get("providers")
         at = section.at if section is not None else self._plan.merged.document.at
-        reasons = [f"{one.key}: {one.reason}" for one in providers]
-        reasons += [f"{one.key}: {one.reason}" for one in self._plan.dropped if not one.is_fallback]
         hint = "; ".join([*reasons, _as_clause(SET_UP)])
-        self._found.append(Finding("plan", Problem(NO_PROVIDER, at, hint)))
+        self._found.append(Finding("plan", Problem(message, at, hint)))
 
     def _register_sandbox(self) -> None:
         try:

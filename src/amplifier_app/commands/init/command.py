@@ -180,6 +180,7 @@ def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -
     """
     from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.commands.init.setup import try_out
+    from amplifier_app.runtime.provider_access import NotMounted
 
     offer = choice.offer
     if offer.needs_key and choice.key is None and not choice.changes.get("base_url"):
@@ -188,6 +189,9 @@ def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -
     if seconds is not None:
         try:
             run_loop(try_out(choice, seconds, renderer))
+        except NotMounted as error:
+            how = f"{_HOW_TO_PIPE}; or set {offer.variable}."
+            raise UsageError(error.message, hint=how if offer.variable else None) from error
         except Exception:
             to_stderr("amplifier: the test failed, so nothing was saved; --no-test saves anyway")
             raise

@@ -246,7 +246,10 @@ class Interview:
             KeyboardInterrupt: The user cancelled.
         """
         self._write(question)
-        line = sys.stdin.readline()
+        try:
+            line = sys.stdin.readline()
+        except KeyboardInterrupt:
+            line = ""
         if not line:
             to_stderr("")
             raise KeyboardInterrupt
