@@ -172,9 +172,10 @@ def test_a_closed_pipe_ends_the_run_quietly_and_saves_the_session(
 ) -> None:
     """Once by default, 200 times in a thorough run."""
     plan = mock_plan(tmp_path, ["line\n" * 20_000], mock={"chunk_delay": 0.01})
-    for number in range(scale(1, 200)):
+    count = scale(1, 200)
+    for number in range(count):
         close_pipe_early(plan, f"left-{number}")
-    shown = run_amplifier("session", "show", f"left-{number}", "--output", "json")
+    shown = run_amplifier("session", "show", f"left-{count - 1}", "--output", "json")
     assert shown.code == 0
     assert json.loads(shown.stdout)["messages"][0]["content"] == "hi"
 

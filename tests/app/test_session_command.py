@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_a_list_on_a_terminal_fits_it(tmp_path: Path) -> None:
     for number in range(25):
         title = f"Number {number}: a title that is longer than what a terminal of 80 columns has"
         session_id = f"20260101-000000-{number:06x}"
-        facts = {"title": title, "prompts": 3, "model": "claude-sonnet-5-5"}
+        facts: dict[str, Any] = {"title": title, "prompts": 3, "model": "claude-sonnet-5-5"}
         store.create(session_id, project=str(tmp_path), **facts).close()
     agent = store.create("20260101-000000-000018-0123456789abcdef_r", project=str(tmp_path),
                          parent="20260101-000000-000018", agent="reader")  # fmt: skip
