@@ -13,10 +13,11 @@ unless --hypothesis-profile names another one, and gives each of its tests up to
 from __future__ import annotations
 
 import re
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 _TIME_LIMIT_S = 600
 _FULL_SCALE = pytest.StashKey[bool]()
@@ -24,7 +25,7 @@ _FULL_SCALE = pytest.StashKey[bool]()
 _T = TypeVar("_T")
 
 # No limits on time: on a busy machine they say nothing about the code.
-_UNLIMITED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+_UNLIMITED: Any = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("quick", max_examples=25, **_UNLIMITED)
 hypothesis.settings.register_profile("thorough", max_examples=400, **_UNLIMITED)
 hypothesis.settings.load_profile("quick")
@@ -42,11 +43,16 @@ def scale(pytestconfig: pytest.Config) -> Scale:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    expression = config.getoption("markexpr")
+    expression = cast("str", config.getoption("markexpr"))
     thorough = re.search(r"(?<!not )\bthorough\b", expression) is not None
     config.stash[_FULL_SCALE] = thorough
-    if thorough and config.getoption("--hypothesis-profile") is None:
+    profile = config.getoption("--hypothesis-profile")
+    if thorough and profile is None:
         hypothesis.settings.load_profile("thorough")
+    elif profile is None:
+        # It reads all source code for constants to try, in each worker. A few examples hardly use them.
+        own = cast("Any", providers)
+        own._get_local_constants = lambda: own._local_constants
 
 
 @pytest.hookimpl(tryfirst=True)
