@@ -34,8 +34,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError, SessionError, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, outcome_of
 from amplifier_app.base.stdio import Output
-from amplifier_app.commands.batch.library import BatchCall, BatchStopped, results_of
-from amplifier_app.commands.batch.setup import Asked
+from amplifier_app.commands.batch.execution.library import BatchCall, BatchStopped, results_of
+from amplifier_app.commands.batch.execution.setup import Asked
 from amplifier_app.commands.run.choose import Chosen, choose, open_chosen, session_to_resume
 from amplifier_app.commands.run.one_shot import OneShot
 from amplifier_app.commands.run.request import Request

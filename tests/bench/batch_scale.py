@@ -18,9 +18,9 @@ from typing import Any
 from amplifier_app.base.outcome import OK
 from amplifier_app.batch.dispatch import Dispatcher, Limits
 from amplifier_app.batch.engines.engine import Asked, Ended, Event, Reply, RowTask
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.prompts import PromptTemplate
-from amplifier_app.batch.rows import read_rows
+from amplifier_app.batch.input.prompts import PromptTemplate
+from amplifier_app.batch.input.rows import read_rows
+from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.render.result import RunReport, result_object
 

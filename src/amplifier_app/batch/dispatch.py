@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import heapq
 import math
-import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -16,16 +14,14 @@ from typing import Any, NamedTuple
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.batch.economy.broker import Broker
 from amplifier_app.batch.engines.engine import Asked, Died, Ended, Engine, RowTask, Spent, Stopped
-from amplifier_app.batch.folder import BatchWriter
-from amplifier_app.batch.prompts import PromptTemplate
-from amplifier_app.batch.results import result_line
-from amplifier_app.batch.rows import Row
+from amplifier_app.batch.input.prompts import PromptTemplate
+from amplifier_app.batch.input.rows import Row, session_id_of
+from amplifier_app.batch.record.folder import BatchWriter
+from amplifier_app.batch.record.results import result_line
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.limits import describe_reached
-
-_PLAIN_ID = re.compile(r"(?!row-)[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 _OF_THE_PLAN = {Ending.CONFIGURATION.value, Ending.MODULE.value}
 """Outcomes that every row has, unless another one has passed."""
@@ -351,21 +347,3 @@ class Dispatcher:
         used = describe_reached("max_cost", float(limit), float(self.cost))
         hint = "Raise it with: amplifier batch resume FOLDER --max-cost DOLLARS"
         await self.stop(Stop(Ending.BUDGET, f"{used} (--max-cost)", hint))
-
-
-def session_id_of(row_id: str, attempt: int, run: int = 0) -> str:
-    """The id of the session of a row: the row's own id if a folder can have that name.
-
-    Ids that differ only in case have different names, as a disk may ignore case.
-
-    Args:
-        row_id: The row.
-        attempt: How many times it was begun.
-        run: See `Row`.
-    """
-    digest = hashlib.sha256(row_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    name = f"row-{digest}"
-    if _PLAIN_ID.fullmatch(row_id):
-        name = row_id if row_id == row_id.lower() else f"{row_id}.{digest}"
-    name = f"{name}.r{run}" if run else name
-    return name if attempt == 1 else f"{name}.{attempt}"

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple, cast, get_args
 
 from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.private_files import make_private_folder
-from amplifier_app.batch.folder import is_running
-from amplifier_app.batch.prompts import PromptTemplate
-from amplifier_app.batch.rows import Row
+from amplifier_app.batch.input.prompts import PromptTemplate
+from amplifier_app.batch.input.rows import Row
+from amplifier_app.batch.record.folder import is_running
 from amplifier_support.folder_copies import is_special, reason_of
 from amplifier_support.git import git_environment
 from amplifier_support.programs import TimedOut, find_program, run

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.batch.comparison import Comparison, compare
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.results import result_line
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.results import result_line
+from amplifier_app.batch.statistics.comparison import Comparison, compare
 from tests.support.thorough import Scale
 
 

@@ -14,9 +14,9 @@ from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.batch.dispatch import Dispatcher, Limits
 from amplifier_app.batch.engines.engine import Asked, Died, Ended, Event, Reply, RowTask
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.prompts import PromptTemplate
-from amplifier_app.batch.rows import Row
+from amplifier_app.batch.input.prompts import PromptTemplate
+from amplifier_app.batch.input.rows import Row
+from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.render.result import RunReport, result_object
 

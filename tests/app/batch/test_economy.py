@@ -14,8 +14,8 @@ import pytest
 from amplifier_app.batch.economy import broker as broker_file
 from amplifier_app.batch.economy.broker import Broker
 from amplifier_app.batch.engines.engine import Asked, Reply
-from amplifier_app.batch.journal import Appender, scan
-from amplifier_app.batch.progress import Progress
+from amplifier_app.batch.record.journal import Appender, scan
+from amplifier_app.batch.record.progress import Progress
 from amplifier_core.llm_errors import (
     AuthenticationError,
     InvalidRequestError,

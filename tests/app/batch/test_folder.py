@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.batch.folder import RESULTS, BatchFolder, BatchWriter
-from amplifier_app.batch.merging import merge
-from amplifier_app.batch.results import result_line
-from amplifier_app.batch.statistics import pass_rates
+from amplifier_app.batch.record.folder import RESULTS, BatchFolder, BatchWriter
+from amplifier_app.batch.record.merging import merge
+from amplifier_app.batch.record.results import result_line
+from amplifier_app.batch.statistics.pass_rates import pass_rates
 
 FACTS = {"rows": 3, "plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.merging import merge
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.merging import merge
 from tests.app.batch.test_folder import result
 
 FACTS = {"plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None, "rows": 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amplifier_app.commands.batch.worker import Notices
+from amplifier_app.commands.batch.execution.worker import Notices
 
 
 def test_messages_beyond_the_limit_are_counted() -> None:

@@ -17,12 +17,12 @@ from xml.etree import ElementTree
 import pytest
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.batch.folder import RESULTS, BatchFolder
+from amplifier_app.batch.record.folder import RESULTS, BatchFolder
+from amplifier_app.batch.record.results import result_line
 from amplifier_app.batch.reports import page
 from amplifier_app.batch.reports.distribution import Distribution, histogram, nice_step
 from amplifier_app.batch.reports.kinds import report
 from amplifier_app.batch.reports.session_pages import SessionPages
-from amplifier_app.batch.results import result_line
 from amplifier_app.sessions.store import SessionStore
 from tests.app.batch.test_folder import FACTS
 

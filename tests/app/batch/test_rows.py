@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
-from amplifier_app.batch.dispatch import session_id_of
-from amplifier_app.batch.prompts import PromptTemplate
-from amplifier_app.batch.rows import Row, digest_of, read_rows
+from amplifier_app.batch.input.prompts import PromptTemplate
+from amplifier_app.batch.input.rows import Row, digest_of, read_rows, session_id_of
 from amplifier_app.sessions.summary import ID
 
 

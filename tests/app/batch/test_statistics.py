@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from amplifier_app.batch.statistics import rates_of, wilson
+from amplifier_app.batch.statistics.pass_rates import rates_of, wilson
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import AppError, ConfigError, Location
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.rows import Row
+from amplifier_app.batch.input.rows import Row
+from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.workdirs import Workdir, Workdirs
 
 

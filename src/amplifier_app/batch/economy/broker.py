@@ -17,7 +17,7 @@ from typing import Any
 
 from amplifier_app.batch.economy.job import Job, RefusedBatchError
 from amplifier_app.batch.engines.engine import Asked, Reply
-from amplifier_app.batch.progress import SentBatch, SentRequests, sending
+from amplifier_app.batch.record.progress import SentBatch, SentRequests, sending
 from amplifier_app.runtime import describe
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.provider_batches import UNANSWERED, DeferredAnswer, ProviderBatches

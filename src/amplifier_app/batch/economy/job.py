@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 
 from amplifier_app.batch.engines.engine import Asked
-from amplifier_app.batch.progress import SentBatch
+from amplifier_app.batch.record.progress import SentBatch
 from amplifier_app.runtime import describe
 from amplifier_core.llm_errors import InvalidRequestError, LLMError, NotFoundError
 from amplifier_core.provider_batches import DeferredAnswer, ProviderBatches

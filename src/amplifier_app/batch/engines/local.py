@@ -12,7 +12,7 @@ from typing import Any
 
 from amplifier_app.batch.engines.pool import WorkerPool
 
-WORKER = "amplifier_app.commands.batch.worker"
+WORKER = "amplifier_app.commands.batch.execution.worker"
 
 _LONGEST_LINE = 1 << 30
 _END_SECONDS = 5.0
@@ -93,7 +93,7 @@ async def local_engine(
     """Run rows in processes of this machine.
 
     Args:
-        setup: What each worker needs to know; see `amplifier_app.commands.batch.worker`.
+        setup: What each worker needs to know; see `amplifier_app.commands.batch.execution.worker`.
         log: Descriptor for what workers and their modules write.
         environment: Further environment variables of the workers.
         rows_share: Whether a process can run several rows at a time; otherwise each row has its own.

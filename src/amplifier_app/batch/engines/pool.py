@@ -53,7 +53,7 @@ class WorkerPool:
 
     Args:
         most: How many workers there may be; one starts when all others have a row.
-        setup: What each worker needs to know; see `amplifier_app.commands.batch.worker`.
+        setup: What each worker needs to know; see `amplifier_app.commands.batch.execution.worker`.
         connect: Starts a worker.
     """
 

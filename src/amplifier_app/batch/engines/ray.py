@@ -209,7 +209,7 @@ async def ray_engine(
     """Run rows in workers on a Ray cluster.
 
     Args:
-        setup: What each worker needs to know; see `amplifier_app.commands.batch.worker`.
+        setup: What each worker needs to know; see `amplifier_app.commands.batch.execution.worker`.
         folder: The folder of the batch, which all nodes must have.
         batch: The id of the batch in its batch.json.
         environment: Further environment variables of the workers.

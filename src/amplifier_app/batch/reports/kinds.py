@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.reports.page import as_page
 from amplifier_app.batch.reports.session_pages import SessionPages
 from amplifier_app.batch.reports.text import as_csv, as_junit, as_markdown

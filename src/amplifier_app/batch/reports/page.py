@@ -20,13 +20,13 @@ from typing import Any
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_pipe, one_line
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.journal import Record
-from amplifier_app.batch.progress import Counts
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.journal import Record
+from amplifier_app.batch.record.progress import Counts
+from amplifier_app.batch.record.results import dollars_of, reason_of, seconds_of
 from amplifier_app.batch.reports.distribution import Distribution, histogram
 from amplifier_app.batch.reports.session_pages import SessionPages
-from amplifier_app.batch.results import dollars_of, reason_of, seconds_of
-from amplifier_app.batch.statistics import CONFIDENCE, pass_rates
+from amplifier_app.batch.statistics.pass_rates import CONFIDENCE, pass_rates
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.exported import redactor
 

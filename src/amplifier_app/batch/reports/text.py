@@ -9,11 +9,11 @@ from typing import Any
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.journal import Record
-from amplifier_app.batch.progress import Counts
-from amplifier_app.batch.results import dollars_of, reason_of, seconds_of
-from amplifier_app.batch.statistics import CONFIDENCE, pass_rates
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.journal import Record
+from amplifier_app.batch.record.progress import Counts
+from amplifier_app.batch.record.results import dollars_of, reason_of, seconds_of
+from amplifier_app.batch.statistics.pass_rates import CONFIDENCE, pass_rates
 from amplifier_app.render.junit import Case, suite
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.exported import redactor

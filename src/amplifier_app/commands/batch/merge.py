@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.merging import merge as merged
-from amplifier_app.batch.summary import outcome_of_batch
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.merging import merge as merged
+from amplifier_app.batch.statistics.summary import outcome_of_batch
 from amplifier_app.commands.finish import Invocation
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

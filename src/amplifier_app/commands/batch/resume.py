@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.stdio import claimed_stdout
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.commands.batch.execution import execute
-from amplifier_app.commands.batch.setup import (
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.commands.batch.execution.execute import execute
+from amplifier_app.commands.batch.execution.setup import (
     AddressOption,
     Asked,
     DeadlineOption,

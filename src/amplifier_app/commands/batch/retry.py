@@ -8,9 +8,9 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.stdio import claimed_stdout, to_stderr
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.commands.batch.execution import execute
-from amplifier_app.commands.batch.setup import (
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.commands.batch.execution.execute import execute
+from amplifier_app.commands.batch.execution.setup import (
     AddressOption,
     Asked,
     EngineOption,

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 import typer
 
 from amplifier_app.base.stdio import claimed_stdout
-from amplifier_app.batch.folder import BatchFolder, require_unused
-from amplifier_app.batch.rows import STDIN
-from amplifier_app.commands.batch.economy import require_batches
-from amplifier_app.commands.batch.execution import execute
-from amplifier_app.commands.batch.setup import (
+from amplifier_app.batch.input.rows import STDIN
+from amplifier_app.batch.record.folder import BatchFolder, require_unused
+from amplifier_app.commands.batch.execution.economy import require_batches
+from amplifier_app.commands.batch.execution.execute import execute
+from amplifier_app.commands.batch.execution.setup import (
     ROW_OPTIONS,
     AddressOption,
     Asked,

@@ -6,8 +6,8 @@ from typing import Any
 
 import typer
 
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.commands.batch.setup import (
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.commands.batch.execution.setup import (
     DEFAULT_WORKERS,
     Asked,
     FolderArgument,

@@ -11,9 +11,9 @@ import typer
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.batch.comparison import CONFIDENCE, Comparison, Difference
-from amplifier_app.batch.comparison import compare as compared
-from amplifier_app.batch.folder import BatchFolder
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.statistics.comparison import CONFIDENCE, Comparison, Difference
+from amplifier_app.batch.statistics.comparison import compare as compared
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.runtime import describe

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from amplifier_app.batch.results import batch_schema
+from amplifier_app.batch.record.results import batch_schema
 from amplifier_app.commands.test.grammar import test_schema
 from amplifier_app.plan.schema import plan_schema
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.progress import Counts, SentBatch
-from amplifier_app.batch.statistics import pass_rates, rates_as_data, rates_in_words
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.progress import Counts, SentBatch
+from amplifier_app.batch.statistics.pass_rates import pass_rates, rates_as_data, rates_in_words
 from amplifier_app.runtime import describe
 
 _FIRST = (Ending.CHECK_FAILED, Ending.BUDGET)

@@ -7,16 +7,19 @@ import glob
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
-from amplifier_app.batch.parquet import parquet_rows
+from amplifier_app.batch.input.parquet import parquet_rows
 from amplifier_app.runtime import describe
 from amplifier_support.readable_files import open_to_read
 
 STDIN = Path("-")
+
+_PLAIN_ID = re.compile(r"(?!row-)[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 _LONGEST_CELL = 64 * 1024 * 1024
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -58,6 +61,24 @@ def parse_key(key: str, runs: int) -> tuple[str, int]:
         return key, 0
     row_id, _, run = key.rpartition(":")
     return row_id, int(run)
+
+
+def session_id_of(row_id: str, attempt: int, run: int = 0) -> str:
+    """The id of the session of a row: the row's own id if a folder can have that name.
+
+    Ids that differ only in case have different names, as a disk may ignore case.
+
+    Args:
+        row_id: The row.
+        attempt: How many times it was begun.
+        run: See `Row`.
+    """
+    digest = hashlib.sha256(row_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    name = f"row-{digest}"
+    if _PLAIN_ID.fullmatch(row_id):
+        name = row_id if row_id == row_id.lower() else f"{row_id}.{digest}"
+    name = f"{name}.r{run}" if run else name
+    return name if attempt == 1 else f"{name}.{attempt}"
 
 
 def read_rows(source: Path) -> Iterator[Row]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.progress import Cell, Counts
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.progress import Cell, Counts
 
 CONFIDENCE = 0.95
 _NORMAL_QUANTILE = 1.959964

@@ -19,14 +19,14 @@ from amplifier_app.batch.dispatch import Dispatcher, Limits, Stop
 from amplifier_app.batch.engines.local import local_engine
 from amplifier_app.batch.engines.pool import WorkerPool
 from amplifier_app.batch.engines.ray import ray_engine
-from amplifier_app.batch.folder import RESULTS, WORK, BatchFolder, BatchWriter
-from amplifier_app.batch.prompts import PromptTemplate
-from amplifier_app.batch.rows import Row
-from amplifier_app.batch.summary import cost_in_words, in_words, outcome_of_batch
+from amplifier_app.batch.input.prompts import PromptTemplate
+from amplifier_app.batch.input.rows import Row
+from amplifier_app.batch.record.folder import RESULTS, WORK, BatchFolder, BatchWriter
+from amplifier_app.batch.statistics.summary import cost_in_words, in_words, outcome_of_batch
 from amplifier_app.batch.workdirs import Workdirs
-from amplifier_app.commands.batch.economy import brokered
-from amplifier_app.commands.batch.setup import Asked, limits_of, rows_of
-from amplifier_app.commands.batch.worker import request_as_data
+from amplifier_app.commands.batch.execution.economy import brokered
+from amplifier_app.commands.batch.execution.setup import Asked, limits_of, rows_of
+from amplifier_app.commands.batch.execution.worker import request_as_data
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.request import Request
 from amplifier_app.runtime import describe

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import Ending
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.journal import Record
-from amplifier_app.batch.results import dollars_of, seconds_of
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.journal import Record
+from amplifier_app.batch.record.results import dollars_of, seconds_of
 
 RESAMPLES = 2000
 CONFIDENCE = 0.98

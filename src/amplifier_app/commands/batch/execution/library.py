@@ -15,10 +15,10 @@ from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.batch.dispatch import Stop
-from amplifier_app.batch.folder import BatchFolder, require_unused
-from amplifier_app.batch.journal import Record
-from amplifier_app.commands.batch.execution import dispatching
-from amplifier_app.commands.batch.setup import Asked, new_facts
+from amplifier_app.batch.record.folder import BatchFolder, require_unused
+from amplifier_app.batch.record.journal import Record
+from amplifier_app.commands.batch.execution.execute import dispatching
+from amplifier_app.commands.batch.execution.setup import Asked, new_facts
 from amplifier_app.commands.run.choose import Chosen
 from amplifier_app.commands.run.request import Request
 

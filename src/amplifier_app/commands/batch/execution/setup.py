@@ -19,11 +19,11 @@ from amplifier_app.base.errors import AppError, ConfigError, SessionError, Usage
 from amplifier_app.base.private_files import open_private
 from amplifier_app.base.stdio import Output
 from amplifier_app.batch.dispatch import Limits
-from amplifier_app.batch.folder import BatchFolder
-from amplifier_app.batch.prompts import PromptTemplate
-from amplifier_app.batch.rows import Row, digest_of, read_rows
+from amplifier_app.batch.input.prompts import PromptTemplate
+from amplifier_app.batch.input.rows import Row, digest_of, read_rows
+from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.workdirs import Workdirs
-from amplifier_app.commands.batch.worker import request_as_data, request_from
+from amplifier_app.commands.batch.execution.worker import request_as_data, request_from
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.one_shot import read_schema

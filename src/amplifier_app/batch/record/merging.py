@@ -12,10 +12,10 @@ from typing import Any
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_app.batch.dispatch import session_id_of
-from amplifier_app.batch.folder import WORK, BatchFolder, BatchWriter, require_unused
-from amplifier_app.batch.journal import Record
-from amplifier_app.batch.progress import OF_PROVIDER_BATCHES, Progress
-from amplifier_app.batch.rows import parse_key
+from amplifier_app.batch.input.rows import parse_key, session_id_of
+from amplifier_app.batch.record.folder import WORK, BatchFolder, BatchWriter, require_unused
+from amplifier_app.batch.record.journal import Record
+from amplifier_app.batch.record.progress import OF_PROVIDER_BATCHES, Progress
 from amplifier_support.readable_files import open_to_read
 
 _SAME = ("plan_digest", "lock_digest", "input_digest", "prompt", "repeat")

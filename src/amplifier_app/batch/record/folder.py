@@ -30,10 +30,10 @@ from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.private_files import make_private_folder, open_private, write_private
-from amplifier_app.batch.journal import Appender, Record, changed, check_lines, damaged, scan
-from amplifier_app.batch.progress import REPLACEMENT, Counts, Progress
-from amplifier_app.batch.results import dollars_of, is_result
-from amplifier_app.batch.rows import key_of
+from amplifier_app.batch.input.rows import key_of
+from amplifier_app.batch.record.journal import Appender, Record, changed, check_lines, damaged, scan
+from amplifier_app.batch.record.progress import REPLACEMENT, Counts, Progress
+from amplifier_app.batch.record.results import dollars_of, is_result
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
 from amplifier_support import journal as lines

@@ -7,7 +7,7 @@ import re
 from typing import Any, cast
 
 from amplifier_app.base.errors import ConfigError, UsageError
-from amplifier_app.batch.rows import Row
+from amplifier_app.batch.input.rows import Row
 
 _FIELD = re.compile(r"\\?\{\{\s*([^{}]*?)\s*\}\}")
 _NAME = re.compile(r"[^.{}\s][^.{}]*(\.[^.{}]+)*")

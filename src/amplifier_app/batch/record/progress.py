@@ -27,8 +27,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from amplifier_app.base.outcome import Ending
-from amplifier_app.batch.journal import Record
-from amplifier_app.batch.rows import parse_key
+from amplifier_app.batch.input.rows import parse_key
+from amplifier_app.batch.record.journal import Record
 from amplifier_core.provider_batches import DeferredRequest
 
 REPLACEMENT = re.compile(r"results-[0-9a-f]{8}\.jsonl")

@@ -1,0 +1,1 @@
+"""What the results say: `summary` in a line, `pass_rates` with intervals, `comparison` of two batches."""
