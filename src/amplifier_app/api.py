@@ -35,7 +35,7 @@ from amplifier_app.base.errors import AppError, ConfigError, ModuleError, Sessio
 from amplifier_app.base.outcome import Ending, Outcome, outcome_of
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.batch.execution.library import BatchCall, BatchStopped, results_of
-from amplifier_app.commands.batch.execution.setup import Asked
+from amplifier_app.commands.batch.options import BatchOptions, RowOptions
 from amplifier_app.commands.run.choose import Chosen, choose, open_chosen, session_to_resume
 from amplifier_app.commands.run.one_shot import OneShot
 from amplifier_app.commands.run.request import Request
@@ -297,12 +297,13 @@ async def batch(
         check=list(checks),
         approve=approve,
     ).checked()
-    asked = Asked(
+    options = BatchOptions(
         workers,
         None if max_cost is None else str(max_cost),
         None if stop_after is None else str(stop_after),
     ).checked()
-    call = BatchCall(chosen, request, rows, prompt, schema, workdir, repeat, asked)
+    row = RowOptions(prompt, workdir, repeat)
+    call = BatchCall(chosen, request, rows, schema, row, options)
     where = None if folder is None else Path(folder)
     async with contextlib.aclosing(results_of(call, where)) as results:
         async for result in results:

@@ -21,6 +21,7 @@ from amplifier_app.batch.engines.engine import Asked, Ended, Event, Reply, RowTa
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import read_rows
 from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.writer import writing
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.render.result import RunReport, result_object
 
@@ -61,7 +62,7 @@ def main() -> None:
     found: dict[str, Any] = {}
 
     def run(limit: int) -> None:
-        with batch.writing() as writer:
+        with writing(batch) as writer:
             left = (row for row in read_rows(source) if not writer.progress.of(row.id).outcome)
             limits = Limits(8, failures=None)
             head = (row for row, _ in zip(left, range(limit), strict=False))

@@ -16,8 +16,8 @@ from amplifier_app.batch.economy.broker import Broker
 from amplifier_app.batch.engines.engine import Asked, Died, Ended, Engine, RowTask, Spent, Stopped
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row, session_id_of
-from amplifier_app.batch.record.folder import BatchWriter
 from amplifier_app.batch.record.results import result_line
+from amplifier_app.batch.record.writer import BatchWriter
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe

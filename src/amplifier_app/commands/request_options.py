@@ -12,7 +12,7 @@ from amplifier_app.commands.option import Option
 
 
 def takes_options_of(declared: type[Any], *names: str) -> Callable[[Callable[..., None]], Any]:
-    """Give a command the options that a NamedTuple declares, in place of its `request` parameter.
+    """Give a command the options that a NamedTuple declares, in place of its parameter of that type.
 
     Args:
         declared: The NamedTuple; fields annotated with an `Option` are options.
@@ -27,14 +27,16 @@ def takes_options_of(declared: type[Any], *names: str) -> Callable[[Callable[...
     ]
 
     def decorate(function: Callable[..., None]) -> Any:
+        shape = signature(function, eval_str=True)
+        into = next(one.name for one in shape.parameters.values() if one.annotation is declared)
+
         def command(**values: Any) -> None:
             fields = {one.name: values.pop(one.name) for one in added}
-            function(**values, request=declared(**fields))
+            function(**values, **{into: declared(**fields)})
 
-        shape = signature(function, eval_str=True)
         parameters: list[Parameter] = []
         for one in shape.parameters.values():
-            parameters += added if one.name == "request" else [one]
+            parameters += added if one.name == into else [one]
         parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__signature__ = shape.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]

@@ -17,6 +17,7 @@ from amplifier_app.batch.engines.engine import Asked, Died, Ended, Event, Reply,
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row
 from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.writer import writing
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.render.result import RunReport, result_object
 
@@ -68,7 +69,7 @@ async def run(
     inputs = (
         Row(n, Location("rows.jsonl", n), name, {"prompt": "p"}) for n, name in enumerate(rows, 1)
     )
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         workdirs = Workdirs("same", folder, folder / "work")
         dispatcher = Dispatcher(
             inputs, PromptTemplate(None), workdirs, engine, writer, lambda: limits, changed
@@ -165,7 +166,7 @@ async def test_changed_limits_apply_to_rows_that_are_running(tmp_path: Path) -> 
     batch = BatchFolder.create(tmp_path / "out", {"input": "rows", "rows": 6}, "")
     rows = (Row(n, Location("rows", n), str(n), {"prompt": "p"}) for n in range(1, 7))
     engine, limits = Held(), [Limits(1)]
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         dispatcher = Dispatcher(
             rows,
             PromptTemplate(None),

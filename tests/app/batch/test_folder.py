@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.batch.record.folder import RESULTS, BatchFolder, BatchWriter
+from amplifier_app.batch.record.folder import RESULTS, BatchFolder
 from amplifier_app.batch.record.merging import merge
 from amplifier_app.batch.record.results import result_line
+from amplifier_app.batch.record.writer import BatchWriter, writing
 from amplifier_app.batch.statistics.pass_rates import pass_rates
 
 FACTS = {"rows": 3, "plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None}
@@ -53,7 +54,7 @@ def rows(batch: BatchFolder) -> list[tuple[str, str]]:
 
 
 def test_rows_that_ended_are_counted_and_others_wait(batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         writer.claim("a", 1, "a")
         writer.end(result("a", cost=0.25))
         writer.claim("b", 1, "b")
@@ -61,14 +62,14 @@ def test_rows_that_ended_are_counted_and_others_wait(batch: BatchFolder) -> None
     counts, running = batch.counts()
     assert not running
     assert (dict(counts.outcomes), counts.running, counts.cost) == ({"ok": 1}, 0, Decimal("0.75"))
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         assert writer.progress.of("a").outcome == "ok"
         assert (writer.progress.of("b").begun, writer.progress.of("b").attempt) == (True, 1)
         assert writer.progress.of("c").attempt == 0
 
 
 def test_what_a_session_had_cost_before_is_not_counted_twice(batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         writer.claim("a", 1, "a")
         writer.release("a", "stopped", Decimal("0.5"))
         writer.claim("a", 1, "a")
@@ -77,35 +78,35 @@ def test_what_a_session_had_cost_before_is_not_counted_twice(batch: BatchFolder)
 
 
 def test_the_torn_end_of_either_file_is_repaired(batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         writer.claim("a", 1, "a")
         writer.end(result("a"))
     whole = {name: (batch.path / name).read_bytes() for name in ("journal.jsonl", RESULTS)}
     for name, content in whole.items():
         for cut in range(1, 40):
             (batch.path / name).write_bytes(content + content[:cut])
-            with batch.writing() as writer:
+            with writing(batch) as writer:
                 assert writer.progress.of("a").outcome == "ok"
             assert (batch.path / name).read_bytes() == content, (name, cut)
 
 
 def test_a_result_that_the_journal_does_not_know_yet_has_ended(batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         writer.claim("a", 1, "a")
         writer.end(result("a", cost=0.25))
     journal = batch.path / "journal.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
     (batch.path / "status.json").unlink()
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         assert writer.progress.of("a").outcome == "ok"
         assert writer.progress.counts.cost == Decimal("0.25")
     assert rows(batch) == [("a", "ok")]
 
 
 def test_a_row_that_ran_during_a_crash_waits(batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         writer.claim("a", 1, "a")
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         assert writer.progress.counts.running == 0
         assert writer.progress.of("a").begun
 
@@ -114,7 +115,7 @@ def test_a_row_that_ran_during_a_crash_waits(batch: BatchFolder) -> None:
 def test_reopened_rows_lose_their_results_at_one_moment(
     batch: BatchFolder, crash: str | None
 ) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         for name, outcome in (("a", "provider"), ("b", "ok"), ("c", "budget")):
             writer.claim(name, 1, name)
             writer.end(result(name, outcome, 0.5))
@@ -133,7 +134,7 @@ def test_reopened_rows_lose_their_results_at_one_moment(
         [("a", "provider"), ("b", "ok"), ("c", "budget")] if crash == "before" else [("b", "ok")]
     )
     assert rows(batch) == expected
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         assert writer.progress.counts.ended == len(expected)
         if crash != "before":
             a, c = writer.progress.of("a"), writer.progress.of("c")
@@ -144,15 +145,15 @@ def test_reopened_rows_lose_their_results_at_one_moment(
 
 
 def test_only_one_process_writes(batch: BatchFolder) -> None:
-    with batch.writing():
+    with writing(batch):
         assert batch.counts()[1]
         with pytest.raises(SessionError, match=r"the batch in .* is running \(process \d+\)"):
-            batch.writing().__enter__()
+            writing(batch).__enter__()
     assert not batch.counts()[1]
 
 
 def test_a_damaged_journal_is_named_with_its_line(batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         for name in "abc":
             writer.claim(name, 1, name)
     journal = batch.path / "journal.jsonl"
@@ -164,7 +165,7 @@ def test_a_damaged_journal_is_named_with_its_line(batch: BatchFolder) -> None:
 
 
 def test_the_status_is_read_without_the_journal_before_it(batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         for name in "abc":
             writer.claim(name, 1, name)
             writer.end(result(name, cost=0.5))
@@ -187,7 +188,7 @@ def test_the_runs_of_each_row_are_counted_without_the_journal(tmp_path: Path) ->
         writer.claim(f"{row}:{run}", 1, f"{row}.r{run}")
         writer.end({**result(row, outcome), "repeat": run})
 
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         end(writer, "a", 1, "ok")
         end(writer, "b", 1, "provider")
         writer.save_status()
@@ -198,7 +199,7 @@ def test_the_runs_of_each_row_are_counted_without_the_journal(tmp_path: Path) ->
         writer.reopen(lambda one: one["outcome"] == "provider")
         assert not batch.counts()[0].knows_cells
         assert [one[:2] for one in pass_rates(batch, batch.counts()[0])] == [(1, 1.0)]
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         end(writer, "a", 3, "ok")
     assert +batch.counts()[0].cells == {(2, 2): 1, (1, 1): 2}
     assert batch.counts()[0].knows_cells
@@ -228,7 +229,7 @@ def test_of_two_processes_one_begins_a_batch(tmp_path: Path) -> None:
 
 
 def test_lines_are_counted_from_the_beginning_of_a_journal(batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         for name in "abc":
             writer.claim(name, 1, name)
     assert (batch.path / "status.json").exists()
@@ -257,14 +258,14 @@ def test_lines_are_counted_from_the_beginning_of_a_journal(batch: BatchFolder) -
 def test_a_foreign_record_is_named_with_its_line_or_ignored(
     batch: BatchFolder, record: str
 ) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         writer.claim("a", 1, "a")
     journal = batch.path / "journal.jsonl"
     journal.write_bytes(journal.read_bytes() + record.encode() + b"\n" + b'{"event": "x"}\n')
     if record == "{}":
         assert batch.counts()[0].running == 1
         return
-    for read in (batch.progress, batch.writing().__enter__):
+    for read in (batch.progress, writing(batch).__enter__):
         with pytest.raises(SessionError, match=r"journal\.jsonl is damaged at line 3"):
             read()
 
@@ -272,17 +273,17 @@ def test_a_foreign_record_is_named_with_its_line_or_ignored(
 def test_the_journal_of_another_batch_is_refused(batch: BatchFolder, tmp_path: Path) -> None:
     other = BatchFolder.create(tmp_path / "other", FACTS, "")
     for one in (batch, other):
-        with one.writing() as writer:
+        with writing(one) as writer:
             writer.claim("a", 1, "a")
     (batch.path / "journal.jsonl").write_bytes((other.path / "journal.jsonl").read_bytes())
-    for read in (batch.counts, batch.progress, batch.writing().__enter__):
+    for read in (batch.counts, batch.progress, writing(batch).__enter__):
         with pytest.raises(SessionError, match=r"journal\.jsonl belongs to another batch"):
             read()
 
 
 @pytest.mark.parametrize("edit", ["removed", "added", "truncated", "repeated", "missing"])
 def test_edited_results_are_refused_and_not_touched(batch: BatchFolder, edit: str) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         for name in "abc":
             writer.claim(name, 1, name)
             writer.end(result(name))
@@ -300,7 +301,7 @@ def test_edited_results_are_refused_and_not_touched(batch: BatchFolder, edit: st
         file.unlink()
     before = (batch.path / "journal.jsonl").read_bytes()
     with pytest.raises(SessionError, match=r"results\.jsonl (was changed|is damaged at line)"):
-        batch.writing().__enter__()
+        writing(batch).__enter__()
     if edit != "repeated":  # what is behind the known lines is not read yet
         with pytest.raises(SessionError, match=r"results\.jsonl (was changed|is damaged at line)"):
             list(batch.results())
@@ -331,7 +332,7 @@ def test_an_edited_batch_file_is_refused(batch: BatchFolder, name: str, value: A
 
 def test_a_fact_that_was_edited_is_named_and_limits_may_change(batch: BatchFolder) -> None:
     batch.require_unedited()
-    with batch.writing():
+    with writing(batch):
         pass
     batch.change({"workers": 2, "max_cost": "1", "deadline": 7.5, "stop_after": "5%"})
     batch.require_unedited()
@@ -357,7 +358,7 @@ def test_shards_are_merged_in_the_order_of_the_rows(tmp_path: Path) -> None:
         BatchFolder.create(tmp_path / name, {**FACTS, "rows": 1}, "") for name in ("one", "two")
     ]
     for part, name in zip(parts, "ba", strict=True):
-        with part.writing() as writer:
+        with writing(part) as writer:
             writer.claim(name, 1, name)
             writer.end(result(name))
             (part.sessions / name).mkdir(parents=True)
@@ -374,7 +375,7 @@ def test_shards_are_merged_in_the_order_of_the_rows(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("name", ["batch.json", "journal.jsonl", RESULTS, "plan.yaml"])
 def test_a_pipe_in_place_of_a_file_is_refused(name: str, batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         writer.claim("a", 1, "a")
         writer.end(result("a"))
     (batch.path / name).unlink()
@@ -391,7 +392,7 @@ def test_a_pipe_in_place_of_a_file_is_refused(name: str, batch: BatchFolder) -> 
 
 
 def test_a_status_of_any_content_is_replaced_by_the_journal(batch: BatchFolder) -> None:
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         writer.claim("a", 1, "a")
         writer.end(result("a"))
     status = batch.path / "status.json"

@@ -11,6 +11,7 @@ import pytest
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.record.merging import merge
+from amplifier_app.batch.record.writer import writing
 from tests.app.batch.test_folder import result
 
 FACTS = {"plan_digest": "p", "lock_digest": None, "input_digest": "i", "prompt": None, "rows": 1}
@@ -21,7 +22,7 @@ def part(folder: Path, row: str, number: int, *, ended: bool) -> BatchFolder:
     for kind in ("sessions", "work"):
         (folder / kind / row).mkdir(parents=True)
         (folder / kind / row / "file").write_text(row)
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         writer.claim(row, 1, row)
         if ended:
             writer.end({**result(row), "number": number})
@@ -49,14 +50,14 @@ def test_batches_with_the_same_row_or_that_run_are_not_merged(tmp_path: Path) ->
     parts = [part(tmp_path / str(n), "a", 1, ended=False) for n in (1, 2)]
     with pytest.raises(ConfigError, match="the row 'a' is in"):
         merge(parts, tmp_path / "all")
-    with parts[0].writing(), pytest.raises(SessionError, match="is running"):
+    with writing(parts[0]), pytest.raises(SessionError, match="is running"):
         merge(parts[:1], tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
 
 def test_repeated_rows_are_merged_with_their_runs(tmp_path: Path) -> None:
     batch = BatchFolder.create(tmp_path / "1", {**FACTS, "input": "/rows.jsonl", "repeat": 2}, "")
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         for repeat in (2, 1):
             writer.claim(f"a:{repeat}", 1, f"a.r{repeat}")
         writer.end({**result("a"), "repeat": 2, "session_id": "a.r2"})

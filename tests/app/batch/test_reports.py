@@ -19,6 +19,7 @@ import pytest
 from amplifier_app.base.errors import SessionError
 from amplifier_app.batch.record.folder import RESULTS, BatchFolder
 from amplifier_app.batch.record.results import result_line
+from amplifier_app.batch.record.writer import writing
 from amplifier_app.batch.reports import page
 from amplifier_app.batch.reports.distribution import Distribution, histogram, nice_step
 from amplifier_app.batch.reports.kinds import report
@@ -188,7 +189,7 @@ def test_a_page_stays_small_if_every_row_fails_with_long_texts(
 
 def test_a_page_has_the_pass_rates_of_rows_that_run_several_times(tmp_path: Path) -> None:
     batch = BatchFolder.create(tmp_path / "out", {**FACTS, "rows": 2, "repeat": 2}, "")
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         for n, outcomes in ((1, ("ok", "error")), (2, ("error", "error"))):
             for repeat, outcome in enumerate(outcomes, 1):
                 writer.claim(f"r{n}:{repeat}", 1, f"r{n}.r{repeat}")

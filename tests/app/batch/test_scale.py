@@ -15,6 +15,7 @@ from amplifier_app.batch.engines.engine import Ended, Event, RowTask
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row
 from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.writer import writing
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.render.result import RunReport, result_object
 from tests.support.thorough import Scale
@@ -57,7 +58,7 @@ async def test_a_row_that_has_ended_needs_little_memory(tmp_path: Path, scale: S
 
     tracemalloc.start()
     try:
-        with batch.writing() as writer:
+        with writing(batch) as writer:
             dirs = Workdirs("same", tmp_path, tmp_path / "work")
             prompts, limits = PromptTemplate(None), Limits(8)
             await Dispatcher(inputs(), prompts, dirs, Instant(), writer, lambda: limits).run()

@@ -11,6 +11,7 @@ import pytest
 from amplifier_app.base.errors import AppError, ConfigError, Location
 from amplifier_app.batch.input.rows import Row
 from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.writer import writing
 from amplifier_app.batch.workdirs import Workdir, Workdirs
 
 
@@ -35,7 +36,7 @@ def test_a_copy_leaves_out_the_batch_inside_it_and_special_files(tmp_path: Path)
 def test_a_copy_leaves_out_other_batches_while_they_run(tmp_path: Path) -> None:
     for name in ("running", "ended"):
         BatchFolder.create(tmp_path / "source" / name, {"rows": 1}, "")
-    with BatchFolder(tmp_path / "source" / "running").writing():
+    with writing(BatchFolder(tmp_path / "source" / "running")):
         Workdirs("copy:source", tmp_path, tmp_path / "out" / "work").of(row(), "r1").prepare()
     copied = tmp_path / "out" / "work" / "r1"
     assert [path.name for path in copied.iterdir()] == ["ended"]

@@ -1,8 +1,12 @@
 """What a batch keeps on disk, and what it means after a crash.
 
-folder      the files of a batch, and their one writer
-journal     reads and appends records of any number
-progress    what the records of the journal add up to
-results     the lines of results.jsonl
-merging     puts the folders of shards together
+    facts       batch.json: the plan, the input and the options
+    folder      the files of a batch, and what they say
+    writer      the one process that changes them
+    journal     reads and appends records of any number
+    progress    what the records of the journal add up to
+    results     the lines of results.jsonl
+    merging     puts the folders of shards together
+
+Only `writer` adds to the journal and the results; everything else can be read while a batch runs.
 """

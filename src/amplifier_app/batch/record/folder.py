@@ -18,57 +18,41 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.locks import changing_settings
-from amplifier_app.base.outcome import Ending
-from amplifier_app.base.private_files import make_private_folder, open_private, write_private
+from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.batch.input.rows import key_of
-from amplifier_app.batch.record.journal import Appender, Record, changed, check_lines, damaged, scan
-from amplifier_app.batch.record.progress import REPLACEMENT, Counts, Progress
-from amplifier_app.batch.record.results import dollars_of, is_result
+from amplifier_app.batch.record.facts import (
+    SCHEMA_VERSION,
+    fixed_facts,
+    read_facts,
+    read_json,
+    relative_to,
+    version_of,
+    with_files,
+)
+from amplifier_app.batch.record.journal import Record, changed, damaged, scan
+from amplifier_app.batch.record.progress import Counts, Progress
+from amplifier_app.batch.record.results import is_result
 from amplifier_app.sessions.folder import SessionFolder
-from amplifier_app.sessions.lock import InUse, SessionLock, is_locked
+from amplifier_app.sessions.lock import is_locked
 from amplifier_support import journal as lines
 from amplifier_support.atomic_write import create_atomically
 from amplifier_support.journal import Reading
 from amplifier_support.readable_files import open_to_read
 from amplifier_support.usage import dollars
 
-SCHEMA_VERSION = 1
 RESULTS = "results.jsonl"
 WORK = "work"
 
 _SAVED = ("input.jsonl", "input.json", "input.txt", "schema.json")
 """Files that may be in the folder when a batch begins."""
-
-_TEXT = (str, NoneType)
-_CHANGEABLE: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("workers", "waiting"), (int, NoneType)),
-    **dict.fromkeys(("max_cost", "stop_after", "engine", "address"), _TEXT),
-    "deadline": (int, float, NoneType),
-}
-"""The fields of batch.json that commands change, with their types."""
-
-_TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "rows": int,
-    "repeat": (int, NoneType),
-    "request": (dict, NoneType),
-    "economy": (bool, NoneType),
-    **dict.fromkeys(("working_dir", "input", "prompt", "workdir", "shard"), _TEXT),
-    **dict.fromkeys(("plan_digest", "lock_digest", "input_digest"), _TEXT),
-    **_CHANGEABLE,
-}
-"""The fields of batch.json that readers need, with their types."""
-
-_PATHS = ("working_dir", "input")
 
 
 class BatchFolder:
@@ -83,7 +67,7 @@ class BatchFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.shown = str(path)
-        self._version = _version_of(self._file)
+        self._version = version_of(self._file)
         self.facts = self._read()
 
     @classmethod
@@ -100,7 +84,7 @@ class BatchFolder:
             SessionError: It cannot be created.
         """
         require_unused(path, _SAVED)
-        facts = _with_files(facts, lambda file: _relative_to(path.absolute(), file))
+        facts = with_files(facts, lambda file: relative_to(path.absolute(), file))
         facts = {"schema_version": SCHEMA_VERSION, **facts, "batch": secrets.token_hex(8)}
         text = json.dumps(facts, indent=2, default=str)
         try:
@@ -121,7 +105,7 @@ class BatchFolder:
         if not values:
             return
         with changing_settings():
-            facts = {**_read_facts(self.path), **values}
+            facts = {**read_facts(self.path), **values}
             write_private(self._file, json.dumps(facts, indent=2, default=str) + "\n")
         self.facts = self._read()
 
@@ -131,7 +115,7 @@ class BatchFolder:
         Raises:
             AppError: They cannot be read.
         """
-        version = _version_of(self._file)
+        version = version_of(self._file)
         if version != self._version:
             self._version, self.facts = version, self._read()
 
@@ -145,7 +129,7 @@ class BatchFolder:
         begun = self._begun().get("facts")
         if not isinstance(begun, dict):  # Earlier versions did not record them.
             return
-        facts = _fixed(_read_facts(self.path))
+        facts = fixed_facts(read_facts(self.path))
         names = sorted(facts.keys() | begun.keys())
         edited = [repr(name) for name in names if facts.get(name) != begun.get(name)]
         if edited:
@@ -168,7 +152,7 @@ class BatchFolder:
 
     def _read(self) -> dict[str, Any]:
         # A saved file is in the folder, wherever that was moved to.
-        return _with_files(_read_facts(self.path), lambda file: str(self.path / file))
+        return with_files(read_facts(self.path), lambda file: str(self.path / file))
 
     @property
     def repeat(self) -> int:
@@ -277,176 +261,15 @@ class BatchFolder:
         if left or found != counts.ended:
             raise changed(path, found, counts.ended)
 
-    @contextlib.contextmanager
-    def writing(self) -> Generator[BatchWriter]:
-        """Open it for writing; only one process can.
-
-        Raises:
-            SessionError: Another process has it, or it is damaged or cannot be written.
-        """
-        try:
-            lock = SessionLock(self.path / "lock", self.path.name)
-        except InUse as error:
-            raise SessionError(
-                f"the batch in {self.shown} is running ({error.holder})",
-                hint=f"Show its progress: amplifier batch status {self.shown}",
-            ) from error
-        try:
-            writer = BatchWriter(self)
-            try:
-                yield writer
-            finally:
-                writer.close()
-        finally:
-            lock.release()
-
     def _snapshot(self) -> tuple[Counts, int]:
         try:
-            data = _read_json(self.path / "status.json")
+            data = read_json(self.path / "status.json")
             if data["journal_size"] <= (self.path / "journal.jsonl").stat().st_size:
                 return Counts.from_dict(data["counts"]), int(data["journal_size"])
         # Missing, or of a crash: the journal has it all.
         except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             pass
         return Counts(), 0
-
-
-class BatchWriter:
-    """The one writer of a batch.
-
-    Attributes:
-        folder: Its folder.
-        progress: The progress of each row.
-        on_result: Called with each result once it is on disk.
-    """
-
-    def __init__(self, folder: BatchFolder) -> None:
-        self.folder = folder
-        self.on_result: Callable[[Record], None] = lambda result: None
-        self.progress = Progress(folder.repeat)
-        self.log = open_private(folder.path / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        path = folder.path
-        self._journal = Appender(path / "journal.jsonl", folder.scan_journal(self.progress.add))
-        if not self._journal.size:
-            facts = _fixed(_read_facts(path))
-            self.note({"event": "begun", "batch": facts.get("batch"), "facts": facts})
-        self._finish_replacing()
-        known, found = self.progress.counts.size, list[Record]()
-        check_lines(path / RESULTS, known, self.progress.counts.ended)
-        self._results = Appender(path / RESULTS, scan(path / RESULTS, found.append, known))
-        # What a crash left without its record.
-        for number, result in enumerate(found, self.progress.counts.ended + 1):
-            if not is_result(result) or self.progress.of(folder.key_of(result)).outcome is not None:
-                raise damaged(path / RESULTS, number)
-            known += len(lines.encode(result))
-            self._note_ended(result, known)
-        for row_id in sorted(self.progress.running):
-            self.release(row_id, "interrupted")
-
-    def claim(self, row_id: str, attempt: int, session: str) -> None:
-        """Record that a row is about to run. Raises SessionError."""
-        record = {"event": "claimed", "id": row_id, "attempt": attempt, "session": session}
-        self.note(record)
-
-    def release(self, row_id: str, why: str, cost: Decimal | None = None) -> None:
-        """Record that a row stopped before its end and will be continued.
-
-        Args:
-            row_id: The row.
-            why: Why it stopped, in one word.
-            cost: US dollars since it was claimed.
-
-        Raises:
-            SessionError: The journal cannot be written.
-        """
-        self.note({"event": "released", "id": row_id, "why": why, "cost": _number(cost)})
-
-    def end(self, result: Record) -> None:
-        """Record the result of a row. Raises SessionError."""
-        self._results.append(result)
-        self._note_ended(result, self._results.size)
-        self.on_result(result)
-
-    def reopen(self, selects: Callable[[Record], bool]) -> int:
-        """Return the rows whose results are selected to the queue, and how many there are.
-
-        Raises:
-            SessionError: The folder cannot be written; no row is reopened.
-        """
-        name = f"results-{secrets.token_hex(4)}.jsonl"
-        rows: dict[str, dict[str, Any]] = {}
-        size = 0
-        descriptor = open_private(self.folder.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            with open(descriptor, "wb") as kept:
-                for result in self.folder.results():
-                    if selects(result):
-                        rows[self.folder.key_of(result)] = {
-                            "outcome": result["outcome"],
-                            "cost": dollars_of(result),
-                        }
-                    else:
-                        size += kept.write(lines.encode(result))
-                kept.flush()
-                os.fsync(kept.fileno())
-        except OSError as error:
-            raise SessionError(f"cannot write {self.folder.path}: {error.strerror}") from error
-        # From this record on, the new file is the valid one.
-        self.note({"event": "reopened", "rows": rows, "file": name, "size": size})
-        self._results.close()
-        self._finish_replacing()
-        path = self.folder.path / RESULTS
-        self._results = Appender(path, scan(path, lambda record: None, size))
-        return len(rows)
-
-    def save_status(self) -> None:
-        """Write the sums, so that others can read them quickly."""
-        counts = self.progress.counts.as_dict()
-        text = json.dumps({"journal_size": self._journal.size, "counts": counts})
-        write_private(self.folder.path / "status.json", text)
-
-    def close(self) -> None:
-        """Save the sums and close the files."""
-        try:
-            self.save_status()
-        finally:
-            self._journal.close()
-            self._results.close()
-            os.close(self.log)
-
-    def _note_ended(self, result: Record, size: int) -> None:
-        total = dollars_of(result)
-        key = self.folder.key_of(result)
-        before = self.progress.recorded.get(key, Decimal(0))
-        record = {
-            "event": "ended",
-            "id": key,
-            "attempt": result["attempts"],
-            "outcome": result["outcome"],
-            "cost": None if total is None else _number(Decimal(str(total)) - before),
-            "size": size,
-        }
-        if self.folder.repeat > 1:
-            has_passed = result["outcome"] == Ending.OK.value
-            record["runs"] = self.progress.cell_after(key, 1, has_passed=has_passed)
-        self.note(record)
-
-    def note(self, record: Record) -> None:
-        """Add a record to the journal and return when it is on disk. Raises SessionError."""
-        self._journal.append(record)
-        self.progress.add(record)
-
-    def _finish_replacing(self) -> None:
-        """Finish what `reopen` began, or remove what it left."""
-        try:
-            for path in self.folder.path.iterdir():
-                if REPLACEMENT.fullmatch(path.name):
-                    if path.name == self.progress.counts.replaced:
-                        path.replace(self.folder.path / RESULTS)
-                    else:
-                        path.unlink()
-        except OSError as error:
-            raise SessionError(f"cannot write {self.folder.path}: {error.strerror}") from error
 
 
 def is_running(path: str | Path) -> bool:
@@ -478,65 +301,3 @@ def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
 def _in_use(path: Path) -> ConfigError:
     hint = f"Continue it: amplifier batch resume {path}"
     return ConfigError(f"{path} already contains a batch", hint=hint)
-
-
-def _number(cost: Decimal | None) -> str | None:
-    """An amount as the journal has it, exactly."""
-    return None if cost is None else format(cost, "f")
-
-
-def _version_of(file: Path) -> tuple[int, int] | None:
-    """A value that changes when a file is replaced."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
-def _with_files(facts: Mapping[str, Any], changed: Callable[[str], str]) -> dict[str, Any]:
-    """The facts with other paths of the files that can be saved in the folder."""
-    found = dict(facts)
-    if isinstance(source := facts.get("input"), str):
-        found["input"] = changed(source)
-    request = facts.get("request")
-    if isinstance(request, dict) and isinstance(schema := request.get("schema"), str):
-        found["request"] = {**request, "schema": changed(schema)}
-    return found
-
-
-def _relative_to(folder: Path, file: str) -> str:
-    return Path(file).name if Path(file).parent == folder else file
-
-
-def _fixed(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that stay the same for the whole batch."""
-    return {name: value for name, value in facts.items() if name not in _CHANGEABLE}
-
-
-def _read_json(path: Path) -> Any:
-    with open(open_to_read(path), "rb") as file:
-        return json.load(file)
-
-
-def _read_facts(path: Path) -> dict[str, Any]:
-    file = path / "batch.json"
-    try:
-        facts = _read_json(file)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(
-            f"there is no batch in {path}",
-            hint="Start one: amplifier batch run PLAN INPUT -o FOLDER",
-        ) from None
-    except OSError as error:
-        raise SessionError(f"cannot read {file}: {error.strerror}") from error
-    except (ValueError, RecursionError):
-        raise SessionError(f"{file} is damaged: it is not JSON") from None
-    version = facts.get("schema_version") if isinstance(facts, dict) else None
-    if version != SCHEMA_VERSION:
-        raise SessionError(f"{file} is not of a batch that this version can read")
-    for name, types in _TYPES.items():
-        value = facts.get(name)
-        if not isinstance(value, types) or (name in _PATHS and value and "\0" in value):
-            raise SessionError(f"{file} is damaged: {name!r} is missing or has the wrong type")
-    return facts

@@ -11,11 +11,11 @@ from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.private_files import open_private
-from amplifier_app.batch.dispatch import session_id_of
 from amplifier_app.batch.input.rows import parse_key, session_id_of
-from amplifier_app.batch.record.folder import WORK, BatchFolder, BatchWriter, require_unused
+from amplifier_app.batch.record.folder import WORK, BatchFolder, require_unused
 from amplifier_app.batch.record.journal import Record
 from amplifier_app.batch.record.progress import OF_PROVIDER_BATCHES, Progress
+from amplifier_app.batch.record.writer import BatchWriter, writing
 from amplifier_support.readable_files import open_to_read
 
 _SAME = ("plan_digest", "lock_digest", "input_digest", "prompt", "repeat")
@@ -48,7 +48,7 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
     merged = BatchFolder.create(target, _facts(parts, target.absolute()), first.plan)
     for part in parts:
         _copy_folders(part.sessions, merged.sessions)
-    with merged.writing() as writer:
+    with writing(merged) as writer:
         for part in parts:
             _copy_provider_batches(part, writer)
         for result in sorted(_results(parts), key=lambda one: (one["number"], one["repeat"])):

@@ -14,7 +14,7 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.reports.kinds import report as pieces
 from amplifier_app.batch.reports.session_pages import SessionPages
-from amplifier_app.commands.batch.execution.setup import FolderArgument
+from amplifier_app.commands.batch.options import FolderArgument
 from amplifier_app.runtime import describe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -1,43 +1,27 @@
 """`amplifier batch resume`."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
-from typing import Annotated
-
 import typer
 
 from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.commands.batch.execution.execute import execute
-from amplifier_app.commands.batch.execution.setup import (
-    AddressOption,
-    Asked,
-    DeadlineOption,
-    EngineOption,
-    FolderArgument,
-    MaxCostOption,
-    StopAfterOption,
-    WaitingOption,
-    WorkersOption,
-    check_economy,
-    reopened,
-)
+from amplifier_app.commands.batch.execution.setup import reopened
+from amplifier_app.commands.batch.options import BatchOptions, FolderArgument, QuietOption
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.request_options import takes_options_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@takes_options_of(BatchOptions)
 def resume(
     context: typer.Context,
     folder: FolderArgument,
-    workers: WorkersOption = None,
-    max_cost: MaxCostOption = None,
-    stop_after: StopAfterOption = None,
-    deadline: DeadlineOption = None,
-    engine: EngineOption = None,
-    address: AddressOption = None,
-    waiting: WaitingOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    *,
+    options: BatchOptions,
+    quiet: QuietOption = False,
 ) -> None:
     """Continue a batch that was interrupted or stopped.
 
@@ -50,9 +34,9 @@ def resume(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    asked = Asked(workers, max_cost, stop_after, deadline, engine, address, waiting).checked()
+    options = options.checked()
     batch = BatchFolder(folder)
     economy = bool(batch.facts.get("economy"))
-    check_economy(asked, economy, engine or batch.facts.get("engine"))
+    options.check_economy(economy, options.engine or batch.facts.get("engine"))
     request = reopened(batch, invocation.stdout)
-    invocation.outcome = execute(batch, request, asked, quiet=quiet)
+    invocation.outcome = execute(batch, request, options, quiet=quiet)

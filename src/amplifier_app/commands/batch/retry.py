@@ -9,18 +9,12 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.stdio import claimed_stdout, to_stderr
 from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.writer import writing
 from amplifier_app.commands.batch.execution.execute import execute
-from amplifier_app.commands.batch.execution.setup import (
-    AddressOption,
-    Asked,
-    EngineOption,
-    FolderArgument,
-    MaxCostOption,
-    StopAfterOption,
-    WorkersOption,
-    reopened,
-)
+from amplifier_app.commands.batch.execution.setup import reopened
+from amplifier_app.commands.batch.options import BatchOptions, FolderArgument, QuietOption
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.runtime import describe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -29,6 +23,7 @@ _OUTCOMES = [ending.value for ending in Ending if ending is not Ending.OK]
 
 
 @app.command()
+@takes_options_of(BatchOptions, "workers", "max_cost", "stop_after", "engine", "address")
 def retry(
     context: typer.Context,
     folder: FolderArgument,
@@ -41,12 +36,9 @@ def retry(
             "[default: all that failed]",
         ),
     ] = None,
-    workers: WorkersOption = None,
-    max_cost: MaxCostOption = None,
-    stop_after: StopAfterOption = None,
-    engine: EngineOption = None,
-    address: AddressOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    *,
+    options: BatchOptions,
+    quiet: QuietOption = False,
 ) -> None:
     """Run the failed rows again, and those that have not ended.
 
@@ -58,7 +50,7 @@ def retry(
     """
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    asked = Asked(workers, max_cost, stop_after, engine=engine, address=address).checked()
+    options = options.checked()
     wanted = set(_OUTCOMES if only is None else only.split(","))
     if unknown := wanted.difference(_OUTCOMES):
         raise UsageError(
@@ -67,10 +59,10 @@ def retry(
         )
     batch = BatchFolder(folder)
     request = reopened(batch, invocation.stdout)
-    with batch.writing() as writer:
+    with writing(batch) as writer:
         number = writer.reopen(lambda result: result["outcome"] in wanted)
     if not quiet:
         to_stderr(
             f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
         )
-    invocation.outcome = execute(batch, request, asked, quiet=quiet)
+    invocation.outcome = execute(batch, request, options, quiet=quiet)

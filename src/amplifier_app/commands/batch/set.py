@@ -7,26 +7,17 @@ from typing import Any
 import typer
 
 from amplifier_app.batch.record.folder import BatchFolder
-from amplifier_app.commands.batch.execution.setup import (
-    DEFAULT_WORKERS,
-    Asked,
-    FolderArgument,
-    MaxCostOption,
-    StopAfterOption,
-    WorkersOption,
-)
+from amplifier_app.commands.batch.options import DEFAULT_WORKERS, BatchOptions, FolderArgument
+from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@takes_options_of(BatchOptions, "workers", "max_cost", "stop_after")
 def set_limits(
-    folder: FolderArgument,
-    workers: WorkersOption = None,
-    max_cost: MaxCostOption = None,
-    stop_after: StopAfterOption = None,
-    output: OutputOption = Format.TEXT,
+    folder: FolderArgument, *, options: BatchOptions, output: OutputOption = Format.TEXT
 ) -> None:
     """Change the limits of a batch, also while it runs. Without options, shows them.
 
@@ -37,9 +28,9 @@ def set_limits(
     A running batch applies them within about a second. With fewer workers, running rows are not
     stopped; with a lower --max-cost or --stop-after, the batch may stop.
     """
-    asked = Asked(workers, max_cost, stop_after).checked()
+    options = options.checked()
     batch = BatchFolder(folder)
-    batch.change(asked.given())
+    batch.change(options.given())
     limits = _limits(batch.facts)
     if output is Format.JSON:
         print(json.dumps({"schema_version": 1, **limits}, indent=2))

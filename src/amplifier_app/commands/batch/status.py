@@ -10,7 +10,7 @@ import typer
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.statistics.pass_rates import CONFIDENCE, PassRate
 from amplifier_app.batch.statistics.summary import cost_in_words, totals
-from amplifier_app.commands.batch.execution.setup import FolderArgument
+from amplifier_app.commands.batch.options import FolderArgument
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.runtime import describe
 

@@ -1,8 +1,9 @@
 """What `run` is asked to do: its options, each declared once, as the field that holds its value."""
 
 # Without `from __future__ import annotations`, whose strings would be compiled at every start.
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.duration import parse_duration
@@ -15,6 +16,8 @@ _PERMISSIONS = "Permissions"
 _CHECKS = "Checked answers"
 _OUTPUT = "Output"
 _REPRODUCIBLE = "Reproducible runs"
+
+_PATHS = ("plan", "schema", "lock", "record", "replay")
 
 Screen = Literal["full", "plain", "answer"]
 """How a terminal is used: with a live region, as lines of text, or for the answer alone."""
@@ -290,6 +293,23 @@ class Request(NamedTuple):
             help="Answer from a recording instead of asking a model; needs no key or network.",
         ),
     ] = None
+
+    def as_data(self) -> dict[str, Any]:
+        """The request as JSON data."""
+        given = self._asdict()
+        return {
+            name: str(value) if isinstance(value, Path) else value for name, value in given.items()
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "Request":
+        """The request that `as_data` returned."""
+        fields: dict[str, Any] = {
+            name: Path(value) if name in _PATHS and value is not None else value
+            for name, value in data.items()
+            if name in cls._fields
+        }
+        return cls(**fields)
 
     def checked(self) -> "Request":
         """The request, with what one option implies for another.

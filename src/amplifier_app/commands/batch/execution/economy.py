@@ -11,7 +11,7 @@ from amplifier_app.batch.dispatch import Dispatcher, Stop
 from amplifier_app.batch.economy.broker import Broker
 from amplifier_app.batch.economy.services import batch_services
 from amplifier_app.batch.engines.engine import Engine
-from amplifier_app.batch.record.folder import BatchWriter
+from amplifier_app.batch.record.writer import BatchWriter
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.choose import Chosen, choose, sources_of
 from amplifier_app.commands.run.request import Request

@@ -21,12 +21,14 @@ from amplifier_app.batch.engines.pool import WorkerPool
 from amplifier_app.batch.engines.ray import ray_engine
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row
-from amplifier_app.batch.record.folder import RESULTS, WORK, BatchFolder, BatchWriter
+from amplifier_app.batch.input.shards import rows_of
+from amplifier_app.batch.record.folder import RESULTS, WORK, BatchFolder
+from amplifier_app.batch.record.writer import BatchWriter, writing
 from amplifier_app.batch.statistics.summary import cost_in_words, in_words, outcome_of_batch
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.commands.batch.execution.economy import brokered
-from amplifier_app.commands.batch.execution.setup import Asked, limits_of, rows_of
-from amplifier_app.commands.batch.execution.worker import request_as_data
+from amplifier_app.commands.batch.execution.setup import limits_of
+from amplifier_app.commands.batch.options import BatchOptions
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.request import Request
 from amplifier_app.runtime import describe
@@ -35,20 +37,22 @@ _REDRAW_SECONDS = 0.2
 _PARTS = 10
 
 
-def execute(folder: BatchFolder, request: Request, asked: Asked, *, quiet: bool) -> Outcome:
+def execute(
+    folder: BatchFolder, request: Request, options: BatchOptions, *, quiet: bool
+) -> Outcome:
     """Run what is left of a batch.
 
     Args:
         folder: The batch.
         request: The plan and the options of every row.
-        asked: The limits given on the command line; the batch keeps them.
+        options: Those of the command line; the batch keeps them.
         quiet: Whether to show no progress.
 
     Raises:
         AppError: The batch cannot go on; what has ended is saved.
     """
-    with folder.writing() as writer:
-        folder.change(asked.given())
+    with writing(folder) as writer:
+        folder.change(options.given())
         try:
             return run_loop(_execute(writer, request, quiet))
         except AppError as error:
@@ -106,7 +110,7 @@ async def dispatching(
     """
     folder, facts = writer.folder, writer.folder.facts
     setup = {
-        "request": request_as_data(request),
+        "request": request.as_data(),
         "working_dir": facts["working_dir"],
         "economy": bool(facts.get("economy")),
     }

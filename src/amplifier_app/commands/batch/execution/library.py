@@ -17,8 +17,10 @@ from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.batch.dispatch import Stop
 from amplifier_app.batch.record.folder import BatchFolder, require_unused
 from amplifier_app.batch.record.journal import Record
+from amplifier_app.batch.record.writer import writing
 from amplifier_app.commands.batch.execution.execute import dispatching
-from amplifier_app.commands.batch.execution.setup import Asked, new_facts
+from amplifier_app.commands.batch.execution.setup import new_facts
+from amplifier_app.commands.batch.options import BatchOptions, RowOptions
 from amplifier_app.commands.run.choose import Chosen
 from amplifier_app.commands.run.request import Request
 
@@ -59,11 +61,9 @@ class BatchCall(NamedTuple):
     chosen: Chosen
     request: Request
     rows: Rows
-    prompt: str | None
     schema: Mapping[str, Any] | None
-    workdir: str
-    repeat: int
-    limits: Asked
+    row: RowOptions
+    options: BatchOptions
 
 
 async def results_of(call: BatchCall, folder: Path | None) -> AsyncGenerator[Record]:
@@ -82,8 +82,8 @@ async def results_of(call: BatchCall, folder: Path | None) -> AsyncGenerator[Rec
             scratch = tempfile.TemporaryDirectory(prefix="amplifier-batch-")
             folder = Path(resources.enter_context(scratch)) / "batch"
         batch, request = await asyncio.to_thread(_opened, call, folder.absolute())
-        with batch.writing() as writer:
-            batch.change(call.limits.given())
+        with writing(batch) as writer:
+            batch.change(call.options.given())
             for result in batch.results():
                 yield result
             ended: asyncio.Queue[Record | None] = asyncio.Queue()
@@ -112,8 +112,7 @@ def _opened(call: BatchCall, folder: Path) -> tuple[BatchFolder, Request]:
         text = _json(call.schema, "schema")
     with tempfile.TemporaryDirectory(prefix="amplifier-rows-") as scratch:
         source = _source(call.rows, Path(scratch))
-        prompt = call.chosen.plan.data.get("prompt") if call.prompt is None else call.prompt
-        facts = new_facts(request, call.chosen, source, prompt, None, call.workdir, call.repeat)
+        facts = new_facts(request, call.chosen, source, call.row)
         if (folder / "batch.json").exists():
             batch = BatchFolder(folder)
             batch.require_unedited()
@@ -125,7 +124,7 @@ def _opened(call: BatchCall, folder: Path) -> tuple[BatchFolder, Request]:
         if source.parent == Path(scratch):
             write_private(folder / _SAVED_ROWS, source.read_text(encoding="utf-8"))
             facts["input"] = str(folder / _SAVED_ROWS)
-        facts |= call.limits.given()
+        facts |= call.options.given()
         return BatchFolder.create(folder, facts, call.chosen.plan.to_yaml()), request
 
 

@@ -26,9 +26,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any
 
 from amplifier_app.base import paths
@@ -67,24 +65,6 @@ _MOST_NOTICES = 100
 """Of a row, so that a module in a loop does not fill the results."""
 
 _MOST_FILES = 1 << 16
-
-_PATHS = ("plan", "schema", "lock")
-
-
-def request_as_data(request: Request) -> dict[str, Any]:
-    """A request as JSON data."""
-    given = request._asdict()
-    return {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-
-
-def request_from(data: Mapping[str, Any]) -> Request:
-    """The request that `request_as_data` returned."""
-    fields: dict[str, Any] = {
-        name: Path(value) if name in _PATHS and value is not None else value
-        for name, value in data.items()
-        if name in Request._fields
-    }
-    return Request(**fields)
 
 
 class Worker:
@@ -359,7 +339,7 @@ async def _serve(output: Output) -> None:
     setup = json.loads(await reader.readline())
     os.chdir(setup["working_dir"])
     _allow_many_files()
-    request = request_from(setup["request"])
+    request = Request.from_data(setup["request"])
     chosen = choose(request, output)
     worker = Worker(
         request, chosen, await sources_of(request, chosen), output, economy=setup["economy"]

@@ -1,0 +1,261 @@
+"""Options of the batch commands, each declared once, as the field that holds its value."""
+
+# Without `from __future__ import annotations`, whose strings would be compiled at every start.
+import re
+import time
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.commands.duration import parse_duration
+from amplifier_app.commands.option import Option
+
+_WHAT = "What runs"
+_LIMITS = "Limits"
+_ENGINE = "Engine"
+
+DEFAULT_WORKERS = 8
+
+_NO_LIMIT = "none"
+_FAILURES = re.compile(r"[1-9]\d*%?")
+
+ROW_OPTIONS = (
+    *(
+        "provider",
+        "model",
+        "sets",
+        "max_steps",
+        "timeout",
+        "mode",
+        "sandbox",
+        "trust",
+        "no_project",
+        "tools",
+    ),
+    *("schema", "check", "retries", "locked", "lock", "offline"),
+)
+"""The options of `run` that apply to every row."""
+
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The folder of the batch.", show_default=False)
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", rich_help_panel="Output", help="Show no progress.")
+]
+
+
+class RowOptions(NamedTuple):
+    """What runs for each row; it stays the same when the batch is continued.
+
+    Attributes:
+        prompt: The template of the prompts; None for that of the plan or the row's own.
+        workdir: Where a row runs; see `Workdirs`.
+        repeat: How often each row runs.
+        economy: Whether answers come at batch prices.
+        shard: Which part of the rows; see `shard_of`.
+        max_cost_row: US dollars for one row.
+    """
+
+    prompt: Annotated[
+        str | None,
+        Option(
+            "--prompt",
+            metavar="TEXT",
+            group=_WHAT,
+            help="The prompt; {{field}} is replaced by a field of the row. [default: the plan's, else the field 'prompt' "
+            "of the row, or its line of text]",
+        ),
+    ] = None
+    workdir: Annotated[
+        str,
+        Option(
+            "--workdir",
+            metavar="KIND[:PATH]",
+            group=_WHAT,
+            help="Where a row runs: 'same' folder for all, an empty one ('fresh'), or a 'copy' or git "
+            "'clone' of PATH, which may have fields of the row.",
+        ),
+    ] = "same"
+    repeat: Annotated[
+        int,
+        Option(
+            "--repeat",
+            min=1,
+            max=1000,
+            metavar="N",
+            group=_WHAT,
+            help="Run each row N times; reports then contain pass@k for k from 1 to N.",
+        ),
+    ] = 1
+    economy: Annotated[
+        bool,
+        Option(
+            "--economy",
+            group=_WHAT,
+            help="Get answers at the provider's batch price, about half, each within a day.",
+        ),
+    ] = False
+    shard: Annotated[
+        str | None,
+        Option(
+            "--shard",
+            metavar="K/N",
+            group=_WHAT,
+            help="Run only the K-th of N parts of the rows; auto/N takes K from the index of this array job.",
+        ),
+    ] = None
+    max_cost_row: Annotated[
+        str | None,
+        Option(
+            "--max-cost-row",
+            metavar="DOLLARS",
+            group=_LIMITS,
+            help="Stop a row when it has cost this much.",
+        ),
+    ] = None
+
+
+class BatchOptions(NamedTuple):
+    """How the rows run; None leaves a value as it is in batch.json.
+
+    Attributes:
+        workers: How many rows run at once.
+        max_cost: US dollars for all rows.
+        stop_after: How many rows may fail, as a number or a percentage.
+        deadline: How long to wait for answers at batch prices, as a duration from now.
+        waiting: How many rows may run or wait at batch prices.
+        engine: What runs the rows.
+        address: The Ray cluster.
+    """
+
+    workers: Annotated[
+        int | None,
+        Option(
+            "--workers",
+            "-w",
+            min=1,
+            max=1000,
+            metavar="N",
+            group=_LIMITS,
+            help=f"Rows to run at a time. [default: {DEFAULT_WORKERS}]",
+        ),
+    ] = None
+    max_cost: Annotated[
+        str | None,
+        Option(
+            "--max-cost",
+            metavar="DOLLARS",
+            group=_LIMITS,
+            help="Stop when all rows together have cost this much; 'none' for no limit.",
+        ),
+    ] = None
+    stop_after: Annotated[
+        str | None,
+        Option(
+            "--stop-after",
+            metavar="N|X%",
+            group=_LIMITS,
+            help="Stop when this many rows have failed; 'none' for no limit.",
+        ),
+    ] = None
+    deadline: Annotated[
+        str | None,
+        Option(
+            "--deadline",
+            metavar="DURATION",
+            group=_LIMITS,
+            help="With --economy: pay the normal price for requests without an answer after 6h, 1d, …",
+        ),
+    ] = None
+    waiting: Annotated[
+        int | None,
+        Option(
+            "--waiting",
+            min=1,
+            max=100_000,
+            metavar="N",
+            group=_LIMITS,
+            help="With --economy: rows in one batch. [default: 1000]",
+        ),
+    ] = None
+    engine: Annotated[
+        Literal["local", "ray"] | None,
+        Option(
+            "--engine",
+            group=_ENGINE,
+            help="Where rows run: on this machine, or on a Ray cluster. [default: local]",
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        Option(
+            "--address",
+            metavar="HOST:PORT",
+            group=_ENGINE,
+            help="The Ray cluster; 'auto' for the one on this machine. [default: $RAY_ADDRESS, or a local Ray]",
+        ),
+    ] = None
+
+    def checked(self) -> "BatchOptions":
+        """The same options.
+
+        Raises:
+            UsageError: A value is out of range.
+        """
+        if self.max_cost != _NO_LIMIT:
+            dollars_of(self.max_cost, "--max-cost")
+        if self.stop_after not in (None, _NO_LIMIT) and not _FAILURES.fullmatch(self.stop_after):
+            raise UsageError(
+                f"--stop-after: expected a number or a percentage, got {self.stop_after!r}"
+            )
+        if self.deadline is not None:
+            parse_duration(self.deadline, "--deadline")
+        if self.address is not None and self.engine != "ray":
+            raise UsageError("--address requires --engine ray")
+        return self
+
+    def check_economy(self, economy: bool, engine: str | None) -> None:
+        """Check the options that belong to batch prices.
+
+        Args:
+            economy: Whether the batch has answers at batch prices.
+            engine: What runs its rows.
+
+        Raises:
+            UsageError: They cannot be used with the others.
+        """
+        for option, value in (("--deadline", self.deadline), ("--waiting", self.waiting)):
+            if value is not None and not economy:
+                raise UsageError(f"{option} requires a batch that is run with --economy")
+        if economy and engine == "ray":
+            raise UsageError(
+                "--economy and --engine ray are mutually exclusive",
+                hint="Rows at batch prices mostly wait: one machine is enough.",
+            )
+
+    def given(self) -> dict[str, Any]:
+        """The fields of batch.json that these options set."""
+        given = {name: value for name, value in self._asdict().items() if value is not None}
+        if self.deadline is not None:
+            given["deadline"] = time.time() + parse_duration(self.deadline, "--deadline")
+        return {name: None if value == _NO_LIMIT else value for name, value in given.items()}
+
+
+def dollars_of(text: str | None, option: str) -> Decimal | None:
+    """An amount of an option; None if it is not given.
+
+    Raises:
+        UsageError: It is not a number above 0.
+    """
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal(0)
+    if not amount.is_finite() or amount <= 0:
+        raise UsageError(f"{option}: expected a number above 0, got {text!r}")
+    return amount
