@@ -24,7 +24,7 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
-from amplifier_modules._shared.http import client as http
+from amplifier_modules._shared.http import event_stream
 from amplifier_modules._shared.http.client import Endpoint
 from tests.modules.raw_http import (
     STREAM_END,
@@ -400,7 +400,7 @@ async def test_garbage_instead_of_http_is_a_network_error():
 
 
 async def test_an_endless_event_is_given_up(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(http, "_EVENT_LIMIT", 100_000)
+    monkeypatch.setattr(event_stream, "EVENT_LIMIT", 100_000)
 
     async def handler(_: Request, write: Write) -> None:
         await write(STREAM_HEAD)

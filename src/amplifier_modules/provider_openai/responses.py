@@ -12,7 +12,8 @@ from amplifier_core.llm_errors import InvalidRequestError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Usage
 from amplifier_core.provider_batches import DeferredAnswer
 from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.http.client import Endpoint, SSEStream
+from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.http.event_stream import SSEStream
 from amplifier_modules._shared.http.sse import text_or_none
 from amplifier_modules._shared.providers.base import Chunk, combined
 from amplifier_modules._shared.providers.chat_stream import tool_calls_of

@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from typing import NamedTuple, cast
 
 from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
-from amplifier_modules._shared.http.client import is_loopback, trusted_context
+from amplifier_modules._shared.http.connections import is_loopback, trusted_context
 from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules.tool_web import body
 from amplifier_modules.tool_web.config import WebConfig

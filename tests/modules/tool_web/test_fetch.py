@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared.http.client import trusted_context
+from amplifier_modules._shared.http.connections import trusted_context
 from amplifier_modules.tool_web import mount
 from tests.modules.raw_http import STREAM_HEAD, answer, chunk, raw_server
 from tests.modules.tool_web.support import Names, Pages, tools

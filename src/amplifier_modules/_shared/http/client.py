@@ -1,7 +1,7 @@
 """One request to an HTTP model service, with every failure as one of the kernel's errors.
 
 Retries, credentials and the meaning of bodies belong to the provider; this file handles
-connections, JSON, event streams and time limits. httpx is imported on the first request.
+requests, JSON and time limits. httpx is imported on the first request.
 
     endpoint = Endpoint("https://host", {"x-api-key": key}, provider="anthropic")
     answer = await endpoint.post_json("/v1/thing", {"a": 1}, model="m")
@@ -17,31 +17,26 @@ import asyncio
 import hashlib
 import json
 import re
-import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from amplifier_core.llm_errors import (
     ConfigurationError,
     InvalidRequestError,
-    LLMError,
     ProviderUnavailableError,
     StreamError,
 )
+from amplifier_modules._shared.http.connections import connection_options
 from amplifier_modules._shared.http.errors import TransportFaults, error_for_response
-from amplifier_modules._shared.http.sse import SSEDecoder
+from amplifier_modules._shared.http.event_stream import EVENT_LIMIT, SSEStream
 
 if TYPE_CHECKING:
     import httpx
 
 CONNECT_TIMEOUT = 10.0
 IDLE_TIMEOUT = 300.0
-_KEEPALIVE_SECONDS = 60.0
 _ERROR_BODY_LIMIT = 64 * 1024
-_EVENT_LIMIT = 64 * 1024 * 1024
 _JSON_LIMIT = 16 * 1024 * 1024
 _USERINFO = re.compile(r"//[^/@]*@")
 
@@ -186,9 +181,9 @@ class Endpoint:
                         yield bytes(rest + line)
                         rest.clear()
                     rest += last
-                    if len(rest) > _EVENT_LIMIT:
+                    if len(rest) > EVENT_LIMIT:
                         raise StreamError(
-                            f"{self.provider} sent a line of more than {_EVENT_LIMIT >> 20} MB; "
+                            f"{self.provider} sent a line of more than {EVENT_LIMIT >> 20} MB; "
                             "check base_url",
                             provider=self.provider,
                             retryable=False,
@@ -306,7 +301,7 @@ class Endpoint:
                 },
                 timeout=httpx.Timeout(self.idle_timeout, connect=self.connect_timeout),
                 follow_redirects=False,
-                **_way_to(self.base_url),
+                **connection_options(self.base_url),
             )
         return self._client
 
@@ -371,103 +366,6 @@ class Endpoint:
         )
 
 
-class SSEStream:
-    """The events of one answer, which can be read once, as `(event type, data)`.
-
-    `read` returns events that arrived together, iteration yields them one by one. They end when the
-    service closes the answer; the reader must check whether the answer is complete.
-
-    Attributes:
-        headers: The answer's headers, looked up in lower case.
-
-    Raises:
-        StreamError: The connection broke while reading.
-        LLMTimeoutError: The service stopped sending, or the time limit was reached.
-    """
-
-    def __init__(
-        self,
-        response: httpx.Response,
-        faults: TransportFaults,
-        deadline: float | None,
-        patience: float,
-    ) -> None:
-        self.headers: Mapping[str, str] = response.headers
-        self._response = response
-        self._chunks = cast("AsyncGenerator[bytes]", response.aiter_bytes())
-        self._decoder = SSEDecoder()
-        self._faults = faults
-        self._deadline = deadline
-        self._patience = patience
-        self._time = asyncio.get_running_loop().time
-        self._progress = self._time()
-
-    async def read(self, *, progress: bool = True) -> list[tuple[str, str]] | None:
-        """The next events, at least one; None at the end.
-
-        Args:
-            progress: Whether the events of the last read were part of an answer. Pings, comments and
-                empty deltas are not; only with progress the time limit begins again.
-        """
-        if progress:
-            self._progress = self._time()
-        deadline = self._deadline
-        while True:
-            if not progress:
-                stalled_at = self._progress + self._patience
-                deadline = stalled_at if deadline is None else min(stalled_at, deadline)
-            try:
-                # Without a deadline silence alone ends the wait, after the same time.
-                if deadline is None:
-                    chunk = await anext(self._chunks, None)
-                else:
-                    async with asyncio.timeout_at(deadline):
-                        chunk = await anext(self._chunks, None)
-            except Exception as error:
-                if isinstance(error, TimeoutError) and deadline != self._deadline:
-                    raise self._faults.without_progress() from error
-                named = self._faults.named(error, streaming=True)
-                if named is error:
-                    raise
-                raise named from error
-            if chunk is None:
-                return None
-            if events := self._decoder.feed(chunk):
-                return events
-            if self._decoder.pending > _EVENT_LIMIT:
-                raise self._endless()
-            progress = False
-
-    async def __aiter__(self) -> AsyncGenerator[tuple[str, str]]:
-        while (events := await self.read()) is not None:
-            for event in events:
-                yield event
-
-    async def finish(self, patience: float = 0.25) -> None:
-        """Read to the end, so that the connection can be reused.
-
-        For readers that have seen the last event they need. Further events are ignored; if the
-        service does not end its answer within `patience` seconds, the connection is closed.
-        """
-        with suppress(LLMError, TimeoutError):
-            async with asyncio.timeout(patience):
-                while await self.read() is not None:
-                    pass
-
-    async def aclose(self) -> None:
-        """Close the answer; called by `Endpoint.stream_sse`."""
-        await self._chunks.aclose()
-        await self._response.aclose()
-
-    def _endless(self) -> StreamError:
-        return StreamError(
-            f"{self._faults.provider} sent an event larger than {_EVENT_LIMIT} bytes",
-            provider=self._faults.provider,
-            model=self._faults.model,
-            retryable=False,
-        )
-
-
 async def _beginning(response: httpx.Response, limit: int) -> bytes:
     """The body up to `limit` bytes."""
     body = bytearray()
@@ -492,34 +390,3 @@ def encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-
-
-@lru_cache(maxsize=1)
-def trusted_context() -> ssl.SSLContext:
-    """The TLS context: httpx's default, or one with the certificate files of the environment."""
-    from amplifier_modules._shared.http.lean_httpx import httpx
-
-    context = httpx.create_ssl_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def _way_to(url: str) -> dict[str, Any]:
-    """Connection arguments for `httpx.AsyncClient`."""
-    from urllib.request import getproxies
-
-    # A proxy from the environment would resolve loopback addresses to itself.
-    if is_loopback(url) or not getproxies().keys() & {"http", "https", "all"}:
-        from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
-
-        return {"transport": AsyncioTransport(trusted_context, _KEEPALIVE_SECONDS)}
-    from amplifier_modules._shared.http.lean_httpx import httpx
-
-    limits = httpx.Limits(keepalive_expiry=_KEEPALIVE_SECONDS)
-    return {"verify": trusted_context(), "limits": limits}
-
-
-def is_loopback(url: str) -> bool:
-    """Whether a URL's host is a loopback name or address."""
-    host = (urlsplit(url).hostname or "").lower()
-    return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")

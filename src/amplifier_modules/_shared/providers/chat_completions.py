@@ -20,7 +20,8 @@ from typing import Any, cast
 from amplifier_core.llm_errors import InvalidRequestError, LLMTimeoutError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
 from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.http.client import Endpoint, SSEStream
+from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.http.event_stream import SSEStream
 from amplifier_modules._shared.providers.base import (
     Chunk,
     HTTPProvider,

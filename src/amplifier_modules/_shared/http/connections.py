@@ -1,0 +1,41 @@
+"""How an address is reached: its transport, TLS and the proxies of the environment."""
+
+from __future__ import annotations
+
+import ssl
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+_KEEPALIVE_SECONDS = 60.0
+
+
+@lru_cache(maxsize=1)
+def trusted_context() -> ssl.SSLContext:
+    """The TLS context: httpx's default, or one with the certificate files of the environment."""
+    from amplifier_modules._shared.http.lean_httpx import httpx
+
+    context = httpx.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def connection_options(url: str) -> dict[str, Any]:
+    """Connection arguments for `httpx.AsyncClient`."""
+    from urllib.request import getproxies
+
+    # A proxy from the environment would resolve loopback addresses to itself.
+    if is_loopback(url) or not getproxies().keys() & {"http", "https", "all"}:
+        from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
+
+        return {"transport": AsyncioTransport(trusted_context, _KEEPALIVE_SECONDS)}
+    from amplifier_modules._shared.http.lean_httpx import httpx
+
+    limits = httpx.Limits(keepalive_expiry=_KEEPALIVE_SECONDS)
+    return {"verify": trusted_context(), "limits": limits}
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL's host is a loopback name or address."""
+    host = (urlsplit(url).hostname or "").lower()
+    return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")
