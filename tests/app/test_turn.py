@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from amplifier_app.runtime.turn import TurnRecorder, TurnResult
+from amplifier_app.runtime.turn import TurnResult
+from amplifier_app.runtime.turn_recorder import TurnRecorder
 from amplifier_app.runtime.usage import Usage
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import Usage as KernelUsage

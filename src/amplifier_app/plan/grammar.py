@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from amplifier_app.plan.list_rules import Commands, Rules
 from amplifier_app.plan.module_rules import Module, Modules
 from amplifier_app.plan.rules import (
     Anything,
     ByModule,
     Choice,
-    Commands,
     Config,
     Fields,
     Flag,
     Id,
     Number,
     Rule,
-    Rules,
     Text,
     Texts,
     VariableNames,

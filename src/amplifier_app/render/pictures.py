@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from amplifier_app.runtime.turn import result_in
+from amplifier_app.runtime.event_data import result_in
 from amplifier_app.runtime.usage import field_of
 
 _PNG = b"\x89PNG\r\n\x1a\n"

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.runtime.event_log import time_of
 from amplifier_app.runtime.observer import Renderer
 from amplifier_app.runtime.subscriptions import show_once
-from amplifier_app.runtime.turn import Status, TurnRecorder, TurnResult
+from amplifier_app.runtime.turn import Status, TurnResult
+from amplifier_app.runtime.turn_recorder import TurnRecorder
 from amplifier_app.runtime.visibility import visible_only
 
 _LONGEST_PAUSE = 3.0

@@ -26,6 +26,7 @@ from amplifier_app.render.scrollback import Scrollback
 from amplifier_app.render.signals import Signals
 from amplifier_app.render.tool_calls import shown_call
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.event_data import EventHandler, peek
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import (
     NOTE_ON_TERMINAL,
@@ -34,7 +35,7 @@ from amplifier_app.runtime.observer import (
     SessionFacts,
     SubSessionFacts,
 )
-from amplifier_app.runtime.turn import EventHandler, SubSession, TurnResult, peek
+from amplifier_app.runtime.turn import SubSession, TurnResult
 from amplifier_app.runtime.visibility import Visibility
 
 REFRESH_SECONDS = 0.08

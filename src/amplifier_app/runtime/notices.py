@@ -7,8 +7,8 @@ from typing import Any
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.describe import error_text, tokens
+from amplifier_app.runtime.event_data import EventHandler, peek
 from amplifier_app.runtime.observer import Level, Renderer
-from amplifier_app.runtime.turn import EventHandler, peek
 
 
 def retry_text(data: dict[str, Any], limit: int) -> str:

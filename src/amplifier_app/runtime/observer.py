@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from amplifier_app.runtime.turn import EventHandler, SubSession, TurnResult, peek
+from amplifier_app.runtime.event_data import EventHandler, peek
+from amplifier_app.runtime.turn import SubSession, TurnResult
 from amplifier_app.runtime.visibility import Visibility
 
 if TYPE_CHECKING:

@@ -27,12 +27,8 @@ from amplifier_app.runtime.steering import Steering
 from amplifier_app.runtime.stopping import Stopping
 from amplifier_app.runtime.subscriptions import redacted_text, subscribe
 from amplifier_app.runtime.tool_selection import Adjustment
-from amplifier_app.runtime.turn import (
-    NO_TURN,
-    Status,
-    TurnRecorder,
-    TurnResult,
-)
+from amplifier_app.runtime.turn import NO_TURN, Status, TurnResult
+from amplifier_app.runtime.turn_recorder import TurnRecorder
 from amplifier_app.runtime.usage import Usage
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observer import Renderer
-from amplifier_app.runtime.turn import RunningTool, TurnRecorder
+from amplifier_app.runtime.turn import RunningTool
+from amplifier_app.runtime.turn_recorder import TurnRecorder
 
 
 class Stoppable(Protocol):

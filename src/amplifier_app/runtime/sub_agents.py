@@ -35,7 +35,8 @@ from amplifier_core.session_capabilities import SELF_DELEGATION_DEPTH
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
     from amplifier_app.runtime.observer import Renderer
-    from amplifier_app.runtime.turn import TurnRecorder, TurnResult
+    from amplifier_app.runtime.turn import TurnResult
+    from amplifier_app.runtime.turn_recorder import TurnRecorder
     from amplifier_app.sessions.folder import SavedSession
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_core.session import AmplifierSession

@@ -7,9 +7,10 @@ from typing import Any
 
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.delegation import Delegation
+from amplifier_app.runtime.event_data import EventHandler
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import Level, Renderer, SubSessionFacts
-from amplifier_app.runtime.turn import EventHandler, SubSession
+from amplifier_app.runtime.turn import SubSession
 
 
 class SubSessionRenderer(Renderer):

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.event_data import EventHandler, peek
 from amplifier_app.runtime.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
-from amplifier_app.runtime.turn import EventHandler, TurnRecorder, peek
+from amplifier_app.runtime.turn_recorder import TurnRecorder
 from amplifier_app.runtime.visibility import visible_only
 from amplifier_core.events import APPROVAL_DENIED
 from amplifier_core.session_capabilities import REDACT_EVENT

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
-from amplifier_app.runtime.turn import EventHandler, peek
+from amplifier_app.runtime.event_data import EventHandler, peek
 
 Shown = Literal["user", "developer", "internal"]
 """The marks of blocks; each level also shows the levels before it."""

@@ -47,11 +47,12 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, json_line, result_object
 from amplifier_app.runtime.approvals import Approvals, Policy
 from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
+from amplifier_app.runtime.event_data import EventHandler
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import Level, Renderer
 from amplifier_app.runtime.opening import Opening
 from amplifier_app.runtime.session import OpenSession
-from amplifier_app.runtime.turn import NO_TURN, EventHandler
+from amplifier_app.runtime.turn import NO_TURN
 from amplifier_app.sessions.lock import InUse
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
