@@ -16,14 +16,9 @@ from amplifier_core.llm_errors import (
 )
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, TextBlock
 from amplifier_modules._shared.providers import base as provider_base
-from amplifier_modules._shared.providers.base import (
-    Chunk,
-    HTTPProvider,
-    HTTPProviderConfig,
-    combined,
-    from_environment,
-)
+from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combined
 from amplifier_modules._shared.providers.catalogue import Prices, Tokens
+from amplifier_modules._shared.providers.settings import HTTPProviderConfig, from_environment
 
 ANSWER = ChatResponse(content=[TextBlock(text="hello")])
 PIECE: Chunk = {"type": "content_block_delta", "index": 0, "block_type": "text", "delta": "he"}

@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, model_vali
 
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.published import Published, another_name_of, ignored, refused
-from amplifier_modules._shared.providers.base import HTTPProviderConfig
+from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.pacing.gate import paced
-from amplifier_modules._shared.providers.base import from_environment
+from amplifier_modules._shared.providers.settings import from_environment
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import NEWEST_VERSION, Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly

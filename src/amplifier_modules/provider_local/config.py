@@ -8,7 +8,7 @@ from pydantic import AliasChoices, Field
 
 from amplifier_modules._shared.http.client import IDLE_TIMEOUT
 from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.providers.base import HTTPProviderConfig
+from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 
 class LocalConfig(ModuleConfig):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from amplifier_modules._shared.module.published import Published, another_name_of, ignored
-from amplifier_modules._shared.providers.base import HTTPProviderConfig
+from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 
 class OpenAIConfig(HTTPProviderConfig):

@@ -19,11 +19,12 @@ from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.pacing.gate import paced
-from amplifier_modules._shared.providers.base import Chunk, from_environment
+from amplifier_modules._shared.providers.base import Chunk
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model, Tokens
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
 from amplifier_modules._shared.providers.model_list import entries_in, limit_in
 from amplifier_modules._shared.providers.prices import PriceSource
+from amplifier_modules._shared.providers.settings import from_environment
 from amplifier_modules.provider_openai.config import OpenAIConfig
 
 if TYPE_CHECKING:

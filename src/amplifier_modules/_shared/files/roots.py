@@ -20,43 +20,14 @@ import stat
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
+from amplifier_modules._shared.files.protected_names import protected_name
+
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.readlink in os.supports_dir_fd
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 # With O_PATH a folder that may be entered but not listed can still be walked through.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW | _CLOEXEC
 _MAX_LINKS = 40
-
-_PROTECTED = frozenset({".git", ".amplifier"})
-_SHELL_FILES = frozenset(
-    {
-        ".bash_aliases",
-        ".bash_login",
-        ".bash_logout",
-        ".bash_profile",
-        ".bashrc",
-        ".cshrc",
-        ".kshrc",
-        ".login",
-        ".logout",
-        ".mkshrc",
-        ".profile",
-        ".tcshrc",
-        ".xinitrc",
-        ".xprofile",
-        ".xsession",
-        ".xsessionrc",
-        ".zlogin",
-        ".zlogout",
-        ".zprofile",
-        ".zshenv",
-        ".zshrc",
-    }
-)
-# A macOS file system compares names without these characters, so `.g\u200cit` is `.git` there.
-_IGNORED = dict.fromkeys(
-    [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
-)
 
 
 class PathError(Exception):
@@ -386,23 +357,6 @@ class _Walk:
         parts = tuple(self._here) if name is None else (*self._here, name)
         self._guard.check_protected(self._path, parts)
         return Location(_joined(parts), self._folders.pop(), "." if name is None else name)
-
-
-def protected_name(parts: Iterable[str]) -> str | None:
-    """The first of `parts` that needs a grant of its own for writing, or None.
-
-    Names are compared as the most lenient file systems do: without case, invisible characters,
-    and what Windows drops at the end.
-    """
-    below_config = False
-    for part in parts:
-        name = part.translate(_IGNORED).casefold().partition(":")[0].rstrip(". ")
-        if name in _PROTECTED or name in _SHELL_FILES or name in ("git~1", "config.fish"):
-            return part
-        if below_config and name == "fish":
-            return part
-        below_config = name == ".config"
-    return None
 
 
 def is_regular(status: os.stat_result) -> bool:

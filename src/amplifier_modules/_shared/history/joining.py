@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from amplifier_core.message_models import Message, TextBlock, ThinkingBlock, ToolCallBlock
 from amplifier_modules._shared.history.built_messages import BuiltMessage
 from amplifier_modules._shared.history.parsed_cache import Readings
-from amplifier_modules._shared.history.parsing import Call, Reading, Result, read
+from amplifier_modules._shared.history.parsed_message import Call, Reading, Result
+from amplifier_modules._shared.history.parsing import read
 from amplifier_modules._shared.history.plain import plain_block
 from amplifier_modules._shared.history.values import clean_text, is_blank
 

@@ -6,7 +6,8 @@ import marshal
 from collections.abc import Iterable
 from typing import Any, cast
 
-from amplifier_modules._shared.history.parsing import Reading, read
+from amplifier_modules._shared.history.parsed_message import Reading
+from amplifier_modules._shared.history.parsing import read
 
 _WITHOUT_REFERENCES = 2
 """The version of marshal's format in which equal values have equal bytes."""

@@ -1,4 +1,4 @@
-"""The base of providers of HTTP model services: settings, retries, events, tool calls.
+"""The base of providers of HTTP model services: retries, events, tool calls.
 
 A provider writes one attempt, as a generator of chunks whose last one is the `ChatResponse`, and
 gets `complete` and `stream_complete` from here:
@@ -17,14 +17,11 @@ Retries have this one owner. A stream is retried only until its first chunk is r
 from __future__ import annotations
 
 import logging
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, ClassVar, TypeVar, cast
-
-from pydantic import AliasChoices, Field, SecretStr
+from typing import Any, TypeVar, cast
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, ToolCall
@@ -33,22 +30,17 @@ from amplifier_core.session_capabilities import DEFERRAL
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 from amplifier_modules._shared.history import normalise
 from amplifier_modules._shared.history.plain import plain_usage
-from amplifier_modules._shared.http.client import CONNECT_TIMEOUT, IDLE_TIMEOUT
 from amplifier_modules._shared.http.errors import error_for_body
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, ignored
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.providers.deferred import deferred_request
-from amplifier_modules._shared.providers.prices import PricesConfig
 from amplifier_modules._shared.providers.refused_images import RefusedImages
+from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 __all__ = [
     "EVENTS",
     "Chunk",
     "HTTPProvider",
-    "HTTPProviderConfig",
     "combined",
-    "from_environment",
 ]
 
 logger = logging.getLogger(__name__)
@@ -84,63 +76,6 @@ _REPLACEABLE = frozenset(
 )
 
 T = TypeVar("T")
-
-
-class HTTPProviderConfig(ModuleConfig):
-    """Settings of every provider of an HTTP service.
-
-    Attributes:
-        api_key: API key; prefer a `${VARIABLE}` to the key itself.
-        base_url: Address of the service.
-        model: Model to use (also `default_model`).
-        temperature: Randomness of the output; 0 is the least.
-        top_p: Cumulative probability of the tokens the model samples from.
-        max_retries: Retries after a temporary failure; 0 for none.
-        prices: Prices of the service, instead of the vendor's list.
-        list_prices: Whether to use the vendor's list prices; by default only at its own address.
-        debug: Log every request and answer at DEBUG level, without their texts.
-    """
-
-    published: ClassVar[Mapping[str, Published]] = {
-        **dict.fromkeys(
-            ("raw", "raw_debug"),
-            ignored("use hooks-logging with 'level: debug' and 'include_messages: true'"),
-        ),
-        "use_streaming": ignored("set 'streaming' in the config of the orchestrator"),
-        **dict.fromkeys(
-            (
-                *("min_retry_delay", "max_retry_delay", "retry_jitter"),
-                *("overloaded_delay_multiplier", "throttle_delay", "throttle_threshold"),
-                *("max_concurrent_requests", "rate_limit_state_path"),
-            ),
-            ignored("delays follow the service's answers; set 'max_retries'"),
-        ),
-    }
-
-    api_key: SecretStr | None = None
-    base_url: str | None = None
-    model: str = Field(default="", validation_alias=AliasChoices("model", "default_model"))
-    max_tokens: int | None = Field(
-        default=None, gt=0, description="Maximum length of an answer, in tokens."
-    )
-    temperature: float | None = Field(default=None, ge=0)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    timeout: float | None = Field(
-        default=None, gt=0, description="Time limit of one attempt, in seconds."
-    )
-    connect_timeout: float = Field(default=CONNECT_TIMEOUT, gt=0, description="In seconds.")
-    idle_timeout: float = Field(
-        default=IDLE_TIMEOUT,
-        gt=0,
-        description="Longest time without progress of an answer, in seconds; pings are none.",
-    )
-    max_retries: int = Field(default=4, ge=0)
-    priority: int = Field(
-        default=100, description="The provider with the lowest number is used first."
-    )
-    prices: PricesConfig | None = None
-    list_prices: bool | None = None
-    debug: bool = False
 
 
 class HTTPProvider(ABC):
@@ -397,16 +332,6 @@ class _NotWaitedFor(Exception):
 
 def _milliseconds_since(begun: float) -> int:
     return round((time.monotonic() - begun) * 1000)
-
-
-def from_environment(configured: SecretStr | str | None, *names: str) -> str | None:
-    """The configured value, else the first of these environment variables that is not empty."""
-    if isinstance(configured, SecretStr):
-        configured = configured.get_secret_value()
-    for value in (configured, *(os.environ.get(name) for name in names)):
-        if value and (stripped := value.strip()):
-            return stripped
-    return None
 
 
 def combined(degradations: Iterable[Degradation]) -> Degradation | None:

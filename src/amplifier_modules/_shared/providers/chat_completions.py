@@ -22,12 +22,7 @@ from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation
 from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.http.event_stream import SSEStream
-from amplifier_modules._shared.providers.base import (
-    Chunk,
-    HTTPProvider,
-    HTTPProviderConfig,
-    combined,
-)
+from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combined
 from amplifier_modules._shared.providers.chat_messages import (
     wire_messages,
     wire_response_format,
@@ -43,6 +38,7 @@ from amplifier_modules._shared.providers.chat_stream import (
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.lost_usage import add_lost, estimate_lost
 from amplifier_modules._shared.providers.merging import merge_deltas
+from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 _PATH = "/chat/completions"
 _BATCH_URL = "/v1/chat/completions"

@@ -1,0 +1,81 @@
+"""The settings that providers of HTTP model services have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import AliasChoices, Field, SecretStr
+
+from amplifier_modules._shared.http.client import CONNECT_TIMEOUT, IDLE_TIMEOUT
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.published import Published, ignored
+from amplifier_modules._shared.providers.prices import PricesConfig
+
+
+class HTTPProviderConfig(ModuleConfig):
+    """Settings of every provider of an HTTP service.
+
+    Attributes:
+        api_key: API key; prefer a `${VARIABLE}` to the key itself.
+        base_url: Address of the service.
+        model: Model to use (also `default_model`).
+        temperature: Randomness of the output; 0 is the least.
+        top_p: Cumulative probability of the tokens the model samples from.
+        max_retries: Retries after a temporary failure; 0 for none.
+        prices: Prices of the service, instead of the vendor's list.
+        list_prices: Whether to use the vendor's list prices; by default only at its own address.
+        debug: Log every request and answer at DEBUG level, without their texts.
+    """
+
+    published: ClassVar[Mapping[str, Published]] = {
+        **dict.fromkeys(
+            ("raw", "raw_debug"),
+            ignored("use hooks-logging with 'level: debug' and 'include_messages: true'"),
+        ),
+        "use_streaming": ignored("set 'streaming' in the config of the orchestrator"),
+        **dict.fromkeys(
+            (
+                *("min_retry_delay", "max_retry_delay", "retry_jitter"),
+                *("overloaded_delay_multiplier", "throttle_delay", "throttle_threshold"),
+                *("max_concurrent_requests", "rate_limit_state_path"),
+            ),
+            ignored("delays follow the service's answers; set 'max_retries'"),
+        ),
+    }
+
+    api_key: SecretStr | None = None
+    base_url: str | None = None
+    model: str = Field(default="", validation_alias=AliasChoices("model", "default_model"))
+    max_tokens: int | None = Field(
+        default=None, gt=0, description="Maximum length of an answer, in tokens."
+    )
+    temperature: float | None = Field(default=None, ge=0)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    timeout: float | None = Field(
+        default=None, gt=0, description="Time limit of one attempt, in seconds."
+    )
+    connect_timeout: float = Field(default=CONNECT_TIMEOUT, gt=0, description="In seconds.")
+    idle_timeout: float = Field(
+        default=IDLE_TIMEOUT,
+        gt=0,
+        description="Longest time without progress of an answer, in seconds; pings are none.",
+    )
+    max_retries: int = Field(default=4, ge=0)
+    priority: int = Field(
+        default=100, description="The provider with the lowest number is used first."
+    )
+    prices: PricesConfig | None = None
+    list_prices: bool | None = None
+    debug: bool = False
+
+
+def from_environment(configured: SecretStr | str | None, *names: str) -> str | None:
+    """The configured value, else the first of these environment variables that is not empty."""
+    if isinstance(configured, SecretStr):
+        configured = configured.get_secret_value()
+    for value in (configured, *(os.environ.get(name) for name in names)):
+        if value and (stripped := value.strip()):
+            return stripped
+    return None
