@@ -1,16 +1,20 @@
-"""A batch that is run from Python; see `amplifier_app.api.batch`."""
+"""Batches that are run from Python."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from amplifier_app.api.answers import RowAnswer, answer_of
+from amplifier_app.api.plans import Plan
+from amplifier_app.api.sessions import Approve, check_approve
 from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.private_files import make_private_folder, write_private
@@ -55,8 +59,72 @@ class BatchStopped(AppError):
         self.outcome = stop.ending.value
 
 
-class BatchCall(NamedTuple):
-    """The arguments of `amplifier_app.api.batch`."""
+async def batch(
+    plan: Plan,
+    rows: Rows,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    prompt: str | None = None,
+    workers: int | None = None,
+    repeat: int = 1,
+    max_cost: float | None = None,
+    max_cost_row: float | None = None,
+    stop_after: int | None = None,
+    timeout: float | None = None,
+    schema: Mapping[str, Any] | None = None,
+    checks: Sequence[str] = (),
+    workdir: str = "same",
+    approve: Approve = "deny",
+) -> AsyncGenerator[RowAnswer]:
+    """Run a plan over every row of an input, in worker processes, and yield each answer when it is saved.
+
+    With the folder of an earlier call, the batch continues: answers it has come first, rows that were
+    interrupted continue their sessions, and no row runs twice. The `amplifier batch` commands work on the
+    folder, too. Leaving the loop, if the generator is closed, or cancelling the task stops the rows.
+
+    Args:
+        plan: The plan.
+        rows: Mappings, or a path as `amplifier batch run` takes it.
+        folder: Folder for results and sessions; None for one that is removed at the end.
+        prompt: The prompt, with `{{field}}` for fields of the row; by default the plan's, or the field `prompt`.
+        workers: How many rows run at a time; by default 8.
+        repeat: How many times each row runs.
+        max_cost: US dollars at which the batch stops.
+        max_cost_row: US dollars at which a row stops.
+        stop_after: The number of failed rows at which the batch stops.
+        timeout: Seconds a row may take.
+        schema: The JSON Schema that answers must match.
+        checks: Shell commands that must succeed after an answer.
+        workdir: Where rows run: `same`, `fresh`, `copy` or `clone`.
+        approve: See `open_session`.
+
+    Raises:
+        BatchStopped: It stopped before all rows had ended, for example at `max_cost`.
+        ConfigError: The rows are invalid, or differ from those that the folder's batch began with.
+        AppError: The batch cannot begin or go on.
+    """
+    check_approve(approve)
+    chosen, request = plan.loaded
+    request = request._replace(
+        plan=None if request.plan is None else request.plan.absolute(),
+        max_cost=max_cost_row,
+        timeout=timeout,
+        check=list(checks),
+        approve=approve,
+    ).checked()
+    options = BatchOptions(
+        workers,
+        None if max_cost is None else str(max_cost),
+        None if stop_after is None else str(stop_after),
+    ).checked()
+    call = _Call(chosen, request, rows, schema, RowOptions(prompt, workdir, repeat), options)
+    async with contextlib.aclosing(_results_of(call, folder)) as results:
+        async for result in results:
+            yield RowAnswer(result["row"], result["number"], result["repeat"], answer_of(result))
+
+
+class _Call(NamedTuple):
+    """The arguments of `batch`."""
 
     chosen: Chosen
     request: Request
@@ -66,7 +134,7 @@ class BatchCall(NamedTuple):
     options: BatchOptions
 
 
-async def results_of(call: BatchCall, folder: Path | None) -> AsyncGenerator[Record]:
+async def _results_of(call: _Call, folder: str | os.PathLike[str] | None) -> AsyncGenerator[Record]:
     """Run or continue a batch, and yield the lines of its results: those of earlier runs first.
 
     Args:
@@ -81,7 +149,7 @@ async def results_of(call: BatchCall, folder: Path | None) -> AsyncGenerator[Rec
         if folder is None:
             scratch = tempfile.TemporaryDirectory(prefix="amplifier-batch-")
             folder = Path(resources.enter_context(scratch)) / "batch"
-        batch, request = await asyncio.to_thread(_opened, call, folder.absolute())
+        batch, request = await asyncio.to_thread(_opened, call, Path(folder).absolute())
         with writing(batch) as writer:
             batch.change(call.options.given())
             for result in batch.results():
@@ -104,7 +172,7 @@ async def results_of(call: BatchCall, folder: Path | None) -> AsyncGenerator[Rec
                 raise BatchStopped(dispatcher.stopped)
 
 
-def _opened(call: BatchCall, folder: Path) -> tuple[BatchFolder, Request]:
+def _opened(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
     """The batch in a folder, new or to be continued, and the request of its rows."""
     request, text = call.request, None
     if call.schema is not None:

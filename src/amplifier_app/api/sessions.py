@@ -1,0 +1,220 @@
+"""Sessions that are opened from Python, and single prompts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Literal, get_args
+
+from amplifier_app.api.answers import Answer, answer_of
+from amplifier_app.api.plans import Plan
+from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.outcome import Ending, Outcome, outcome_of
+from amplifier_app.base.stdio import Output
+from amplifier_app.commands.run.one_shot import OneShot
+from amplifier_app.render.events import EventStream
+from amplifier_app.render.result import RunReport, result_object
+from amplifier_app.runtime.acceptance import Requirements
+from amplifier_app.runtime.answer_schema import AnswerSchema
+from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.observer import Level
+from amplifier_app.runtime.opening import Opening
+from amplifier_app.runtime.session import OpenSession
+
+Event = dict[str, Any]
+"""A line of `--output stream-json`; `amplifier schema events` prints the schema."""
+
+Approve = Literal["deny", "allow", "policy"]
+
+
+@contextlib.asynccontextmanager
+async def open_session(
+    plan: Plan, *, session_id: str | None = None, save: bool = True, approve: Approve = "deny"
+) -> AsyncGenerator[Session]:
+    """Open a session, with the modules of the plan mounted.
+
+    Args:
+        plan: The plan.
+        session_id: The session to resume, or the id of a new one; by default a new id.
+        save: Whether to save a new session.
+        approve: How tool calls that need approval are answered; "policy" is each request's default.
+
+    Raises:
+        ModuleError: A module cannot be loaded or mounted.
+        ConfigError: No provider is available.
+        SessionError: The session is in use or damaged.
+        UsageError: `approve` is none of these.
+    """
+    check_approve(approve)
+    approvals, renderer = Approvals(approve), _Events()
+    async with plan.opened(session_id, save, approvals, renderer) as opened:
+        session = Session(plan, opened, approvals, renderer)
+        try:
+            yield session
+        finally:
+            session.is_closed = True
+
+
+async def run(
+    plan: Plan,
+    prompt: str,
+    *,
+    schema: Mapping[str, Any] | None = None,
+    timeout: float | None = None,
+    session_id: str | None = None,
+    save: bool = True,
+    approve: Approve = "deny",
+) -> Answer:
+    """Send one prompt in a session of its own.
+
+    Args:
+        plan: The plan.
+        prompt: The prompt.
+        schema: The JSON Schema that the answer must match.
+        timeout: Seconds until the prompt is stopped.
+        session_id: See `open_session`.
+        save: See `open_session`.
+        approve: See `open_session`.
+
+    Raises:
+        AppError: The session cannot be opened; how a prompt ended is in the answer.
+    """
+    async with open_session(plan, session_id=session_id, save=save, approve=approve) as session:
+        return await session.run(prompt, schema=schema, timeout=timeout)
+
+
+class Session:
+    """An open session; made by `open_session`. It runs one prompt at a time; another one waits.
+
+    Attributes:
+        id: Its id; `amplifier session show ID` shows it if it is saved.
+        is_closed: Whether the `async with` block has ended: no prompt can run any more.
+    """
+
+    def __init__(
+        self, plan: Plan, opened: OpenSession, approvals: Approvals, events: _Events
+    ) -> None:
+        self._plan = plan
+        self._opened = opened
+        self._approvals = approvals
+        self._events = events
+        self._is_stopped = False
+        self._running = asyncio.Lock()
+        self.is_closed = False
+
+    @property
+    def id(self) -> str:
+        return self._opened.id
+
+    async def run(
+        self, prompt: str, *, schema: Mapping[str, Any] | None = None, timeout: float | None = None
+    ) -> Answer:
+        """Send a prompt and return how it ended.
+
+        Args:
+            prompt: The prompt.
+            schema: The JSON Schema that the answer must match.
+            timeout: Seconds until it is stopped.
+
+        Raises:
+            UsageError: `schema` is not a JSON Schema, or `timeout` not a number above 0.
+            SessionError: The session is closed.
+            asyncio.CancelledError: The task was cancelled; the prompt is stopped.
+        """
+        return await self._run(prompt, schema, timeout, None)
+
+    async def _run(
+        self,
+        prompt: str,
+        schema: Mapping[str, Any] | None,
+        timeout: float | None,
+        listener: Callable[[Event], None] | None,
+    ) -> Answer:
+        async with self._running:
+            if self.is_closed:
+                raise SessionError(
+                    f"session {self.id} is closed", hint="Open it again: open_session(session_id=…)"
+                )
+            self._events.listener = listener
+            try:
+                return await self._send(prompt, schema, timeout)
+            finally:
+                self._events.listener = None
+
+    async def _send(
+        self, prompt: str, schema: Mapping[str, Any] | None, timeout: float | None
+    ) -> Answer:
+        if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
+            raise UsageError(f"timeout: expected a number above 0, got {timeout!r}")
+        report = RunReport()
+        report.plan_digest = self._plan.digest
+        report.note_session(self._opened)
+        required = Requirements(None if schema is None else AnswerSchema(schema), retries=2)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        shot = OneShot(self._opened, Opening(deadline), self._approvals, required)
+        self._is_stopped = False
+        outcome: Outcome | None
+        try:
+            outcome = await shot.send(prompt, timeout, lambda: self._is_stopped)
+        # Modules may raise anything; it is the ending of this prompt.
+        except (Exception, SystemExit) as error:
+            outcome = outcome_of(error)
+        finally:
+            shot.fill(report)
+        outcome = outcome or Outcome(Ending.INTERRUPTED, "the prompt was stopped")
+        return answer_of(result_object(outcome, report))
+
+    async def stream(
+        self, prompt: str, *, schema: Mapping[str, Any] | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[Event]:
+        """Send a prompt and yield events as they happen, the last one of the type `result`.
+
+        Args:
+            prompt: The prompt.
+            schema: See `run`.
+            timeout: See `run`.
+        """
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        running = asyncio.ensure_future(self._run(prompt, schema, timeout, queue.put_nowait))
+        running.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+            yield {"type": "result", **(await running).result}
+        finally:
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+
+    def stop(self) -> None:
+        """Stop the running prompt; its answer has the outcome "interrupted"."""
+        self._is_stopped = True
+        self._opened.stop(immediate=True)
+
+
+class _Events(EventStream):
+    """Passes events to a listener instead of writing them."""
+
+    def __init__(self) -> None:
+        super().__init__(Output(-1), RunReport(), quiet=True)
+        self.listener: Callable[[Event], None] | None = None
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        self._event("notice", level=level, message=message, source=source)
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        if self.listener is not None:
+            self.listener({"type": kind, **fields})
+
+
+def check_approve(value: str) -> None:
+    """
+    Raises:
+        UsageError: It is none of `Approve`.
+    """
+    if value not in (values := get_args(Approve)):
+        hint = f"Values: {', '.join(values)}"
+        raise UsageError(f"approve: unknown value {value!r}", hint=hint)
