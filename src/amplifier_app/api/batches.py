@@ -112,15 +112,15 @@ async def batch(
         check=list(checks),
         approve=approve,
     ).checked()
-    options = BatchOptions(
-        workers,
-        None if max_cost is None else str(max_cost),
-        None if stop_after is None else str(stop_after),
-    ).checked()
+    options = BatchOptions(workers, _text(max_cost), _text(stop_after)).checked()
     call = _Call(chosen, request, rows, schema, RowOptions(prompt, workdir, repeat), options)
     async with contextlib.aclosing(_results_of(call, folder)) as results:
         async for result in results:
             yield RowAnswer(result["row"], result["number"], result["repeat"], answer_of(result))
+
+
+def _text(limit: float | None) -> str | None:
+    return None if limit is None else str(limit)
 
 
 class _Call(NamedTuple):

@@ -1,5 +1,8 @@
 """The keys of the chat, in addition to those of prompt_toolkit."""
 
+# The functions are used by their bindings, which pyright does not see.
+# pyright: reportUnusedFunction=false
+
 from __future__ import annotations
 
 from typing import Protocol
@@ -40,11 +43,17 @@ class Keyboard(Protocol):
 def key_bindings(chat: Keyboard) -> KeyBindings:
     """Return the keys of a chat."""
     bindings = KeyBindings()
-    busy = Condition(lambda: chat.state is State.BUSY)
-    empty = Condition(lambda: not chat.buffer.text)
+    _add_input_keys(bindings, chat)
+    _add_menu_keys(bindings, chat)
+    _add_chat_keys(bindings, chat)
+    return bindings
+
+
+def _add_input_keys(bindings: KeyBindings, chat: Keyboard) -> None:
+    """The keys that edit and send the input."""
 
     @bindings.add("enter", filter=~is_searching)
-    def send(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+    def send(event: KeyPressEvent) -> None:
         menu = chat.buffer.complete_state
         if menu is not None and menu.current_completion is not None:
             chat.buffer.apply_completion(menu.current_completion)
@@ -53,48 +62,15 @@ def key_bindings(chat: Keyboard) -> KeyBindings:
 
     @bindings.add("c-j", filter=~is_searching)
     @bindings.add("escape", "enter", filter=~is_searching)
-    def new_line(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+    def new_line(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    @bindings.add("c-c", filter=~is_searching)
-    def interrupt(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
-        chat.interrupt()
-
-    bindings.add("escape", filter=is_searching, eager=True)(abort_search)
-
-    @bindings.add("enter", filter=is_searching)
-    def accept_match(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
-        accept_search()
-        chat.buffer.cursor_position = len(chat.buffer.text)
-
-    @bindings.add("escape", filter=has_completions & ~is_searching & emacs_mode)
-    def close_menu(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
-        event.current_buffer.cancel_completion()
-
-    quiet = ~is_searching & ~has_completions
-
-    @bindings.add("escape", filter=busy & quiet & (emacs_mode | vi_navigation_mode))
-    def stop(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
-        chat.interrupt()
-
-    @bindings.add("c-d", filter=empty & ~is_searching)
-    def leave(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
-        chat.leave()
-
-    @bindings.add("s-tab", filter=~has_completions & ~is_searching)
-    def cycle_mode(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
-        chat.cycle_mode()
-
     @bindings.add("c-x", "c-e", filter=~is_searching)
-    def edit(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+    def edit(event: KeyPressEvent) -> None:
         chat.edit()
 
-    @bindings.add("c-z")
-    def suspend(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
-        chat.suspend_to_background()
-
     @bindings.add(Keys.BracketedPaste, filter=~is_searching)
-    def paste(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+    def paste(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text(chat.folds.pasted(event.data))
 
     folded = Condition(
@@ -102,10 +78,49 @@ def key_bindings(chat: Keyboard) -> KeyBindings:
     )
 
     @bindings.add("backspace", filter=folded & ~is_searching)
-    def delete_folded(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
+    def delete_folded(event: KeyPressEvent) -> None:
         marker = chat.folds.marker_before(chat.buffer.document.text_before_cursor)
         assert marker is not None
         chat.buffer.delete_before_cursor(len(marker))
         chat.folds.forget(marker)
 
-    return bindings
+
+def _add_menu_keys(bindings: KeyBindings, chat: Keyboard) -> None:
+    """The keys of the search in the history and of the menu of completions."""
+    bindings.add("escape", filter=is_searching, eager=True)(abort_search)
+
+    @bindings.add("enter", filter=is_searching)
+    def accept_match(event: KeyPressEvent) -> None:
+        accept_search()
+        chat.buffer.cursor_position = len(chat.buffer.text)
+
+    @bindings.add("escape", filter=has_completions & ~is_searching & emacs_mode)
+    def close_menu(event: KeyPressEvent) -> None:
+        event.current_buffer.cancel_completion()
+
+
+def _add_chat_keys(bindings: KeyBindings, chat: Keyboard) -> None:
+    """The keys that act on the chat: stop, leave, suspend and the approval mode."""
+    busy = Condition(lambda: chat.state is State.BUSY)
+    empty = Condition(lambda: not chat.buffer.text)
+    quiet = ~is_searching & ~has_completions
+
+    @bindings.add("c-c", filter=~is_searching)
+    def interrupt(event: KeyPressEvent) -> None:
+        chat.interrupt()
+
+    @bindings.add("escape", filter=busy & quiet & (emacs_mode | vi_navigation_mode))
+    def stop(event: KeyPressEvent) -> None:
+        chat.interrupt()
+
+    @bindings.add("c-d", filter=empty & ~is_searching)
+    def leave(event: KeyPressEvent) -> None:
+        chat.leave()
+
+    @bindings.add("s-tab", filter=~has_completions & ~is_searching)
+    def cycle_mode(event: KeyPressEvent) -> None:
+        chat.cycle_mode()
+
+    @bindings.add("c-z")
+    def suspend(event: KeyPressEvent) -> None:
+        chat.suspend_to_background()

@@ -10,10 +10,10 @@ class Option:
 
     Args:
         flags: Its spellings, such as `--profile` and `-P`.
-        group: The heading it appears under in help.
+        group: The heading it appears under in help; None for the last one.
         settings: More arguments of `typer.Option`.
     """
 
-    def __init__(self, *flags: str, group: str, help: str, **settings: Any) -> None:
+    def __init__(self, *flags: str, group: str | None = None, help: str, **settings: Any) -> None:
         self.flags = flags
         self.settings: dict[str, Any] = {"help": help, "rich_help_panel": group, **settings}

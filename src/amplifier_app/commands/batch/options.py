@@ -42,6 +42,24 @@ ROW_OPTIONS = (
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The folder of the batch.", show_default=False)
 ]
+NewFolderOption = Annotated[
+    Path,
+    typer.Option(
+        "--folder",
+        "-o",
+        metavar="FOLDER",
+        rich_help_panel=_WHAT,
+        help="Folder for the results; must be new or empty.",
+    ),
+]
+ApproveOption = Annotated[
+    Literal["deny", "allow", "policy"],
+    typer.Option(
+        "--approve",
+        rich_help_panel="Permissions",
+        help="How to handle tool calls that need approval.",
+    ),
+]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", rich_help_panel="Output", help="Show no progress.")
 ]

@@ -3,7 +3,7 @@
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,9 @@ from amplifier_app.commands.batch.execution.execute import execute
 from amplifier_app.commands.batch.execution.setup import new_facts, plan_request, saved_stdin
 from amplifier_app.commands.batch.options import (
     ROW_OPTIONS,
+    ApproveOption,
     BatchOptions,
+    NewFolderOption,
     QuietOption,
     RowOptions,
     dollars_of,
@@ -49,26 +51,10 @@ def run(
         ),
     ],
     *,
-    folder: Annotated[
-        Path,
-        typer.Option(
-            "--folder",
-            "-o",
-            metavar="FOLDER",
-            rich_help_panel="What runs",
-            help="Folder for the results; must be new or empty.",
-        ),
-    ],
+    folder: NewFolderOption,
     row: RowOptions,
     request: Request,
-    approve: Annotated[
-        Literal["deny", "allow", "policy"],
-        typer.Option(
-            "--approve",
-            rich_help_panel="Permissions",
-            help="How to handle tool calls that need approval.",
-        ),
-    ] = "deny",
+    approve: ApproveOption = "deny",
     options: BatchOptions,
     quiet: QuietOption = False,
 ) -> None:

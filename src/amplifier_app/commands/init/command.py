@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -13,6 +13,8 @@ from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.stdio import claimed_stdout, read_line, stdin_is_tty, to_stderr
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.option import Option
+from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.render.text import StderrNotices
 
 if TYPE_CHECKING:
@@ -28,69 +30,69 @@ _KEY_SECONDS = 60.0
 _HOW_TO_PIPE = 'Pipe it in: echo "$KEY" | amplifier init --provider NAME --key-stdin'
 
 
-@app.command()
-def init(
-    context: typer.Context,
+class InitOptions(NamedTuple):
+    """The options of `amplifier init`."""
+
     provider: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--provider",
             "-p",
             metavar="NAME",
-            rich_help_panel="Provider",
+            group="Provider",
             help="Provider, as 'provider list' shows it.",
         ),
-    ] = None,
+    ] = None
     model: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--model",
             "-m",
             metavar="NAME",
-            rich_help_panel="Provider",
+            group="Provider",
             help="Model to use; '' for the default.",
         ),
-    ] = None,
+    ] = None
     base_url: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--base-url",
             metavar="URL",
-            rich_help_panel="Provider",
+            group="Provider",
             help="Address of the API; '' for the provider's own.",
         ),
-    ] = None,
+    ] = None
     key_stdin: Annotated[
         bool,
-        typer.Option(
-            "--key-stdin", rich_help_panel="Key", help="Read the key from the first line of stdin."
-        ),
-    ] = False,
+        Option("--key-stdin", group="Key", help="Read the key from the first line of stdin."),
+    ] = False
     key_in: Annotated[
         Literal["keyring", "file"] | None,
-        typer.Option(
+        Option(
             "--key-in",
-            rich_help_panel="Key",
+            group="Key",
             help="Where to store the key. [default: keyring if there is one, otherwise file]",
             show_default=False,
         ),
-    ] = None,
-    no_test: Annotated[
-        bool, typer.Option("--no-test", help="Save without testing the connection.")
-    ] = False,
+    ] = None
+    no_test: Annotated[bool, Option("--no-test", help="Save without testing the connection.")] = (
+        False
+    )
     yes: Annotated[
         bool,
-        typer.Option(
-            "--yes", "-y", help="Do not prompt; keep current values for anything not given."
-        ),
-    ] = False,
+        Option("--yes", "-y", help="Do not prompt; keep current values for anything not given."),
+    ] = False
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="Time limit of the test: 90, 90s, 5m.")
-    ] = "2m",
+        str, Option("--timeout", metavar="TIME", help="Time limit of the test: 90, 90s, 5m.")
+    ] = "2m"
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show tracebacks and log messages of modules.")
-    ] = False,
-) -> None:
+        bool, Option("--verbose", "-v", help="Show tracebacks and log messages of modules.")
+    ] = False
+
+
+@app.command()
+@takes_options_of(InitOptions)
+def init(context: typer.Context, options: InitOptions) -> None:
     """Set up a provider: its key, address and model, tested with one small request.
 
     \b
@@ -109,22 +111,23 @@ def init(
     from amplifier_app.commands.init.setup import Given
 
     invocation: Invocation = context.obj
-    invocation.verbose = invocation.verbose or verbose
+    invocation.verbose = invocation.verbose or options.verbose
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    seconds = None if no_test else parse_duration(timeout)
-    asking = stdin_is_tty() and os.isatty(2) and not (yes or key_stdin)
-    if provider is None and not asking:
+    seconds = None if options.no_test else parse_duration(options.timeout)
+    asking = stdin_is_tty() and os.isatty(2) and not (options.yes or options.key_stdin)
+    if options.provider is None and not asking:
         hint = "Run it on a terminal, or pass --provider, and the key with --key-stdin."
         raise UsageError("cannot ask for the provider without a terminal", hint=hint)
-    given = Given(_key_from_stdin() if key_stdin else None, model, base_url)
-    choice = _choose(provider, given, asking, seconds, invocation.verbose)
+    key = _key_from_stdin() if options.key_stdin else None
+    given = Given(key, options.model, options.base_url)
+    choice = _choose(options.provider, given, asking, seconds, invocation.verbose)
     if choice is None:
         invocation.outcome = Outcome(Ending.INTERRUPTED, "nothing was saved")
         return
     from amplifier_app.commands.init.report import report_saved, show_suggestions
     from amplifier_app.commands.init.saving import save
 
-    saved = save(choice, key_in)
+    saved = save(choice, options.key_in)
     report_saved(choice, saved)
     if saved.asked_first:
         show_suggestions(as_commands=True)

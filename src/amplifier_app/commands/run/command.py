@@ -1,20 +1,55 @@
 """`amplifier run`: one prompt to an answer, or a chat."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.finish import Invocation, OutputFormat
+from amplifier_app.commands.option import Option
 from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.run.request import Request
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
+class Variation(NamedTuple):
+    """How the request is run and shown, where that is not part of the request itself."""
+
+    output: Annotated[OutputFormat, Option("--output", group="Output", help="Output format.")] = (
+        "text"
+    )
+    plain: Annotated[
+        bool,
+        Option(
+            "--plain",
+            group="Output",
+            help="Plain output on a terminal: no colours, no redrawing.",
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        Option(
+            "--dry-run",
+            group="Reproducible runs",
+            help="Check the plan without asking a model (same as 'plan check').",
+        ),
+    ] = False
+    verbose: Annotated[
+        bool,
+        Option(
+            "--verbose",
+            "-v",
+            group="Output",
+            help="Show tracebacks and log messages of modules.",
+        ),
+    ] = False
+
+
 @app.command()
 @takes_options_of(Request)
+@takes_options_of(Variation)
 def run(
     context: typer.Context,
     prompt: Annotated[
@@ -29,35 +64,7 @@ def run(
     ] = None,
     *,
     request: Request,
-    output: Annotated[
-        OutputFormat,
-        typer.Option("--output", help="Output format.", rich_help_panel="Output"),
-    ] = "text",
-    plain: Annotated[
-        bool,
-        typer.Option(
-            "--plain",
-            help="Plain output on a terminal: no colours, no redrawing.",
-            rich_help_panel="Output",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Check the plan without asking a model (same as 'plan check').",
-            rich_help_panel="Reproducible runs",
-        ),
-    ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            help="Show tracebacks and log messages of modules.",
-            rich_help_panel="Output",
-        ),
-    ] = False,
+    how: Variation,
 ) -> None:
     """Send one prompt and print the answer, or chat.
 
@@ -67,15 +74,15 @@ def run(
       amplifier run --continue "And in src/db.py?"
     """
     invocation: Invocation = context.obj
-    invocation.output = output
-    invocation.verbose = invocation.verbose or verbose
+    invocation.output = how.output
+    invocation.verbose = invocation.verbose or how.verbose
     words = prompt or []
     request = request.checked()._replace(prompt=_one_prompt(words), whole_stdin="-" in words)
-    if plain:
+    if how.plain:
         if request.screen not in (None, "plain"):
             raise UsageError(f"--plain and --screen {request.screen} are mutually exclusive")
         request = request._replace(screen="plain")
-    if dry_run:
+    if how.dry_run:
         from amplifier_app.commands.run.dry_run import dry_run as check
 
         # Without model calls there is nothing to record.

@@ -75,20 +75,22 @@ def fork(
     new = _fork(
         source, at, Request(fork=source.id, plan=plan, provider=provider, model=model, sets=sets)
     )
-    outcome = restore(source.path, restoring)
+    restored = restore(source.path, restoring)
     if output is Format.JSON:
-        changes = [
-            {"path": one.path, "action": one.action, "reason": one.reason} for one in outcome
-        ]
-        found = {"id": new.id, "forked_from": new.metadata["forked_from"], "files": changes}
-        print(json.dumps(found, indent=2))
+        _print_json(new, restored)
         return
-    for one in outcome:
+    for one in restored:
         if one.reason and one not in restoring:
             to_stderr(f"amplifier: not restored: {one_line(one.path)}: {one.reason}")
     print(new.id)
     step = new.metadata["forked_from"]["step"]
     to_stderr(f"Forked {source.id} after step {step}. Resume with: amplifier run --resume {new.id}")
+
+
+def _print_json(new: SessionFolder, restored: list[Restore]) -> None:
+    files = [{"path": one.path, "action": one.action, "reason": one.reason} for one in restored]
+    found = {"id": new.id, "forked_from": new.metadata["forked_from"], "files": files}
+    print(json.dumps(found, indent=2))
 
 
 def _fork(source: SessionFolder, step: int | None, request: Request) -> SessionFolder:

@@ -5,7 +5,7 @@ import asyncio
 import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -18,6 +18,8 @@ from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output, claimed_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.option import Option
+from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.test.cases import Case, find_cases
 from amplifier_app.commands.test.report import (
     Progress,
@@ -35,7 +37,38 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _JUNIT = "junit"
 
 
+class RunOptions(NamedTuple):
+    """Which tests run, and how."""
+
+    keyword: Annotated[
+        str | None,
+        Option("-k", metavar="TEXT", help="Run only tests with TEXT in their file or name."),
+    ] = None
+    exit_first: Annotated[
+        bool, Option("-x", "--exitfirst", help="Stop at the first test that fails.")
+    ] = False
+    list_only: Annotated[bool, Option("--list", help="List the tests instead of running them.")] = (
+        False
+    )
+    update: Annotated[
+        bool,
+        Option(
+            "--update",
+            help="Record the recordings of the tests again, with the providers of their plans.",
+        ),
+    ] = False
+    trust: Annotated[
+        bool, Option("--trust", help="Trust the project's .amplifier folder this once.")
+    ] = False
+    report: Annotated[
+        str | None,
+        Option("--report", metavar="junit=FILE", help="Write a JUnit report to FILE."),
+    ] = None
+    verbose: Annotated[bool, Option("-v", "--verbose", help="Print a line for each test.")] = False
+
+
 @app.command()
+@takes_options_of(RunOptions)
 def run_tests(
     context: typer.Context,
     targets: Annotated[
@@ -47,33 +80,7 @@ def run_tests(
         ),
     ] = None,
     *,
-    keyword: Annotated[
-        str | None,
-        typer.Option("-k", metavar="TEXT", help="Run only tests with TEXT in their file or name."),
-    ] = None,
-    exit_first: Annotated[
-        bool, typer.Option("-x", "--exitfirst", help="Stop at the first test that fails.")
-    ] = False,
-    list_only: Annotated[
-        bool, typer.Option("--list", help="List the tests instead of running them.")
-    ] = False,
-    update: Annotated[
-        bool,
-        typer.Option(
-            "--update",
-            help="Record the recordings of the tests again, with the providers of their plans.",
-        ),
-    ] = False,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Trust the project's .amplifier folder this once.")
-    ] = False,
-    report: Annotated[
-        str | None,
-        typer.Option("--report", metavar="junit=FILE", help="Write a JUnit report to FILE."),
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Print a line for each test.")
-    ] = False,
+    options: RunOptions,
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Test plans without a model: with scripts or recordings of it.
@@ -86,17 +93,17 @@ def run_tests(
     Runs the tests in *.test.yaml files; see: amplifier docs testing. Exits with 9 if one fails, and
     with 78 if a test file is invalid.
     """
-    report_file = _report_file(report)
-    cases = find_cases(targets or [], keyword)
-    if list_only:
+    report_file = _report_file(options.report)
+    cases = find_cases(targets or [], options.keyword)
+    if options.list_only:
         _print_list(cases, output)
         return
     started = time.monotonic()
     invocation: Invocation = context.obj
     stdout = invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    shown = _Shown(stdout, len(cases), verbose=verbose, quiet=output is Format.JSON)
-    runner = Runner(trust=trust, update=update)
-    ended, stopped = run_loop(_run(runner, cases, shown, exit_first=exit_first))
+    shown = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output is Format.JSON)
+    runner = Runner(trust=options.trust, update=options.update)
+    ended, stopped = run_loop(_run(runner, cases, shown, exit_first=options.exit_first))
     seconds = time.monotonic() - started
     left = len(cases) - len(ended)
     shown.write(f"{failures_text(ended)}\n{summary(ended, left, seconds)}\n")

@@ -109,15 +109,7 @@ class LoopOrchestrator(ABC):
         reset_turn = getattr(coordinator, "reset_turn", None)
         if callable(reset_turn):
             reset_turn()
-        turn = self.turn_type(
-            name=self.name,
-            config=self.config,
-            ask=self.ask,
-            checker=self._checker,
-            readings=self._readings,
-            steering=self.steer,
-            room=self._room,
-            answer_format=self._answer_format,
+        turn = self._new_turn(
             context=context,
             providers=providers,
             tools=tools,
@@ -138,3 +130,17 @@ class LoopOrchestrator(ABC):
             return await uninterrupted(turn.close(outcome))
         finally:
             Span.leave(entered)
+
+    def _new_turn(self, **session: Any) -> Turn:
+        """A turn with the parts of a session, and with what this loop keeps between turns."""
+        return self.turn_type(
+            name=self.name,
+            config=self.config,
+            ask=self.ask,
+            checker=self._checker,
+            readings=self._readings,
+            steering=self.steer,
+            room=self._room,
+            answer_format=self._answer_format,
+            **session,
+        )
