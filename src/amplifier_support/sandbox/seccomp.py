@@ -260,7 +260,6 @@ def build(
         shares: Whether `SHARED_BY_NUMBER` is allowed.
     """
     calls = architecture.calls
-    families = (*(() if asks else (_AF_UNIX,)), *((_AF_INET, _AF_INET6) if internet else ()))
     refuse = _return(_ERROR | errno.EPERM)
     missing = _return(_ERROR | errno.ENOSYS)
     program = [
@@ -275,6 +274,18 @@ def build(
     for name in (*REFUSED, *(() if shares else SHARED_BY_NUMBER)):
         if name in calls:
             program += [_jump(_IF_EQUAL, calls[name], 0, 1), refuse]
+    program += _sockets(calls, refuse, internet=internet, asks=asks)
+    program += _processes(calls, refuse, missing)
+    program += _files(calls, refuse, truncation=truncation, superuser=superuser)
+    # Its arguments are in memory, which a filter cannot read; callers fall back to `openat`.
+    program += [_jump(_IF_EQUAL, calls["openat2"], 0, 1), missing]
+    return b"".join([*program, _return(_ALLOW)])
+
+
+def _sockets(calls: Mapping[str, int], refuse: bytes, *, internet: bool, asks: bool) -> list[bytes]:
+    """Refuse sockets of other families, and leave connections to the launcher where it decides."""
+    program: list[bytes] = []
+    families = (*(() if asks else (_AF_UNIX,)), *((_AF_INET, _AF_INET6) if internet else ()))
     body = [_argument(0)]
     for family in families:
         body += [_jump(_IF_EQUAL, family, 0, 1), _return(_ALLOW)]
@@ -290,9 +301,12 @@ def build(
         body += _on(_AF_UNIX, [*connected, refuse])
         program += _on(calls["connect"], [ASK])
         program += _on(calls["socketpair"], [*connected, refuse])
-    program += _on(calls["socket"], [*body, refuse])
-    # The limits of another process.
-    program += _on(
+    return [*program, *_on(calls["socket"], [*body, refuse])]
+
+
+def _processes(calls: Mapping[str, int], refuse: bytes, missing: bytes) -> list[bytes]:
+    """Refuse the limits of other processes, namespaces, and input to a terminal."""
+    program = _on(
         calls["prlimit64"],
         [_argument(0), _jump(_IF_EQUAL, 0, 1, 0), refuse, _return(_ALLOW)],
     )
@@ -313,10 +327,7 @@ def build(
             _return(_ALLOW),
         ],
     )
-    program += _files(calls, refuse, truncation=truncation, superuser=superuser)
-    # Its arguments are in memory, which a filter cannot read; callers fall back to `openat`.
-    program += [_jump(_IF_EQUAL, calls["openat2"], 0, 1), missing]
-    return b"".join([*program, _return(_ALLOW)])
+    return program
 
 
 def _files(
