@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ Ln/8lH/Onr8qLdQ6gnaCrjogkTD7
 """
 
 
-def endpoint(url: str, **options: float) -> Endpoint:
+def endpoint(url: str, **options: Any) -> Endpoint:
     return Endpoint(url, {"x-key": "secret"}, provider="acme", **options)
 
 
@@ -75,7 +76,7 @@ def says(*parts: bytes) -> Handler:
     return handler
 
 
-async def read_all(service: Endpoint, path: str = "/s", **options: float) -> list[tuple[str, str]]:
+async def read_all(service: Endpoint, path: str = "/s", **options: Any) -> list[tuple[str, str]]:
     async with service.stream_sse(path, {}, model="m", **options) as stream:
         return [event async for event in stream]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ REQUEST = {"messages": [{"role": "user", "content": "hi"}]}
 class Written(HTTPProvider):
     """Each attempt gives the chunks of the next list, and raises what is an error."""
 
-    def __init__(self, *attempts: list[Chunk | LLMError], **config: Any) -> None:
+    def __init__(self, *attempts: Sequence[Chunk | LLMError], **config: Any) -> None:
         settings = HTTPProviderConfig.model_validate({"model": "m1", **config})
         super().__init__("written", settings)
         self.attempts = list(attempts)

@@ -6,6 +6,7 @@ import os
 import time
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def workspace(tmp_path: Path) -> Path:
     return ws
 
 
-def guard(ws: Path, *roots: str, writing: bool = False, **options: bool) -> PathGuard:
+def guard(ws: Path, *roots: str, writing: bool = False, **options: Any) -> PathGuard:
     return PathGuard(
         list(roots) or None, base=str(ws), writing=writing, setting="allowed_paths", **options
     )

@@ -37,10 +37,10 @@ class Impatient:
 
     async def stream_complete(self, request: Any) -> AsyncIterator[Any]:
         text = ""
+        about = {"index": 0, "block_type": "text"}
         for number, deltas in enumerate(self._tries):
             if number:
                 await self._hooks.emit("provider:retry", {"provider": self.name, "attempt": number})
-            about = {"index": 0, "block_type": "text"}
             yield {"type": "content_block_start", **about}
             for delta in deltas:
                 yield {"type": "content_block_delta", **about, "delta": delta}
