@@ -6,6 +6,7 @@ imports no other part of the program.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,13 +56,19 @@ class PlanFile(pytest.File):
         from amplifier_app.plan.problems import Problems
 
         problems = Problems()
+        # The short summary of pytest has little space.
+        shown = os.path.relpath(self.path, self.config.invocation_params.dir)
         try:
-            cases = read_cases(self.path, problems)
+            cases = read_cases(self.path, problems, shown)
             problems.raise_if_any()
         except ConfigError as error:
             raise self.CollectError(outcome_of(error).message) from None
         for case in cases:
-            yield PlanTest.from_parent(self, name=case.name, case=case)
+            # pytest cannot select names with '::'.
+            name = case.name.replace("::", ":")
+            # A name with brackets would be another id than the one that `--lf` reads.
+            nodeid = f"{self.nodeid}::{name}"
+            yield PlanTest.from_parent(self, name=name, nodeid=nodeid, case=case)
 
 
 class PlanTest(pytest.Item):

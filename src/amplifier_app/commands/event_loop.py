@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from amplifier_app.base.errors import ModuleError
+
 _Result = TypeVar("_Result")
 
 
@@ -14,11 +16,16 @@ def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
 
     `asyncio.run` joins its executor's threads; a tool that blocks in one would keep an
     interrupted program alive.
+
+    Raises:
+        ModuleError: A module wanted to end the program, in a task of its own.
     """
     loop = asyncio.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
         return loop.run_until_complete(main)
+    except SystemExit as error:
+        raise ModuleError(f"a module raised SystemExit: {error.code}") from error
     finally:
         try:
             _cancel_all(loop)

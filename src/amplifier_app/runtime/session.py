@@ -308,7 +308,7 @@ class OpenSession:
         try:
             with blaming(self.session):
                 await self._begin_conversation()
-                self._task = asyncio.create_task(self.session.execute(prompt))
+                self._task = asyncio.create_task(self._execute(prompt))
                 answer = checked_answer(self.session, await self._task)
                 response = await shown_answer(self.session, self.renderer.visibility, answer)
             if self.is_stopping and not response:
@@ -328,6 +328,11 @@ class OpenSession:
             hidden = bool(answer and not response.strip())
             self._turn_ended(prompt, response, status, hidden)
         return self.turn
+
+    async def _execute(self, prompt: str) -> str:
+        # A SystemExit that ends a task would end the event loop, too.
+        with blaming(self.session):
+            return await self.session.execute(prompt)
 
     @property
     def _runs_for_parent(self) -> bool:

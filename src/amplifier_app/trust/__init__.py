@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -176,8 +177,13 @@ def folder_if_trusted(*, quiet: bool = False) -> Path | None:
 
 
 def report_skipped(error: ConfigError) -> None:
-    """Report on stderr that a project is skipped, and why."""
-    to_stderr(for_terminal(f"amplifier: {error.message}; skipping it (see: amplifier trust)"))
+    """Report on stderr that a project is skipped, and why; once for all plans of a command."""
+    _report(f"amplifier: {error.message}; skipping it (see: amplifier trust)")
+
+
+@cache
+def _report(message: str) -> None:
+    to_stderr(for_terminal(message))
 
 
 def ignored_by_environment() -> bool:

@@ -135,7 +135,7 @@ def test_tests_are_selected_by_file_name_and_text(
         (["plan.yaml"], None, "plan.yaml is not a test file"),
         (["a.test.yaml::reeds"], None, "has no test 'reeds'"),
         (["a.test.yaml"], "nothing", "no tests in a.test.yaml whose name contains 'nothing'"),
-        (["empty"], None, "there are no tests in empty"),
+        (["empty"], None, "there are no tests in the folder empty"),
     ],
 )
 def test_a_selection_without_tests_is_an_error(

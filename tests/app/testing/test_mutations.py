@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.app.testing.support import run_tests
@@ -55,45 +54,52 @@ def _insert(section: str, entry: Any, at: int = 0) -> Callable[[Plan], None]:
     return lambda plan: plan[section].insert(at, entry)
 
 
-MUTATIONS: dict[str, Callable[[Plan], None]] = {
-    "files removed": _without("tools", "tool-filesystem"),
-    "shell removed": _without("tools", "tool-bash"),
-    "search removed": _without("tools", "tool-search"),
-    "delegation removed": _without("tools", "tool-task"),
-    "approval removed": _without("hooks", "hooks-approval"),
-    "redaction removed": _without("hooks", "hooks-redaction"),
-    "backup removed": _without("hooks", "hooks-backup"),
-    "push no longer denied": _drop("approvals", 0),
-    "push allowed": _set("allow", "approvals", 0, "action"),
-    "push rule made narrower": _set("git push --force *", "approvals", 0, "command"),
-    "every command allowed first": _insert("approvals", {"action": "allow", "tool": "bash"}),
-    "all paths writable": _set("**", "approvals", 2, "path"),
-    "edits only ask": _drop("approvals", 3),
-    "tests no longer allowed": _drop("approvals", 1),
-    "cost limit raised": _set(50, "session", "budget", "max_cost"),
-    "cost limit removed": _drop("session", "budget", "max_cost"),
-    "step limit raised": _set(60, "session", "budget", "max_steps"),
-    "step limit lowered": _set(2, "session", "budget", "max_steps"),
-    "model changed": _set("claude-haiku-4-5", "providers", 0, "config", "model"),
-    "temperature changed": _set(1, "providers", 0, "config", "temperature"),
-    "provider changed": _set("provider-openai", "providers", 0, "module"),
-    "provider added in front": _insert(
-        "providers", {"module": "provider-openai", "config": {"priority": 1}}
+COST, STEPS = "stops at the limit of its cost", "stops at the limit of its steps"
+AGREED = "is what we agreed on"
+MUTATIONS: dict[str, tuple[str, Callable[[Plan], None]]] = {
+    "files removed": (AGREED, _without("tools", "tool-filesystem")),
+    "shell removed": (AGREED, _without("tools", "tool-bash")),
+    "search removed": (AGREED, _without("tools", "tool-search")),
+    "delegation removed": (AGREED, _without("tools", "tool-task")),
+    "approval removed": (AGREED, _without("hooks", "hooks-approval")),
+    "redaction removed": (AGREED, _without("hooks", "hooks-redaction")),
+    "backup removed": (AGREED, _without("hooks", "hooks-backup")),
+    "push no longer denied": ("publishes nothing", _drop("approvals", 0)),
+    "push allowed": ("publishes nothing", _set("allow", "approvals", 0, "action")),
+    "push rule made narrower": (
+        "publishes nothing",
+        _set("git push --force *", "approvals", 0, "command"),
     ),
-    "prompt cut in half": _cut(0.5),
-    "last line of the prompt cut": _cut(0.99),
-    "prompt removed": _drop("instruction"),
-    "sandbox off": _set("off", "session", "sandbox"),
-    "network for commands": _set("all", "session", "sandbox", "network"),
-    "another loop": _set("loop-basic", "session", "orchestrator"),
-    "check removed": _drop("checks"),
-    "check that always passes": _set("true", "checks", 0, "run"),
-    "agent removed": _drop("agents", "tester"),
-    "timeout of commands raised": _set(3600, "tools", 1, "config", "timeout"),
-    # Nothing is expected of what an agent is sent.
-    "prompt of the agent changed": _set("Run nothing.", "agents", "tester", "instruction"),
-    "description changed": _set("Another one", "description"),
+    "every command allowed first": (
+        "publishes nothing",
+        _insert("approvals", {"action": "allow", "tool": "bash"}),
+    ),
+    "all paths writable": ("changes no code", _set("**", "approvals", 2, "path")),
+    "edits only ask": ("changes no code", _drop("approvals", 3)),
+    "tests no longer allowed": ("writes its findings", _drop("approvals", 1)),
+    "cost limit raised": (COST, _set(50, "session", "budget", "max_cost")),
+    "cost limit removed": (COST, _drop("session", "budget", "max_cost")),
+    "step limit raised": (STEPS, _set(60, "session", "budget", "max_steps")),
+    "step limit lowered": (STEPS, _set(2, "session", "budget", "max_steps")),
+    "model changed": (AGREED, _set("claude-haiku-4-5", "providers", 0, "config", "model")),
+    "temperature changed": (AGREED, _set(1, "providers", 0, "config", "temperature")),
+    "provider changed": (AGREED, _set("provider-openai", "providers", 0, "module")),
+    "provider added in front": (
+        AGREED,
+        _insert("providers", {"module": "provider-openai", "config": {"priority": 1}}),
+    ),
+    "prompt cut in half": (AGREED, _cut(0.5)),
+    "last line of the prompt cut": (AGREED, _cut(0.99)),
+    "prompt removed": (AGREED, _drop("instruction")),
+    "sandbox off": (AGREED, _set("off", "session", "sandbox")),
+    "network for commands": (AGREED, _set("all", "session", "sandbox", "network")),
+    "another loop": (AGREED, _set("loop-basic", "session", "orchestrator")),
+    "check removed": ("needs a report", _drop("checks")),
+    "check that always passes": ("needs a report", _set("true", "checks", 0, "run")),
+    "agent removed": ("leaves the tests to its agent", _drop("agents", "tester")),
+    "timeout of commands raised": (AGREED, _set(3600, "tools", 1, "config", "timeout")),
 }
+"""What changes, and the test that fails then."""
 
 
 def test_the_example_passes() -> None:
@@ -102,17 +108,18 @@ def test_the_example_passes() -> None:
     assert len(ended) == 9
 
 
-@pytest.mark.timeout(300)
 def test_nearly_every_change_of_a_plan_is_caught(tmp_path: Path) -> None:
     original = (EXAMPLE / "review.yaml").read_text(encoding="utf-8")
     shutil.copy(EXAMPLE / "review.test.yaml", tmp_path)
     missed: list[str] = []
-    for name, change in MUTATIONS.items():
+    for name, (test, change) in MUTATIONS.items():
         plan = yaml.safe_load(original)
         change(plan)
         (tmp_path / "review.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
-        if all(one.status == "passed" for one in run_tests(tmp_path, exit_first=True)):
+        (one,) = run_tests(f"{tmp_path / 'review.test.yaml'}::{test}")
+        if one.status == "passed":
             missed.append(name)
+    # The promise is that 28 of 30 are caught. Nothing is expected of the description and of what agents are
+    # sent: these changes are not.
     assert len(MUTATIONS) >= 30
-    # The promise is that 28 of 30 are caught.
-    assert set(missed) <= {"prompt of the agent changed", "description changed"}
+    assert missed == []

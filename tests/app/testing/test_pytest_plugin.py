@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ def test_what_is_imported():
 
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    plugins = ("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:asyncio", "-p", "no:benchmark")
+    plugins = ("-p", "no:xdist", "-p", "no:asyncio", "-p", "no:benchmark")
     return subprocess.run(
         [sys.executable, "-m", "pytest", "--rootdir", os.curdir, *plugins, *arguments],
         cwd=folder,
@@ -32,18 +33,22 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def test_tests_of_plans_are_tests_of_pytest(tmp_path: Path) -> None:
-    write_tests(tmp_path, {}, {"expect": {"answer": "other"}})
+    wrong = {"expect": {"answer": "other"}}
+    write_tests(tmp_path, {}, {"name": "test: 2 [ü]", **wrong}, {"name": "test::3"})
     (tmp_path / "b.test.yaml").write_text("scritp: x\n")
     run = run_pytest(tmp_path, "--amplifier", "-v", "--continue-on-collection-errors")
     assert run.returncode == 1
     assert "a.test.yaml::test 1 PASSED" in run.stdout
-    assert "a.test.yaml::test 2 FAILED" in run.stdout
-    assert 'answer: expected "other"' in run.stdout
+    assert "a.test.yaml::test: 2 [ü] FAILED" in run.stdout
+    assert "a.test.yaml::test:3 PASSED" in run.stdout
+    assert re.search(r'^a.test.yaml:\d+: answer: expected "other"', run.stdout, re.MULTILINE)
     assert "Traceback" not in run.stdout
-    assert "unknown key 'scritp'" in run.stdout
-    assert "1 failed, 1 passed, 1 error" in run.stdout
-    one = run_pytest(tmp_path, "--amplifier", "-q", "a.test.yaml::test 1")
-    assert (one.returncode, "1 passed" in one.stdout) == (0, True), one.stdout
+    assert "b.test.yaml:1:1: unknown key 'scritp'" in run.stdout
+    assert "1 failed, 2 passed, 1 error" in run.stdout
+    # The ids are those that select a test.
+    ids = ("a.test.yaml::test:3", "a.test.yaml::test: 2 [ü]")
+    again = run_pytest(tmp_path, "--amplifier", "-q", "--lf", *ids)
+    assert "1 failed, 1 deselected" in again.stdout, again.stdout
 
 
 def test_without_the_option_nothing_is_collected_or_imported(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from amplifier_app.base.errors import ModuleError
 from amplifier_app.commands.test import working_dir
 from tests.app.plans import mock_plan
 from tests.app.testing.support import only, run_tests, write_tests
@@ -220,3 +222,40 @@ def test_problems_of_a_plan_fail_the_test_and_nothing_is_printed(
     assert one.status == "failed"
     assert "nonsense" in str(one.failures)
     assert capfd.readouterr() == ("", "")
+
+
+LOOP = """\
+import asyncio
+
+__amplifier_module_type__ = "orchestrator"
+
+async def end():
+    raise SystemExit(0)
+
+class Loop:
+    async def execute(self, prompt, **others):
+        HOW
+        return "done"
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("orchestrator", Loop())
+"""
+
+
+def test_a_module_cannot_end_the_program_as_if_all_had_passed(tmp_path: Path) -> None:
+    for name, how in {
+        "here": "await end()",
+        "elsewhere": "asyncio.create_task(end()); await asyncio.sleep(60)",
+    }.items():
+        folder = tmp_path / name
+        (folder / f"loop_{name}").mkdir(parents=True)
+        (folder / f"loop_{name}" / "__init__.py").write_text(LOOP.replace("HOW", how))
+        plan = yaml.safe_load(mock_plan(folder, []).read_text())
+        plan["session"]["orchestrator"] = {"module": f"loop-{name}", "source": f"./loop_{name}"}
+        (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+    file = write_tests(tmp_path / "here", {}, {"profile": "mock"})
+    failed, other = run_tests(file)
+    assert "orchestrator 'loop-here' raised SystemExit: 0" in str(failed.failures)
+    assert other.status == "passed"
+    with pytest.raises(ModuleError, match="a module raised SystemExit: 0"):
+        run_tests(write_tests(tmp_path / "elsewhere"))

@@ -146,7 +146,8 @@ def find_cases(targets: Sequence[str], keyword: str | None = None) -> list[Case]
     if keyword is not None:
         found = [case for case in found if keyword.casefold() in case.id.casefold()]
     if not found:
-        what = f" in {' or '.join(targets)}" if targets else ""
+        places = [f"the folder {one}" if os.path.isdir(one) else one for one in targets]
+        what = f" in {' or '.join(places)}" if places else ""
         what += f" whose name contains {keyword!r}" if keyword is not None else ""
         hint = f"Test files end with {SUFFIXES[0]}; see: amplifier docs testing"
         raise UsageError(f"there are no tests{what}", hint=hint)
@@ -193,13 +194,18 @@ def _selected(file: Path, names: set[str] | None, problems: Problems) -> list[Ca
 # -- one file ----------------------------------------------------------------------------
 
 
-def read_cases(file: Path, problems: Problems) -> list[Case]:
+def read_cases(file: Path, problems: Problems, shown: str | None = None) -> list[Case]:
     """The tests of a file; those of a file with problems must not run.
+
+    Args:
+        file: The file.
+        problems: Collects the problems.
+        shown: Its name in problems and ids; by default its path.
 
     Raises:
         ConfigError: It cannot be read.
     """
-    shown = str(file)
+    shown = shown or str(file)
     before = len(problems)
     # Its limits are those of one document with what it refers to.
     problems.budget = Budget()

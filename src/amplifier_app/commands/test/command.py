@@ -60,6 +60,9 @@ class RunOptions(NamedTuple):
     trust: Annotated[
         bool, Option("--trust", help="Trust the project's .amplifier folder this once.")
     ] = False
+    no_project: Annotated[
+        bool, Option("--no-project", help="Ignore the project's .amplifier folder.")
+    ] = False
     report: Annotated[
         str | None,
         Option("--report", metavar="junit=FILE", help="Write a JUnit report to FILE."),
@@ -102,7 +105,7 @@ def run_tests(
     invocation: Invocation = context.obj
     stdout = invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     shown = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output is Format.JSON)
-    runner = Runner(trust=options.trust, update=options.update)
+    runner = Runner(trust=options.trust, no_project=options.no_project, update=options.update)
     ended, stopped = run_loop(_run(runner, cases, shown, exit_first=options.exit_first))
     seconds = time.monotonic() - started
     left = len(cases) - len(ended)

@@ -82,6 +82,8 @@ def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failur
     if outcome.exit_code not in wanted:
         code = " or ".join(map(str, sorted(wanted)))
         reason = outcome.message.splitlines()
+        if ran.plan is None and outcome.hint is not None:
+            reason += outcome.hint.splitlines()
         at = case.at if node is None else node.at
         got = f"{outcome.exit_code} ({outcome.ending.value})"
         yield Failure("exit", (f"expected {code}, got {got}", *indented(reason)), at)

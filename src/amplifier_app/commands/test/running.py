@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
@@ -22,7 +21,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.test.cases import Case, items_of
 from amplifier_app.commands.test.doubles import Doubles, Sent, recorded_lines
 from amplifier_app.commands.test.network import Attempts, no_network
-from amplifier_app.commands.test.working_dir import FileState, states, working_dir
+from amplifier_app.commands.test.working_dir import FileState, states, temporary_folder, working_dir
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.nodes import NOWHERE, ListNode, text_of
 from amplifier_app.plan.traffic import Script, Traffic
@@ -76,11 +75,17 @@ class Runner:
 
     Args:
         trust: Whether to trust the `.amplifier` folder of the project.
+        no_project: Whether to ignore that folder.
         update: Whether to record recordings again, with the providers of the plans.
+
+    Raises:
+        UsageError: The options are mutually exclusive.
     """
 
-    def __init__(self, *, trust: bool = False, update: bool = False) -> None:
-        self._trust = trust
+    def __init__(
+        self, *, trust: bool = False, no_project: bool = False, update: bool = False
+    ) -> None:
+        self._request = Request(trust=trust, no_project=no_project, no_save=True).checked()
         self._update = update
         self._plans: dict[tuple[Path | None, str | None], _LoadedPlan | Outcome] = {}
         self._recorded: set[Path] = set()
@@ -106,8 +111,8 @@ class Runner:
 
     async def _record(self, case: Case, loaded: _LoadedPlan, recording: Path) -> Ran:
         _check_replaceable(recording)
-        with tempfile.TemporaryDirectory(prefix="amplifier-recording-") as folder:
-            file = Path(folder, recording.name)
+        with temporary_folder() as folder:
+            file = folder / recording.name
             ran = await _Run(case, loaded, Traffic(record=str(file))).run()
             if ran.outcome.ending is not Ending.OK or not file.exists():
                 return ran
@@ -121,7 +126,7 @@ class Runner:
         key = case.path_of("plan"), case.text("profile")
         if key not in self._plans:
             try:
-                self._plans[key] = await _load(*key, trust=self._trust)
+                self._plans[key] = await _load(self._request._replace(plan=key[0], profile=key[1]))
             # The modules of a plan may raise anything.
             except Exception as error:
                 self._plans[key] = outcome_of(error)
@@ -134,8 +139,8 @@ class _LoadedPlan(NamedTuple):
     sources: AppModuleSourceResolver
 
 
-async def _load(plan: Path | None, profile: str | None, *, trust: bool) -> _LoadedPlan:
-    request = Request(plan=plan, profile=profile, trust=trust, no_save=True).checked()
+async def _load(request: Request) -> _LoadedPlan:
+    request = request.checked()
     # Its providers are not used, so their keys are not needed.
     chosen = choose(request, Output(-1), lenient=True)
     sources = resolver_for(chosen.plan)

@@ -44,7 +44,7 @@ def working_dir(case: Case) -> Generator[Path]:
         ConfigError: Its files cannot be prepared.
     """
     back = os.getcwd()
-    with tempfile.TemporaryDirectory(prefix="amplifier-test-", ignore_cleanup_errors=True) as made:
+    with temporary_folder() as made:
         # Paths that tools report are compared with this one.
         folder = Path(os.path.realpath(made)) / "work"
         _copy(case.path_of("workdir"), folder)
@@ -54,6 +54,21 @@ def working_dir(case: Case) -> Generator[Path]:
             yield folder
         finally:
             os.chdir(back)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Generator[Path]:
+    """A folder that is removed afterwards.
+
+    Raises:
+        ConfigError: It cannot be created.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(prefix="amplifier-test-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ConfigError(f"cannot create a temporary folder: {reason_of(error)}") from error
+    with made as folder:
+        yield Path(folder)
 
 
 def _copy(source: Path | None, folder: Path) -> None:
