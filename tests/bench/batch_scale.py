@@ -1,8 +1,8 @@
 """What a batch of very many rows costs apart from running them; prints JSON.
 
-    python -m tests.bench.batch_scale ROWS FOLDER
+    python -m tests.bench.batch_scale RUNS FOLDER [REPEAT]
 
-The rows end at once, so that only the dispatcher, the journal and the results are measured.
+The runs end at once, so that only the dispatcher, the journal and the results are measured.
 """
 
 from __future__ import annotations
@@ -12,28 +12,33 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from amplifier_app.base.outcome import OK
+from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.batch.dispatch import Dispatcher, Limits
 from amplifier_app.batch.engines.engine import Asked, Ended, Event, Reply, RowTask
 from amplifier_app.batch.input.prompts import PromptTemplate
-from amplifier_app.batch.input.rows import read_rows
+from amplifier_app.batch.input.rows import Row, read_rows
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.record.writer import writing
+from amplifier_app.batch.statistics.summary import totals
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.render.result import RunReport, result_object
 
 
 class Instant:
-    """An engine whose rows end at once."""
+    """An engine whose rows end at once; a third of the runs fail if there are several of each row."""
 
-    def __init__(self) -> None:
+    def __init__(self, repeat: int) -> None:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._repeat = repeat
 
     async def submit(self, task: RowTask) -> None:
-        result = {**result_object(OK, RunReport()), "session_id": task.session}
+        fails = self._repeat > 1 and hash(task.id) % 3 == 0
+        outcome = Outcome(Ending.CHECK_FAILED, "failed") if fails else OK
+        result = {**result_object(outcome, RunReport()), "session_id": task.session}
         self._events.put_nowait(Ended(task.id, {**result, "response": "x" * 500}))
 
     async def event(self) -> Event:
@@ -53,34 +58,46 @@ def most_memory() -> float:
 
 def main() -> None:
     """Run the rows, then look at them as `status`, `resume` and `report` do."""
-    rows, folder = int(sys.argv[1]), Path(sys.argv[2])
+    runs, folder = int(sys.argv[1]), Path(sys.argv[2])
+    repeat = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    rows = runs // repeat
     source = folder / "rows.jsonl"
     with source.open("w") as file:
         for number in range(rows):
             file.write(json.dumps({"id": f"row-{number}", "prompt": "x" * 100}) + "\n")
-    batch = BatchFolder.create(folder / "out", {"input": str(source), "rows": rows}, "")
+    facts = {"input": str(source), "rows": rows, "repeat": repeat}
+    batch = BatchFolder.create(folder / "out", facts, "")
     found: dict[str, Any] = {}
+
+    def inputs() -> Iterator[Row]:
+        for row in read_rows(source):
+            for number in range(1, repeat + 1):
+                yield row if repeat == 1 else row._replace(run=number)
+
+    def status() -> dict[str, Any]:
+        counts, running = batch.counts()
+        return totals(batch, counts, running=running)
 
     def run(limit: int) -> None:
         with writing(batch) as writer:
-            left = (row for row in read_rows(source) if not writer.progress.of(row.id).outcome)
+            left = (row for row in inputs() if not writer.progress.of(row.key).outcome)
             limits = Limits(8, failures=None)
             head = (row for row, _ in zip(left, range(limit), strict=False))
-            engine, dirs = Instant(), Workdirs("same", folder, folder / "work")
+            engine, dirs = Instant(repeat), Workdirs("same", folder, folder / "work")
             dispatcher = Dispatcher(
                 head, PromptTemplate(None), dirs, engine, writer, lambda: limits
             )
             asyncio.run(dispatcher.run())
 
-    run(rows // 100)
+    run(runs // 100)
     before, start = most_memory(), time.process_time()
-    run(rows)
-    found["us_per_row"] = (time.process_time() - start) / rows * 1e6
+    run(runs)
+    found["us_per_row"] = (time.process_time() - start) / runs * 1e6
     found["growth_mb"] = most_memory() - before
     start = time.process_time()
-    run(rows)
+    run(runs)
     found["resume_s"] = time.process_time() - start
-    for name, look in (("status_ms", batch.counts), ("results_s", lambda: list(batch.results()))):
+    for name, look in (("status_ms", status), ("results_s", lambda: list(batch.results()))):
         start = time.process_time()
         look()
         found[name] = (time.process_time() - start) * (1000 if name.endswith("ms") else 1)
