@@ -23,7 +23,7 @@ _OUTCOMES = [ending.value for ending in Ending if ending is not Ending.OK]
 
 
 @app.command()
-@takes_options_of(BatchOptions, "workers", "max_cost", "stop_after", "engine", "address")
+@takes_options_of(BatchOptions)
 def retry(
     context: typer.Context,
     folder: FolderArgument,
@@ -58,6 +58,8 @@ def retry(
             hint=f"Outcomes: {', '.join(_OUTCOMES)}",
         )
     batch = BatchFolder(folder)
+    economy = bool(batch.facts.get("economy"))
+    options.check_economy(economy, options.engine or batch.facts.get("engine"))
     request = reopened(batch, invocation.stdout)
     with writing(batch) as writer:
         number = writer.reopen(lambda result: result["outcome"] in wanted)
