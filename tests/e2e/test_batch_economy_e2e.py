@@ -222,15 +222,21 @@ async def mount(coordinator, config=None):
             flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    # The answer is counted by now, and not yet in the conversation.
-    coordinator.hooks.register("provider:response", kill, name="kill")
+    coordinator.hooks.register(config["event"], kill, name="kill")
 """
 
 
+def killed_at(event: str, folder: Path) -> dict[str, Any]:
+    """A hook that kills its process at the first such event."""
+    module_folder(folder, KILLS_ITSELF, "amplifier_module_hooks_kill")
+    source = "./amplifier-module-hooks-kill"
+    return {"module": "hooks-kill", "source": source, "config": {"event": event}}
+
+
 def test_an_answer_that_was_counted_and_then_lost_is_not_counted_twice(tmp_path: Path) -> None:
-    module_folder(tmp_path, KILLS_ITSELF, "amplifier_module_hooks_kill")
     with economy(tmp_path, steps=1) as run:
-        run.plan["hooks"] = [{"module": "hooks-kill", "source": "./amplifier-module-hooks-kill"}]
+        # The answer is counted by then, and not yet in the conversation.
+        run.plan["hooks"] = [killed_at("provider:response", tmp_path)]
         run.rows(2)
         done = run("run")
         assert done.code == 0, done.stderr
@@ -238,6 +244,19 @@ def test_an_answer_that_was_counted_and_then_lost_is_not_counted_twice(tmp_path:
         run.check_each_step_was_paid_once(2, 1)
         status = json.loads(run("status", "--output", "json").stdout)
         assert status["cost"]["usd"] == pytest.approx(4 * USD / 2)
+
+
+def test_an_answer_with_a_schema_is_not_asked_for_again_after_a_kill(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "object", "required": ["row"]}')
+    with ScriptedLLM.running(['{"row": 7}'], repeat_last=True) as server:
+        run = Economy(tmp_path, server, "anthropic")
+        run.plan["hooks"] = [killed_at("prompt:complete", tmp_path)]
+        run.rows(1)
+        done = run("run", "--schema", "schema.json")
+        assert done.code == 0, done.stderr
+        assert "died" in [one.get("why") for one in run.journal()]
+        assert len(run.sent.answered) == 1
+        assert run.results()["r0"]["data"] == {"row": 7}
 
 
 def test_shards_whose_batches_are_open_are_merged_and_resumed(tmp_path: Path) -> None:

@@ -79,8 +79,12 @@ class Attempts:
         else:
             self._session.stop(immediate)
 
-    async def run(self, prompt: str) -> Outcome:
+    async def run(self, prompt: str, answer: str | None = None) -> Outcome:
         """Send the prompt and return how it ended.
+
+        Args:
+            prompt: The prompt.
+            answer: The answer to it that an interrupted run left; the prompt is then not sent again.
 
         Raises:
             Exception: The error that ended a turn.
@@ -88,19 +92,20 @@ class Attempts:
         """
         schema = self._required.schema
         if schema is None:
-            return await self._until_accepted(prompt)
+            return await self._until_accepted(prompt, answer)
         coordinator = self._session.session.coordinator
         RESPONSE_FORMAT.register(coordinator, schema.response_format)
         try:
-            return await self._until_accepted(schema.instruct(prompt))
+            return await self._until_accepted(schema.instruct(prompt), answer)
         finally:
             RESPONSE_FORMAT.register(coordinator, None)
 
-    async def _until_accepted(self, following: str) -> Outcome:
+    async def _until_accepted(self, following: str, answer: str | None) -> Outcome:
         schema = self._required.schema
         left = self._required.retries
         while True:
-            outcome = await self._turn(following)
+            outcome = await self._turn(following, answer)
+            answer = None
             if outcome.ending is not Ending.OK:
                 if schema is None and self.turn.has_answer:
                     self._session.renderer.accepted(self.turn.response)
@@ -119,11 +124,14 @@ class Attempts:
             self._session.renderer.notice(text, "warning", "check")
             left -= 1
 
-    async def _turn(self, prompt: str) -> Outcome:
+    async def _turn(self, prompt: str, answer: str | None) -> Outcome:
         self._response = None
         self._session.turn = NO_TURN
         try:
-            await self._session.run(prompt)
+            if answer is None:
+                await self._session.run(prompt)
+            else:
+                self._session.turn = NO_TURN._replace(response=answer, status="success")
         finally:
             self._turns.append(self._session.turn)
         return self._outcome_of(self._session.turn)

@@ -122,7 +122,11 @@ class OneShot:
         self._attempts.stop(immediate)
 
     async def send(
-        self, prompt: str, timeout: float | None, is_stopped: Callable[[], bool]
+        self,
+        prompt: str,
+        timeout: float | None,
+        is_stopped: Callable[[], bool],
+        answer: str | None = None,
     ) -> Outcome | None:
         """Send the prompt and return how it ended; None if it was stopped.
 
@@ -130,6 +134,7 @@ class OneShot:
             prompt: The prompt.
             timeout: The time limit of which the deadline was calculated, in seconds.
             is_stopped: Whether `stop` was called.
+            answer: See `Attempts.run`.
 
         Raises:
             Exception: Any error that ended the turn, unless it was stopped.
@@ -145,7 +150,7 @@ class OneShot:
         if self._opening.deadline is not None:
             timer = asyncio.get_running_loop().call_at(self._opening.deadline, expire)
         try:
-            outcome = await self._attempts.run(prompt)
+            outcome = await self._attempts.run(prompt, answer)
         # A stopped check is cancelled; what stopped it is reported below.
         except (Exception, asyncio.CancelledError):
             if not expired and not is_stopped():

@@ -52,7 +52,6 @@ from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import Level, Renderer
 from amplifier_app.runtime.opening import Opening
 from amplifier_app.runtime.session import OpenSession
-from amplifier_app.runtime.turn import NO_TURN
 from amplifier_app.sessions.lock import InUse
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
@@ -163,11 +162,6 @@ class Worker:
         return self._request.approve or "deny"
 
     @property
-    def has_requirements(self) -> bool:
-        """Whether an answer is examined before it is accepted."""
-        return self._schema is not None or bool(self._checks)
-
-    @property
     def plan_digest(self) -> str:
         """The digest of the plan."""
         return self._chosen.plan.digest
@@ -264,17 +258,16 @@ class RowRun:
                 self._totals = _totals(session)
 
     async def _send(self, session: OpenSession, shot: OneShot) -> Outcome | None:
-        prompt = self._task.prompt
+        prompt, answer = self._task.prompt, None
         if self._is_stopped:
             return None
         if self._task.begun:
-            answer = None if self._worker.has_requirements else await finished_answer(session)
-            if answer is not None:
-                self._report.turn = NO_TURN._replace(response=answer, status="success")
-                return shot.outcome(self._report.turn)
+            answer = await finished_answer(session)
+        if self._task.begun and answer is None:
             prompt = await prompt_to_continue(session, prompt)
         try:
-            return await shot.send(prompt, self._worker.timeout, lambda: self._is_stopped)
+            timeout = self._worker.timeout
+            return await shot.send(prompt, timeout, lambda: self._is_stopped, answer)
         finally:
             shot.fill(self._report)
 
