@@ -58,14 +58,11 @@ def _homes(tmp_path_factory: pytest.TempPathFactory) -> _Homes:
     return _Homes(tmp_path_factory.mktemp("amplifier-homes"))
 
 
-@pytest.fixture(autouse=True)
-def _isolated_environment(_homes: _Homes) -> Iterator[None]:
-    """Every test starts with an empty home, no keys, no proxies, plain git."""
+@pytest.fixture(scope="session", autouse=True)
+def _environment() -> Iterator[None]:
+    """No prompts of git, no settings and no keyring of the user who runs the suite."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in set(os.environ) - set(scrubbed(dict(os.environ))):
-            patch.delenv(name)
-        patch.setenv("AMPLIFIER_HOME", str(_homes.empty()))
-        # The suite never uses the keyring of the user who runs it.
+        _remove_keys(patch)
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
         patch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
@@ -76,12 +73,22 @@ def _isolated_environment(_homes: _Homes) -> Iterator[None]:
         yield
 
 
+def _remove_keys(patch: pytest.MonkeyPatch) -> None:
+    environment = dict(os.environ)
+    for name in environment.keys() - scrubbed(environment).keys():
+        patch.delenv(name)
+
+
 @pytest.fixture(autouse=True)
-def _network(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Opens the guard for tests marked `local_model`, which fetch weights."""
-    network.allowed = request.node.get_closest_marker("local_model") is not None
-    yield
-    network.allowed = False
+def _isolated(request: pytest.FixtureRequest, _environment: None, _homes: _Homes) -> Iterator[None]:
+    """Every test starts with an empty home and without keys; those marked `local_model` fetch weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        # The program itself puts keys there.
+        _remove_keys(patch)
+        patch.setenv("AMPLIFIER_HOME", str(_homes.empty()))
+        network.allowed = request.node.get_closest_marker("local_model") is not None
+        yield
+        network.allowed = False
 
 
 class StartLLM(Protocol):
