@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import cli
 from tests.support.cli import child_environment, run_amplifier
 from tests.support.fixtures import scrubbed
 from tests.support.network_guard.sitecustomize import is_loopback
+from tests.support.warm_interpreter import is_available
 
 REACH_OUT = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=1)"
 
@@ -84,3 +86,32 @@ def test_the_program_runs_as_installed(tmp_path: Path) -> None:
     assert finished.code == 0
     assert finished.stdout.strip()
     assert finished.home == tmp_path / "home"
+
+
+STATE = """
+import asyncio, atexit, gc, logging, os, signal, sys, tempfile, threading, warnings
+from amplifier_app.base import installed, redact
+from amplifier_support import atomic_write
+print(
+    [signal.getsignal(number) for number in sorted(signal.valid_signals())],
+    gc.isenabled(), gc.get_threshold(), tempfile.tempdir, threading.active_count(),
+    logging.root.handlers, logging.root.level, asyncio.events._event_loop_policy,
+    redact._names, atomic_write._cleaned, installed.bundled.cache_info(),
+    sorted(os.environ), os.getcwd(), sys.path, sys.argv, sorted(os.listdir("/proc/self/fd")),
+)
+"""
+
+
+@pytest.mark.skipif(not is_available(), reason="interpreters are not cloned here")
+def test_clones_start_like_new_interpreters(tmp_path: Path) -> None:
+    cloned = cli.run_python(STATE, cwd=tmp_path)
+    started = subprocess.run(
+        [sys.executable, "-c", STATE],
+        cwd=tmp_path,
+        env=child_environment(Path(os.environ["AMPLIFIER_HOME"])),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (cloned.stderr, started.stderr) == ("", "")
+    assert cloned.stdout == started.stdout

@@ -5,25 +5,31 @@ Requests come in on descriptor 0, one message each.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import contextvars
 import ctypes
 import fcntl
 import gc
 import inspect
 import io
 import json
+import logging
 import os
 import platform
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Generator, Iterator, Mapping
+from copy import copy
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -39,6 +45,8 @@ _COLLAPSE = 25
 """The advice MADV_COLLAPSE."""
 
 _LIMIT = 1 << 20
+
+_CACHED = type(lru_cache(int))
 
 _EXECUTE = cast("Any", subprocess.Popen)._execute_child
 _PARAMETERS = inspect.signature(_EXECUTE)
@@ -89,10 +97,12 @@ def _serve() -> NoReturn:
         with contextlib.suppress(ImportError):
             import_module(name)
     _complete_models()
+    requests = socket.socket(fileno=os.dup(0))
+    with _nothing_left():
+        contextvars.copy_context().run(_rehearse)
     gc.collect()
     gc.freeze()
     _use_huge_pages()
-    requests = socket.socket(fileno=os.dup(0))
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, _LIMIT, 3)
         if not message:
@@ -116,6 +126,62 @@ def _complete_models() -> None:
             models.append(model)
             if not model.__pydantic_complete__:
                 model.model_rebuild(raise_errors=False)
+
+
+def _rehearse() -> None:
+    """Run two commands, so that clones find code specialized, patterns compiled and types looked up."""
+    from amplifier_app.cli import main
+
+    Path("work").mkdir()
+    os.environ["AMPLIFIER_HOME"] = str(Path("home").absolute())
+    os.chdir("work")
+    with open(os.devnull, "r+b") as null:
+        for number in range(3):
+            os.dup2(null.fileno(), number)
+    for arguments in (["run", "--profile", "mock", "hi"], ["session", "list"]):
+        main(arguments)
+
+
+@contextlib.contextmanager
+def _nothing_left() -> Generator[None]:
+    """Undo what a command changes in its process; its folder is a new one, and has no content."""
+    streams = [os.dup(number) for number in range(3)]
+    environment, folder = dict(os.environ), Path.cwd()
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    variables = [
+        (value, copy(value))
+        for name, module in list(sys.modules.items())
+        if name.startswith("amplifier_")
+        for variable, value in vars(module).items()
+        if type(value) in (dict, list, set) and not variable.startswith("__")
+    ]
+    log_handlers, thresholds = list(logging.root.handlers), gc.get_threshold()
+    empty = tempfile.mkdtemp()
+    os.chdir(empty)
+    yield
+    os.chdir(folder)
+    shutil.rmtree(empty)
+    tempfile.tempdir = None
+    cast("Any", asyncio).set_event_loop_policy(None)
+    logging.root.handlers[:] = log_handlers
+    gc.set_threshold(*thresholds)
+    for thread in threading.enumerate()[1:]:
+        thread.join()
+    for value, before in variables:
+        if value != before:
+            value.clear()
+            (value.extend if isinstance(value, list) else value.update)(before)
+    for one in gc.get_objects():
+        if isinstance(one, _CACHED) and one.__module__.startswith("amplifier_"):
+            one.cache_clear()
+    for number, handler in handlers.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
 
 
 def _use_huge_pages() -> None:
