@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending
@@ -71,15 +72,16 @@ def rates_of(cells: Cells, repeat: int) -> list[PassRate]:
     number of rows.
     """
     found: list[PassRate] = []
+    weights = cache(_weights)
     for k in _sizes(repeat):
         enough = {counts: rows for counts, rows in cells.items() if counts[0] >= k and rows}
         if not enough:
             continue
         values = [_pass_at(k, *counts) for counts in enough]
-        rows = list(enough.values())
+        rows = tuple(enough.values())
         value = _mean(values, rows)
-        interval = _bootstrap(values, rows) if repeat > 1 else None
-        low, high = interval or wilson(value, sum(rows))
+        is_varied = repeat > 1 and len(set(values)) > 1
+        low, high = _bootstrap(values, weights(rows)) if is_varied else wilson(value, sum(rows))
         found.append(PassRate(k, value, low, high, sum(rows)))
     return found
 
@@ -118,11 +120,14 @@ def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
     return math.fsum(map(float.__mul__, values, map(float, weights))) / math.fsum(weights)
 
 
-def _bootstrap(values: Sequence[float], rows: Sequence[int]) -> tuple[float, float] | None:
-    """The interval of a mean over rows; None if all rows have the same value."""
-    if len(set(values)) == 1:
-        return None
+def _weights(rows: Sequence[int]) -> list[list[float]]:
+    """Weights of the rows for each resample."""
     draw = random.Random(_SEED).gammavariate
-    means = sorted(_mean(values, [draw(number, 1.0) for number in rows]) for _ in range(_RESAMPLES))
+    return [[draw(number, 1.0) for number in rows] for _ in range(_RESAMPLES)]
+
+
+def _bootstrap(values: Sequence[float], weights: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The interval of a mean over rows that do not all have the same value."""
+    means = sorted(_mean(values, one) for one in weights)
     cut = round(_RESAMPLES * (1 - CONFIDENCE) / 2)
     return means[cut], means[-cut - 1]
