@@ -135,8 +135,8 @@ class Warden:
         }
 
     def _until_over(self) -> str:
-        limit = time.monotonic() + START_SECONDS
-        started = False
+        now = time.monotonic()
+        limit, next_look, started = now + START_SECONDS, now, False
         asker = sys.stdin.fileno()
         sources: list[Any] = [asker, self._outputs, self._socket]
         while True:
@@ -147,15 +147,19 @@ class Warden:
                 sources.remove(self._outputs)
             if self._socket in readable and not self._read_answers():
                 sources.remove(self._socket)
+            now = time.monotonic()
             if self._answers and not started:
-                started, limit = True, time.monotonic() + self._spec["seconds"]
+                started, limit = True, now + self._spec["seconds"]
             self._reap()
             if self._code is not None:
                 return "ended"
-            if time.monotonic() > limit:
+            if now > limit:
                 return "time"
             if len(self._answers) > ANSWER_BYTES:
                 return "answers"
+            if now < next_look:
+                continue
+            next_look = now + POLL_SECONDS
             if sum(each.resident for each in look_up(self._running())) > self._spec["bytes"]:
                 return "memory"
 
