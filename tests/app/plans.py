@@ -60,3 +60,45 @@ def module_folder(folder: Path, code: str, package: str = "amplifier_module_nois
     (home / package).mkdir(parents=True)
     (home / package / "__init__.py").write_text(code, encoding="utf-8")
     return home
+
+
+HELD_PROVIDER = """
+import asyncio
+import itertools
+from contextlib import aclosing
+from pathlib import Path
+
+from amplifier_modules import provider_mock
+
+__amplifier_module_type__ = "provider"
+
+
+async def mount(coordinator, config):
+    folder, held, requests = Path(config["folder"]), config["held"], itertools.count()
+    await provider_mock.mount(coordinator, {"replies": config["replies"]})
+    provider = coordinator.get("providers", "mock")
+    answer_of = provider.stream_complete
+
+    async def stream_complete(request, **kwargs):
+        number = next(requests)
+        while number in held and not (folder / f"answer-{number}").exists():
+            await asyncio.sleep(0.01)
+        async with aclosing(answer_of(request, **kwargs)) as answer:
+            async for part in answer:
+                yield part
+
+    provider.stream_complete = stream_complete
+"""
+
+
+def held_plan(folder: Path, replies: list[Any], held: tuple[int, ...] = (0,), **more: Any) -> Path:
+    """Like `mock_plan`; the answers whose numbers are `held` come once the test lets them go."""
+    source = module_folder(folder, HELD_PROVIDER, "amplifier_module_provider_held")
+    config = {"replies": replies, "folder": str(folder), "held": list(held)}
+    provider = {"module": "provider-held", "source": str(source), "config": config}
+    return mock_plan(folder, [], providers=[provider], **more)
+
+
+def let_go(folder: Path, number: int = 0) -> None:
+    """Let an answer of `held_plan` come."""
+    (folder / f"answer-{number}").touch()

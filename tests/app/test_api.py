@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
-import sys
+from asyncio import unix_events
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
 from amplifier_app import api
 from tests.app.plans import mock_plan
-from tests.support.cli import child_environment, run_amplifier
+from tests.support.cli import child_environment, run_amplifier, run_python
 from tests.support.llm_server import Reply, Request, ScriptedLLM
+from tests.support.warm_interpreter import WarmInterpreter, WarmModule
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "library"
 
@@ -98,6 +102,21 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
 
 
+@pytest.fixture
+def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of batches are processes that have imported their own code already."""
+    interpreter = WarmInterpreter.suited_to(child_environment(Path(os.environ["AMPLIFIER_HOME"])))
+    if interpreter is None:
+        return
+
+    def start(args: list[str], *, shell: bool, **options: Any) -> WarmModule:
+        assert not shell
+        return WarmModule(interpreter, args, **options)
+
+    patched = SimpleNamespace(**{**vars(subprocess), "Popen": start})
+    monkeypatch.setattr(unix_events, "subprocess", patched)
+
+
 async def answers(
     plan: api.Plan, folder: Path, prompt: str = "row {{n}}", repeat: int = 1, workers: int = 3
 ) -> dict[str, str]:
@@ -106,7 +125,7 @@ async def answers(
     return {row.id: row.answer.text async for row in call}
 
 
-@pytest.mark.usefixtures("key")
+@pytest.mark.usefixtures("key", "warm_workers")
 async def test_a_batch_yields_each_answer_once_and_continues_in_its_folder(tmp_path: Path) -> None:
     async with ScriptedLLM([held_rows(None)], repeat_last=True) as server:
         plan = api.load_plan(anthropic_plan(tmp_path, server))
@@ -123,7 +142,7 @@ async def test_a_batch_yields_each_answer_once_and_continues_in_its_folder(tmp_p
         assert "6 of 6 rows, ended" in status.stdout
 
 
-@pytest.mark.usefixtures("key")
+@pytest.mark.usefixtures("key", "warm_workers")
 async def test_cancelling_a_batch_stops_its_rows_and_they_continue(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with ScriptedLLM([held_rows(gate)], repeat_last=True) as server:
@@ -141,6 +160,7 @@ async def test_cancelling_a_batch_stops_its_rows_and_they_continue(tmp_path: Pat
         assert len(await answers(plan, tmp_path / "out")) == 6
 
 
+@pytest.mark.usefixtures("warm_workers")
 async def test_a_batch_that_stops_early_raises_after_its_answers(tmp_path: Path) -> None:
     plan = api.load_plan("mock")
     found: list[api.RowAnswer] = []
@@ -192,11 +212,8 @@ def test_a_plan_that_cannot_be_loaded_is_a_configuration_error(plan: str | Path)
     ],
 )
 def test_the_examples_run(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:
-    command = [sys.executable, EXAMPLES / arguments[0], *arguments[1:]]
-    environment = child_environment(tmp_path / "home")
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
-    )
+    program = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = run_python(program, EXAMPLES / arguments[0], *arguments[1:], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout
 

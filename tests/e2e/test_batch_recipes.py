@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import yaml
 
 from tests.app.plans import mock_plan
 from tests.support.cli import amplifier_command, child_environment
+from tests.support.warm_program import warm_program
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "batch"
 
@@ -26,19 +27,18 @@ class Machine:
         mock_plan(folder, ["answer"])
         lines = (json.dumps({"id": f"r{n}", "prompt": f"row {n}"}) for n in range(rows))
         (folder / "rows.jsonl").write_text("\n".join(lines))
-        self._programs = folder / "bin"
-        self._programs.mkdir()
-        (self._programs / "amplifier").symlink_to(amplifier_command()[0])
+        self.programs = folder / "bin"
+        self.programs.mkdir()
 
     def program(self, name: str, text: str) -> None:
         """Install a shell script."""
-        file = self._programs / name
+        file = self.programs / name
         file.write_text(f"#!/bin/sh\n{text}\n")
         file.chmod(0o755)
 
     def __call__(self, script: str, environment: Mapping[str, str]) -> str:
         env = child_environment(self.folder / "home", environment)
-        env["PATH"] = f"{self._programs}{os.pathsep}{env['PATH']}"
+        env["PATH"] = f"{self.programs}{os.pathsep}{env['PATH']}"
         # As GitHub does; a plain `sh -c` is less strict.
         argv = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
         done = subprocess.run(
@@ -54,8 +54,17 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path, 8)
+def cold_machine(tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path, 8)
+    (machine.programs / "amplifier").symlink_to(amplifier_command()[0])
+    return machine
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path, 8)
+    with warm_program(machine.programs):
+        yield machine
 
 
 def steps(job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -97,12 +106,12 @@ def test_kubernetes(machine: Machine) -> None:
     assert machine.rows("part-0") == ["r0", "r4"]
 
 
-def test_slurm(machine: Machine) -> None:
-    machine.program("srun", 'exec "$@"')
+def test_slurm(cold_machine: Machine) -> None:
+    cold_machine.program("srun", 'exec "$@"')
     script = str(EXAMPLES / "slurm.sh")
     assert "#SBATCH --array=0-3\n" in (EXAMPLES / "slurm.sh").read_text()
-    machine(script, {"SLURM_ARRAY_TASK_ID": "2"})
-    assert machine.rows("part-2") == ["r2", "r6"]
+    cold_machine(script, {"SLURM_ARRAY_TASK_ID": "2"})
+    assert cold_machine.rows("part-2") == ["r2", "r6"]
     # A job that is requeued.
-    machine(script, {"SLURM_ARRAY_TASK_ID": "2"})
-    assert machine.rows("part-2") == ["r2", "r6"]
+    cold_machine(script, {"SLURM_ARRAY_TASK_ID": "2"})
+    assert cold_machine.rows("part-2") == ["r2", "r6"]

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.cli import amplifier_command, child_environment
+from tests.support.cli import child_environment
 from tests.support.llm_server import Item, ScriptedLLM, Status
+from tests.support.warm_program import warm_program
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "ci" / "review.sh"
 
@@ -48,12 +50,14 @@ def run_script(folder: Path, address: str | None = None) -> subprocess.Completed
     config = "{module: provider-anthropic, config: {list_prices: true}}"
     (home / "settings.yaml").write_text(f"providers: [{config}]\n")
     env = child_environment(home)
-    programs = [str(Path(one).parent) for one in (amplifier_command()[0], sys.executable)]
-    env["PATH"] = os.pathsep.join([*programs, env["PATH"]])
+    programs = folder.parent / "bin"
+    env["PATH"] = os.pathsep.join([str(programs), str(Path(sys.executable).parent), env["PATH"]])
     if address is not None:
         env |= {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": "k"}
     command = [str(SCRIPT), "main"]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=90)
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 90}
+    with warm_program(programs):
+        return subprocess.run(command, cwd=folder, env=env, check=False, **options)
 
 
 @pytest.mark.parametrize(

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pytest
 
-from tests.support.cli import child_environment
+from tests.support.cli import amplifier_command, child_environment
+from tests.support.warm_program import warm_program
 
 SHELLS = {
     "bash": ["--norc", "--noprofile", "-i"],
     "zsh": ["-f", "-i"],
     "fish": ["--no-config", "-i"],
 }
+# The program looks which shell has started it, so that it cannot be cloned here.
+PROGRAM = amplifier_command()[0]
 LOADING = {
-    "bash": 'eval "$(amplifier --show-completion)"',
-    "zsh": 'autoload -Uz compinit; compinit -u; eval "$(amplifier --show-completion)"',
-    "fish": "amplifier --show-completion | source",
+    "bash": f'eval "$({PROGRAM} --show-completion)"',
+    "zsh": f'autoload -Uz compinit; compinit -u; eval "$({PROGRAM} --show-completion)"',
+    "fish": f"{PROGRAM} --show-completion | source",
 }
 # Instead of the program, which the completion still finds: shells prefer functions.
 SHOWING = {
@@ -41,17 +44,17 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pexpect.sp
     (tmp_path / "home" / "profiles" / "weekly-review.yaml").write_text("extends: default\n")
     # Names are part of code that shells evaluate.
     (tmp_path / "home" / "profiles" / "weekly$(touch pwned);`id`.yaml").write_text("a: 1\n")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     env = child_environment(
         tmp_path / "home", {"PATH": path, "TERM": "dumb", "HOME": str(tmp_path), "PS1": "$ "}
     )
-    found = pexpect.spawn(
-        program, SHELLS[request.param], env=env, cwd=tmp_path, encoding="utf-8", timeout=30
-    )
-    found.sendline(f"{LOADING[request.param]}; {SHOWING[request.param]}; echo load''ed")
-    found.expect_exact("loaded")
-    yield found
-    found.close(force=True)
+    options: dict[str, Any] = {"cwd": tmp_path, "encoding": "utf-8", "timeout": 30}
+    with warm_program(tmp_path / "bin"):
+        found = pexpect.spawn(program, SHELLS[request.param], env=env, **options)
+        found.sendline(f"{LOADING[request.param]}; {SHOWING[request.param]}; echo load''ed")
+        found.expect_exact("loaded")
+        yield found
+        found.close(force=True)
 
 
 def test_the_tab_key_completes_commands_options_and_values(

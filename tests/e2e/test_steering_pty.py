@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan, module_folder
+from tests.app.plans import held_plan, let_go, module_folder
 from tests.app.terminal import (
     ALT_ENTER,
     CTRL_C,
@@ -21,9 +21,6 @@ from tests.app.terminal import (
 from tests.e2e.test_chat_pty import ASKING_HOOK, leave, prompts
 from tests.support.cli import run_amplifier
 
-SLOW = 3
-"""Seconds a model takes to answer, enough to type in the meantime."""
-
 BACKSPACE, CTRL_U, CTRL_W, LEFT, END = "\x7f", "\x15", "\x17", "\x1b[D", "\x1b[F"
 
 LISTING = {"name": "list_directory", "input": {"path": "."}}
@@ -32,8 +29,16 @@ FILES: dict[str, Any] = {"tools": [{"module": "tool-filesystem"}]}
 plain = pytest.mark.parametrize("plain", [False, True], ids=["live", "plain"])
 
 
-def chat(tmp_path: Path, replies: list[Any], *, plain: bool = False, **more: Any) -> Terminal:
-    plan = mock_plan(tmp_path, replies, **more)
+def chat(
+    tmp_path: Path,
+    replies: list[Any],
+    *,
+    plain: bool = False,
+    held: tuple[int, ...] = (0,),
+    **more: Any,
+) -> Terminal:
+    """A chat whose first answer, or those of `held`, come when the test lets them go."""
+    plan = held_plan(tmp_path, replies, held, **more)
     return Terminal("run", "-f", plan, *(["--plain"] if plain else []), cwd=tmp_path)
 
 
@@ -56,13 +61,14 @@ def begin(terminal: Terminal, prompt: str = "go") -> None:
 
 @plain
 def test_a_line_typed_during_a_turn_is_sent_after_the_step(tmp_path: Path, plain: bool) -> None:
-    replies = [{"tool_calls": [LISTING], "delay": SLOW}, {"text": "all done", "delay": 0.2}]
+    replies = [{"tool_calls": [LISTING]}, "all done"]
     with chat(tmp_path, replies, plain=plain, **FILES) as terminal:
         begin(terminal)
         terminal.type("be brief")
         terminal.until("be brief")
         terminal.type(ENTER)
         terminal.until(waits("queued for the next step", "be brief"))
+        let_go(tmp_path)
         terminal.until("list_directory")
         terminal.until("[›>] be brief")
         terminal.until("all done")
@@ -73,10 +79,11 @@ def test_a_line_typed_during_a_turn_is_sent_after_the_step(tmp_path: Path, plain
 
 
 def test_a_line_typed_during_the_answer_is_answered_in_the_same_turn(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
+    with chat(tmp_path, ["first", "second"]) as terminal:
         begin(terminal)
         terminal.type("and this" + ENTER)
         terminal.until(waits("queued for the next step", "and this"))
+        let_go(tmp_path)
         terminal.until("first")
         terminal.until("[›>] and this")
         terminal.until("second")
@@ -88,22 +95,25 @@ def test_a_line_typed_during_the_answer_is_answered_in_the_same_turn(tmp_path: P
 
 
 def test_several_lines_keep_their_order(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
+    with chat(tmp_path, ["first", "second"]) as terminal:
         begin(terminal)
         terminal.type("one" + ENTER + "two" + ENTER)
         terminal.until(waits("queued for the next step", "one"))
         terminal.until(waits("queued for the next step", "two"))
+        let_go(tmp_path)
         terminal.until("second")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "one", "two"]
 
 
 def test_the_line_can_be_edited_and_have_several_lines(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": 3}, "second"]) as terminal:
+    with chat(tmp_path, ["first", "second"]) as terminal:
         begin(terminal)
         terminal.type("nonsense" + CTRL_U + "ue" + LEFT + "xy" + BACKSPACE * 2 + "s")
         terminal.type(" word" + CTRL_W + BACKSPACE + END)
         terminal.type(ALT_ENTER + PASTE.format("ñ\ntail") + ENTER)
+        terminal.until(waits("queued for the next step", "use"))
+        let_go(tmp_path)
         terminal.until("second")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "use\nñ\ntail"]
@@ -111,10 +121,11 @@ def test_the_line_can_be_edited_and_have_several_lines(tmp_path: Path) -> None:
 
 @plain
 def test_unsent_text_stays_in_the_line(tmp_path: Path, plain: bool) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"], plain=plain) as terminal:
+    with chat(tmp_path, ["first", "second"], plain=plain) as terminal:
         begin(terminal)
         terminal.type("half a thou")
         terminal.until("half a thou")
+        let_go(tmp_path)
         terminal.until("first")
         terminal.prompt()
         terminal.type("ght" + ENTER)
@@ -125,7 +136,8 @@ def test_unsent_text_stays_in_the_line(tmp_path: Path, plain: bool) -> None:
 
 @plain
 def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
-    with chat(tmp_path, [{"text": "never", "delay": 3600}, "second"], plain=plain) as terminal:
+    # The first request is stopped before it is answered.
+    with chat(tmp_path, ["second"], plain=plain) as terminal:
         begin(terminal)
         terminal.type("rather this" + ENTER)
         terminal.until(waits("queued for the next step", "rather this"))
@@ -150,11 +162,12 @@ def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
 
 
 def test_a_failed_turn_returns_queued_lines(tmp_path: Path) -> None:
-    failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}, "delay": SLOW}
+    failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}}
     with chat(tmp_path, [failing, "fine"]) as terminal:
         begin(terminal)
         terminal.type("hello?" + ENTER)
         terminal.until(waits("queued for the next step", "hello"))
+        let_go(tmp_path)
         terminal.until("no such model")
         terminal.until(r"› hello\?")
         terminal.type(ENTER)
@@ -168,10 +181,11 @@ def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> N
         "orchestrator": {"module": "loop-streaming", "config": {"max_iterations": 1}},
         "context": "context-simple",
     }
-    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"], session=session) as terminal:
+    with chat(tmp_path, ["first", "second"], session=session) as terminal:
         begin(terminal)
         terminal.type("go on" + ENTER)
         terminal.until(waits("queued for the next step", "go on"))
+        let_go(tmp_path)
         terminal.until("first")
         terminal.until("› go on")
         terminal.until("second")
@@ -182,12 +196,14 @@ def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> N
 
 
 def test_commands_wait_for_the_end_of_the_turn(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
+    with chat(tmp_path, ["first", "second"]) as terminal:
         begin(terminal)
         terminal.type("/status" + ENTER)
         terminal.until("mock-model")  # a command that only reads does not wait
         terminal.type("/clear" + ENTER + "and then" + ENTER)
         terminal.until(waits("will run when it finishes", "/clear"))
+        terminal.until(waits("will run when it finishes", "and then"))
+        let_go(tmp_path)
         terminal.until("first")
         terminal.until("[›>] /clear")
         terminal.until("Context cleared")
@@ -198,10 +214,11 @@ def test_commands_wait_for_the_end_of_the_turn(tmp_path: Path) -> None:
 
 
 def test_ctrl_d_on_an_empty_line_leaves_after_the_turn(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": SLOW}]) as terminal:
+    with chat(tmp_path, ["first"]) as terminal:
         begin(terminal)
         terminal.type(CTRL_D)
         terminal.until(waits("will run when it finishes", "/quit"))
+        let_go(tmp_path)
         terminal.until("first")
         terminal.until("amplifier run --resume")
         assert terminal.finish() == 0
@@ -209,6 +226,7 @@ def test_ctrl_d_on_an_empty_line_leaves_after_the_turn(tmp_path: Path) -> None:
 
 PLAIN_LOOP = """
 import asyncio
+from pathlib import Path
 
 __amplifier_module_type__ = "orchestrator"
 
@@ -218,7 +236,8 @@ class Loop:
         from amplifier_core.message_models import ChatRequest, Message
 
         await context.add_message({"role": "user", "content": prompt})
-        await asyncio.sleep(2)
+        while not Path("answer-0").exists():
+            await asyncio.sleep(0.01)
         (provider,) = providers.values()
         request = ChatRequest(messages=[Message(role="user", content=prompt)])
         response = await provider.complete(request)
@@ -243,6 +262,7 @@ def test_without_steering_the_line_is_the_next_prompt(tmp_path: Path, plain: boo
         begin(terminal)
         terminal.type("what now?" + ENTER)
         terminal.until(waits("will run when it finishes", r"what now\?"))
+        let_go(tmp_path)
         terminal.until("first")
         terminal.until(r"[›>] what now\?")
         terminal.until("second")
@@ -256,14 +276,16 @@ def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain
     write = {"name": "write_file", "input": {"path": "out.txt", "content": "x"}}
     with chat(
         tmp_path,
-        [{"tool_calls": [write], "delay": SLOW}, {"text": "first", "delay": SLOW}, "second"],
+        [{"tool_calls": [write]}, "first", "second"],
         plain=plain,
+        held=(0, 1),
         hooks=[{"module": "hooks-ask", "source": source}],
         **FILES,
     ) as terminal:
         begin(terminal)
         terminal.type("afterw")
         terminal.until("afterw")
+        let_go(tmp_path)
         terminal.until(r"\[y\] Allow  \[n\] Deny:")
         terminal.type("y")
         terminal.until("[›>] afterw")
@@ -271,6 +293,7 @@ def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain
             terminal.until("afterw")
         terminal.type("ards" + ENTER)
         terminal.until(waits("queued for the next step", "afterwards"))
+        let_go(tmp_path, 1)
         terminal.until("second")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "afterwards"]
@@ -278,9 +301,11 @@ def test_a_question_takes_over_the_keyboard_and_returns_it(tmp_path: Path, plain
 
 
 def test_lines_typed_ahead_are_a_prompt_and_a_message(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": 1}]) as terminal:
+    with chat(tmp_path, ["first"]) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER + "and this" + ENTER)
+        terminal.until(waits("queued for the next step", "and this"))
+        let_go(tmp_path)
         terminal.until("› and this")
         terminal.until("first")
         terminal.prompt()
@@ -288,9 +313,11 @@ def test_lines_typed_ahead_are_a_prompt_and_a_message(tmp_path: Path) -> None:
 
 
 def test_typed_control_characters_are_not_shown(tmp_path: Path) -> None:
-    with chat(tmp_path, [{"text": "first", "delay": SLOW}, "second"]) as terminal:
+    with chat(tmp_path, ["first", "second"]) as terminal:
         begin(terminal)
         terminal.type(PASTE.format("a\x1b]0;title\x07b\u202ec") + ENTER)
+        terminal.until(waits("queued for the next step", "a"))
+        let_go(tmp_path)
         terminal.until("second")
         terminal.prompt()
         leave(terminal)

@@ -266,7 +266,15 @@ def _run_warden() -> None:
     warden.main()
 
 
+def _run_own_module() -> None:
+    run = _own_program(sys.argv)
+    assert run is not None, sys.argv
+    _fork_own_programs()
+    run()
+
+
 def _run_python() -> None:
+    _fork_own_programs()
     _, _, code, *arguments = sys.argv
     sys.argv = ["-c", *arguments]
     sys.path[0] = ""
@@ -277,7 +285,12 @@ def _run_python() -> None:
         cast("Any", threading)._shutdown()
 
 
-_PROGRAMS = {"amplifier": _run_amplifier, "warden": _run_warden, "python": _run_python}
+_PROGRAMS = {
+    "amplifier": _run_amplifier,
+    "warden": _run_warden,
+    "module": _run_own_module,
+    "python": _run_python,
+}
 
 
 def _fork_own_programs() -> None:

@@ -106,8 +106,8 @@ class WarmInterpreter:
 
         Args:
             arguments: Its command line.
-            program: What it runs: "amplifier", the "warden" of a module's checks, or "python" with
-                the option -c.
+            program: What it runs: "amplifier", the "warden" of a module's checks, a "module" of the
+                program, or "python" with the option -c.
             cwd: Its working directory; that of this process if None.
             environment: Its environment.
             streams: The descriptors of its standard input, output and error.
@@ -182,6 +182,12 @@ class WarmWarden(WarmProcess):
     """The process that supervises a module's checks."""
 
     _program = "warden"
+
+
+class WarmModule(WarmProcess):
+    """An interpreter with the options -P and -m and a module of the program."""
+
+    _program = "module"
 
 
 class WarmPython(WarmProcess):

@@ -17,7 +17,7 @@ import pytest
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.module.scaffold.generate import generate
-from tests.support.cli import Finished, child_environment, run_amplifier
+from tests.support.cli import Finished, run_amplifier, run_python
 from tests.support.conditions import Conditions
 
 NAMES = {
@@ -37,6 +37,8 @@ ANSWERS = {
 }
 """What a run of the module's own plan answers, and the tools it called."""
 
+
+PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
 
 Made = Callable[[str], Path]
 
@@ -68,17 +70,13 @@ def tool_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_the_tests_of_a_new_module_pass(kind: str, made: Made, tmp_path: Path) -> None:
+def test_the_tests_of_a_new_module_pass(kind: str, made: Made) -> None:
     folder = made(kind)
-    environment = child_environment(tmp_path / "home")
-    environment = {k: v for k, v in environment.items() if not k.startswith("PYTEST")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    # Some of what is rewritten for assertions has been imported by the interpreter it is cloned from.
+    ignored = "ignore::pytest.PytestAssertRewriteWarning"
+    options = ("-q", "-p", "no:cacheprovider", "-W", "error", "-W", ignored)
+    pytest_variables = dict.fromkeys(name for name in os.environ if name.startswith("PYTEST"))
+    done = run_python(PYTEST, *options, cwd=folder, env=pytest_variables)
     assert done.returncode == 0, done.stdout + done.stderr
     match = re.search(r"^(\d+) passed in", done.stdout, re.MULTILINE)
     assert match, done.stdout
