@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,13 +34,12 @@ SHOW = """
 # Finding the module
 
 
-@pytest.mark.parametrize("kind", ID_OF_KIND)
-def test_the_module_around_a_test_file_is_found(kind: str, project: Project) -> None:
-    module_id = ID_OF_KIND[kind]
-    package = project.module(module_id, "")
-    expected = (package.name, kind, True)
-    project.write(f"amplifier-module-{module_id}/tests/test_it.py", SHOW.format(expected=expected))
-    project.run().assert_outcomes(passed=1)
+def test_the_module_around_a_test_file_is_found(project: Project) -> None:
+    for kind, module_id in ID_OF_KIND.items():
+        package = project.module(module_id, "")
+        show = SHOW.format(expected=(package.name, kind, True))
+        project.write(f"amplifier-module-{module_id}/tests/test_{kind}.py", show)
+    project.run().assert_outcomes(passed=len(ID_OF_KIND))
 
 
 def test_the_module_option_takes_precedence(project: Project) -> None:
@@ -184,27 +185,21 @@ USE = """
 """
 
 
-@pytest.mark.parametrize(
-    ("kind", "fixture", "condition"),
-    [
-        ("provider", "provider_module", "coordinator.get('providers', 'parrot') is provider_module"),
-        ("tool", "tool_module", "coordinator.get('tools', 'shout') is tool_module"),
-        ("orchestrator", "orchestrator_module", "coordinator.get('orchestrator') is orchestrator_module"),
-        ("context", "context_module", "coordinator.get('context') is context_module"),
-        ("hook", "hook_cleanup", "coordinator.hooks.list_handlers('tool:pre')['tool:pre']"),
-        ("hook", "hook_cleanup", "callable(hook_cleanup)"),
-    ],
-)  # fmt: skip
-def test_the_module_is_mounted_on_the_coordinator_of_the_test(
-    kind: str, fixture: str, condition: str, project: Project
-) -> None:
-    module_id = ID_OF_KIND[kind]
-    project.module(module_id, SAMPLES[kind])
-    project.write(
-        f"amplifier-module-{module_id}/tests/test_it.py",
-        USE.format(fixture=fixture, condition=condition),
-    )
-    project.run().assert_outcomes(passed=1)
+def test_the_module_is_mounted_on_the_coordinator_of_the_test(project: Project) -> None:
+    uses = {
+        "provider": "coordinator.get('providers', 'parrot') is provider_module",
+        "tool": "coordinator.get('tools', 'shout') is tool_module",
+        "orchestrator": "coordinator.get('orchestrator') is orchestrator_module",
+        "context": "coordinator.get('context') is context_module",
+        "hook": "callable(hook_cleanup) and coordinator.hooks.list_handlers('tool:pre')['tool:pre']",
+    }
+    for kind, condition in uses.items():
+        module_id = ID_OF_KIND[kind]
+        project.module(module_id, SAMPLES[kind])
+        fixture = "hook_cleanup" if kind == "hook" else f"{kind}_module"
+        use = USE.format(fixture=fixture, condition=condition)
+        project.write(f"amplifier-module-{module_id}/tests/test_{kind}.py", use)
+    project.run().assert_outcomes(passed=len(uses))
 
 
 def test_hook_cleanup_is_none_without_a_cleanup(project: Project) -> None:
@@ -245,26 +240,24 @@ def test_a_mount_that_mounts_nothing_fails_the_test_and_is_cleaned_up(project: P
     assert (project.root / "cleaned").exists()
 
 
-@pytest.mark.parametrize("define", ["def", "async def"])
-def test_the_cleanup_runs_after_the_test(define: str, project: Project) -> None:
-    code = TOOL + (
-        "        from pathlib import Path\n"
-        '        coordinator.register_cleanup(Path("registered").touch)\n'
-        f"        {define} close():\n"
-        '            Path("closed").touch()\n'
-        "        return close\n"
-    )
-    project.module("tool-shout", code)
-    project.write(
-        "amplifier-module-tool-shout/test_it.py",
-        "from pathlib import Path\n"
-        + textwrap.dedent(
-            USE.format(fixture="tool_module", condition="not Path('closed').exists()")
-        ),
-    )
-    project.run().assert_outcomes(passed=1)
-    assert (project.root / "closed").exists()
-    assert (project.root / "registered").exists()
+def test_the_cleanup_runs_after_the_test(project: Project) -> None:
+    for number, define in enumerate(("def", "async def")):
+        code = TOOL + (
+            "        from pathlib import Path\n"
+            f'        coordinator.register_cleanup(Path("registered{number}").touch)\n'
+            f"        {define} close():\n"
+            f'            Path("closed{number}").touch()\n'
+            "        return close\n"
+        )
+        use = USE.format(fixture="tool_module", condition=f"not Path('closed{number}').exists()")
+        project.module(f"tool-shout-{number}", code)
+        project.write(
+            f"amplifier-module-tool-shout-{number}/test_cleanup_{number}.py",
+            f"from pathlib import Path\n{textwrap.dedent(use)}",
+        )
+    project.run().assert_outcomes(passed=2)
+    made = {path.name for path in project.root.iterdir()}
+    assert made >= {"closed0", "registered0", "closed1", "registered1"}
 
 
 RELATIVE = """
@@ -368,123 +361,138 @@ SUITE = """
 """
 
 
-def write_suite(project: Project, kind: str, code: str) -> None:
-    module_id = ID_OF_KIND[kind]
+def write_suite(project: Project, kind: str, code: str, number: int = 0) -> None:
+    """A module with a number, and the suites of its kind."""
+    module_id = f"{ID_OF_KIND[kind]}-{number}"
     project.module(module_id, code)
     project.write(
-        f"amplifier-module-{module_id}/tests/test_suites.py", SUITE.format(title=kind.title())
+        f"amplifier-module-{module_id}/tests/test_suites_{number}.py",
+        SUITE.format(title=kind.title()),
     )
 
 
-@pytest.mark.parametrize("kind", COUNTS)
-def test_a_good_module_of_each_kind_passes_its_suites(kind: str, project: Project) -> None:
-    write_suite(project, kind, SAMPLES[kind])
-    project.run().assert_outcomes(passed=COUNTS[kind] + 1)
-
-
-@pytest.mark.parametrize("kind", COUNTS)
-def test_without_a_module_the_suites_skip(kind: str, project: Project) -> None:
-    project.write("test_suites.py", SUITE.format(title=kind.title()))
-    project.run().assert_outcomes(skipped=COUNTS[kind] + 1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "old", "new", "failing"),
-    [
-        ("provider", 'id="parrot"', 'id=""', ["get_info_returns_valid_provider_info"]),
-        ("provider", "return [ModelInfo", "return (), [ModelInfo", ["list_models_returns_list"]),
-        ("provider", "return [ModelInfo", "return self.missing, [ModelInfo", ["list_models_returns"]),
-        ("provider", 'name = "parrot"', 'name = ""', ["provider_has_name", "structural"]),
-        ("provider", "response.tool_calls or []", "None", ["parse_tool_calls_returns_list"]),
-        ("tool", 'description = "Gives', 'description = "" # "', ["tool_has_description"]),
-        ("tool", '"text" not in input', "False", ["invalid_input_returns_error_result"]),
-        ("tool", 'return ToolResult(success=False, error={"message": "text is missing"})', "return 7",
-            ["execute_returns_tool_result", "tool_result_has_required_fields", "invalid_input"]),
-        ("hook", 'return coordinator.hooks.register("tool:pre", watch)', "return 7 / 0",
-            ["mount_succeeds", "structural"]),
-        ("hook", 'return coordinator.hooks.register("tool:pre", watch)',
-            'def close():\n            raise OSError\n        return close', ["cleanup_does_not_raise"]),
-        ("orchestrator", "return response.content[0].text", "return ''", ["execute_returns_string"]),
-        ("orchestrator", "return response.content[0].text", "return 7",
-            ["execute_returns_string", "execute_with_empty_prompt"]),
-        ("orchestrator", 'await provider.complete({"messages": await context.get_messages()})',
-            "await providers['default'].complete.side_effect", ["orchestrator_uses_provider"]),
-        ("orchestrator", 'await context.add_message({"role": "user", "content": prompt})', "pass",
-            ["orchestrator_updates_context"]),
-        ("context", "self.messages.append(message)", "pass",
-            ["message_round_trip", "multiple_messages", "get_messages_for_request"]),
-        ("context", "async def clear(self):\n            self.messages = []",
-            "async def clear(self): ...", ["clear_removes_messages"]),
-        ("context", "self.messages.append(message)", "self.messages.insert(0, message)",
-            ["multiple_messages"]),
-        ("context", "self.messages.append(message)",
-            "if 'role' not in message: raise OSError\n            self.messages.append(message)",
-            ["add_invalid_message_does_not_crash"]),
-        ("context", "async def clear(self):\n            self.messages = []",
-            "async def clear(self):\n            self.messages = []\n\n"
-            "        def _should_compact(self):\n            return None\n\n"
-            "        async def _compact_internal(self):\n            raise RuntimeError",
-            ["internal_should_compact_returns_bool", "internal_compact_does_not_crash"]),
-    ],
-)  # fmt: skip
-def test_each_fault_fails_the_corresponding_test(
-    kind: str, old: str, new: str, failing: list[str], project: Project
-) -> None:
+def changed(kind: str, old: str, new: str) -> str:
     code = SAMPLES[kind].replace(old, new)
     assert code != SAMPLES[kind]
-    write_suite(project, kind, code)
-    result = project.run("-rfE")
-    for name in failing:
-        result.stdout.fnmatch_lines([f"*{name}*"])
-    outcomes = result.parseoutcomes()
-    assert outcomes.get("failed", 0) + outcomes.get("errors", 0) >= len(failing)
+    return code
 
 
-@pytest.mark.parametrize(
-    ("kind", "old", "new"),
-    [
-        (
-            "tool",
-            "return ToolResult(success=False",
-            "if not input:\n                    raise ValueError('text is missing')\n"
-            "                return ToolResult(success=False",
-        ),
-        (
-            "orchestrator",
-            'await context.add_message({"role": "user", "content": prompt})',
-            "if not prompt: raise ValueError('empty')\n"
-            '            await context.add_message({"role": "user", "content": prompt})',
-        ),
-        (
-            "context",
-            "self.messages.append(message)",
-            "if 'role' not in message: raise ValueError('no role')\n"
-            "            self.messages.append(message)",
-        ),
-        (
-            "context",
-            "async def clear(self):",
-            "async def _should_compact(self):\n            return False\n\n"
-            "        def _compact_internal(self, budget): ...\n\n"
-            "        async def clear(self):",
-        ),
-        (
-            "hook",
-            'return coordinator.hooks.register("tool:pre", watch)',
-            'remove = coordinator.hooks.register("prompt:submit", watch)\n\n'
-            "        async def close():\n            remove()\n        return close",
-        ),
-        ("hook", 'return coordinator.hooks.register("tool:pre", watch)', "return None"),
-        ("hook", "return HookResult(action=\"continue\")", "return data['tool_name']"),
-    ],
-)  # fmt: skip
-def test_behaviour_allowed_by_the_contracts_passes(
-    kind: str, old: str, new: str, project: Project
-) -> None:
-    code = SAMPLES[kind].replace(old, new)
-    assert code != SAMPLES[kind]
-    write_suite(project, kind, code)
-    project.run().assert_outcomes(passed=COUNTS[kind] + 1)
+def failed_tests(result: pytest.RunResult) -> dict[int, list[str]]:
+    """The tests that failed, by the number of `write_suite`."""
+    found: dict[int, list[str]] = defaultdict(list)
+    reports: Any = vars(result)["reprec"]
+    for report in reports.getreports("pytest_runtest_logreport"):
+        if report.failed:
+            file, _, test = report.nodeid.partition("::")
+            found[int(file.removesuffix(".py").rpartition("_")[2])].append(test)
+    return found
+
+
+def test_a_good_module_of_each_kind_passes_its_suites(project: Project) -> None:
+    for number, kind in enumerate(COUNTS):
+        write_suite(project, kind, SAMPLES[kind], number)
+    project.run().assert_outcomes(passed=sum(COUNTS.values()) + len(COUNTS))
+
+
+def test_without_a_module_the_suites_skip(project: Project) -> None:
+    for kind in COUNTS:
+        project.write(f"test_{kind}.py", SUITE.format(title=kind.title()))
+    project.run().assert_outcomes(skipped=sum(COUNTS.values()) + len(COUNTS))
+
+
+FAULTS = [
+    ("provider", 'id="parrot"', 'id=""', ["get_info_returns_valid_provider_info"]),
+    ("provider", "return [ModelInfo", "return (), [ModelInfo", ["list_models_returns_list"]),
+    ("provider", "return [ModelInfo", "return self.missing, [ModelInfo", ["list_models_returns"]),
+    ("provider", 'name = "parrot"', 'name = ""', ["provider_has_name", "structural"]),
+    ("provider", "response.tool_calls or []", "None", ["parse_tool_calls_returns_list"]),
+    ("tool", 'description = "Gives', 'description = "" # "', ["tool_has_description"]),
+    ("tool", '"text" not in input', "False", ["invalid_input_returns_error_result"]),
+    ("tool", 'return ToolResult(success=False, error={"message": "text is missing"})', "return 7",
+        ["execute_returns_tool_result", "tool_result_has_required_fields", "invalid_input"]),
+    ("hook", 'return coordinator.hooks.register("tool:pre", watch)', "return 7 / 0",
+        ["mount_succeeds", "structural"]),
+    ("hook", 'return coordinator.hooks.register("tool:pre", watch)',
+        'def close():\n            raise OSError\n        return close', ["cleanup_does_not_raise"]),
+    ("orchestrator", "return response.content[0].text", "return ''", ["execute_returns_string"]),
+    ("orchestrator", "return response.content[0].text", "return 7",
+        ["execute_returns_string", "execute_with_empty_prompt"]),
+    ("orchestrator", 'await provider.complete({"messages": await context.get_messages()})',
+        "await providers['default'].complete.side_effect", ["orchestrator_uses_provider"]),
+    ("orchestrator", 'await context.add_message({"role": "user", "content": prompt})', "pass",
+        ["orchestrator_updates_context"]),
+    ("context", "self.messages.append(message)", "pass",
+        ["message_round_trip", "multiple_messages", "get_messages_for_request"]),
+    ("context", "async def clear(self):\n            self.messages = []",
+        "async def clear(self): ...", ["clear_removes_messages"]),
+    ("context", "self.messages.append(message)", "self.messages.insert(0, message)",
+        ["multiple_messages"]),
+    ("context", "self.messages.append(message)",
+        "if 'role' not in message: raise OSError\n            self.messages.append(message)",
+        ["add_invalid_message_does_not_crash"]),
+    ("context", "async def clear(self):\n            self.messages = []",
+        "async def clear(self):\n            self.messages = []\n\n"
+        "        def _should_compact(self):\n            return None\n\n"
+        "        async def _compact_internal(self):\n            raise RuntimeError",
+        ["internal_should_compact_returns_bool", "internal_compact_does_not_crash"]),
+]  # fmt: skip
+"""Kind, a text of the sample, what takes its place, and the tests that fail."""
+
+
+def test_each_fault_fails_the_corresponding_tests(project: Project) -> None:
+    for number, (kind, old, new, _) in enumerate(FAULTS):
+        write_suite(project, kind, changed(kind, old, new), number)
+    failed = failed_tests(project.run())
+    for number, (kind, _, new, failing) in enumerate(FAULTS):
+        for name in failing:
+            assert any(name in one for one in failed[number]), (kind, new, name, failed[number])
+        assert len(failed[number]) >= len(failing)
+
+
+ALLOWED = [
+    (
+        "tool",
+        "return ToolResult(success=False",
+        "if not input:\n                    raise ValueError('text is missing')\n"
+        "                return ToolResult(success=False",
+    ),
+    (
+        "orchestrator",
+        'await context.add_message({"role": "user", "content": prompt})',
+        "if not prompt: raise ValueError('empty')\n"
+        '            await context.add_message({"role": "user", "content": prompt})',
+    ),
+    (
+        "context",
+        "self.messages.append(message)",
+        "if 'role' not in message: raise ValueError('no role')\n"
+        "            self.messages.append(message)",
+    ),
+    (
+        "context",
+        "async def clear(self):",
+        "async def _should_compact(self):\n            return False\n\n"
+        "        def _compact_internal(self, budget): ...\n\n"
+        "        async def clear(self):",
+    ),
+    (
+        "hook",
+        'return coordinator.hooks.register("tool:pre", watch)',
+        'remove = coordinator.hooks.register("prompt:submit", watch)\n\n'
+        "        async def close():\n            remove()\n        return close",
+    ),
+    ("hook", 'return coordinator.hooks.register("tool:pre", watch)', "return None"),
+    ("hook", "return HookResult(action=\"continue\")", "return data['tool_name']"),
+]  # fmt: skip
+"""Kind, a text of the sample, and what may take its place."""
+
+
+def test_behaviour_allowed_by_the_contracts_passes(project: Project) -> None:
+    for number, (kind, old, new) in enumerate(ALLOWED):
+        write_suite(project, kind, changed(kind, old, new), number)
+    result = project.run()
+    assert failed_tests(result) == {}
+    result.assert_outcomes(passed=sum(COUNTS[kind] + 1 for kind, _, _ in ALLOWED))
 
 
 def test_a_service_that_cannot_be_reached_skips_the_list_of_models(project: Project) -> None:

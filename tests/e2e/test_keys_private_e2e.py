@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -18,21 +19,18 @@ from tests.support.cli import child_environment
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a switch of Linux")
 
-CANARY = "sk-canary-5f1e"
+MARK = secrets.token_hex(4)
+"""Tests that run at the same time have other canaries."""
+
+CANARY = f"sk-canary-{MARK}"
 # Does not match the command line it is part of.
-PATTERN = "sk-canary[-]5f1e"
+PATTERN = f"sk-canary[-]{MARK}"
 USER = 65534
 PACKAGES = f"{Path(__file__).parents[2] / 'src'}:{sysconfig.get_path('purelib')}"
 
 # Looks into every process it may look into: other sessions' helpers are no ancestors.
 SPY = f"""
-for process in /proc/[0-9]*; do
-  for file in environ cmdline; do
-    if tr '\\0' '\\n' < $process/$file 2>/dev/null | grep -q {PATTERN}; then
-      echo "$process/$file" >> found
-    fi
-  done
-done
+grep -lsa {PATTERN} /proc/[0-9]*/environ /proc/[0-9]*/cmdline >> found
 parent=$PPID
 while [ "$parent" -gt 1 ]; do
   # What watches over commands has been given no keys, and need not hide; nor the shell of this one.
@@ -97,7 +95,9 @@ def run(
 
 
 def test_a_command_reads_no_key_of_any_process(interpreter: list[str], place: Path) -> None:
-    call = {"name": "bash", "input": {"command": "./spy.sh command"}}
+    # The program ends the server with the session, also if it has not seen everything by then.
+    wait = "until grep -qs done server/found; do sleep 0.05; done"
+    call = {"name": "bash", "input": {"command": f"./spy.sh command; {wait}"}}
     server = {"command": "./spy.sh", "args": ["server"]}
     hook = {"event": "prompt:submit", "command": "./spy.sh hook", "output": "ignore"}
     plan = {

@@ -16,7 +16,8 @@ import yaml
 
 from amplifier_support.sandbox import available
 from tests.support.cli import start_amplifier
-from tests.support.lingering import Lingering
+from tests.support.lingering import HARDEST, WAYS, Lingering
+from tests.support.thorough import Scale
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sandboxes of Linux")
 
@@ -80,6 +81,9 @@ ALWAYS = [
     ("server", "kernel", "KILL"),
     ("batch", "namespaces", "KILL"),
 ]
+ALL_WAYS = ("tool", "kernel", "KILL")
+"""The case with all ways also in a default run."""
+
 CASES = [
     case if case in ALWAYS else pytest.param(*case, marks=pytest.mark.thorough)
     for starter in STARTERS for sandbox in SANDBOXES for name in SIGNALS
@@ -121,20 +125,21 @@ def start(place: Path, starter: str, sandbox: str, command: str) -> Any:
 
 @pytest.mark.parametrize(("starter", "sandbox", "name"), CASES)
 def test_nothing_outlives_the_program(
-    tmp_path: Path, starter: str, sandbox: str, name: str
+    tmp_path: Path, scale: Scale, starter: str, sandbox: str, name: str
 ) -> None:
     layer = available.namespace_layer() if sandbox == "namespaces" else available.kernel_layer()
     if sandbox != "off" and not layer.works:
         pytest.skip(layer.detail)
     (tmp_path / "work").mkdir()
-    lingering = Lingering(tmp_path / "work")
+    ways = WAYS if (starter, sandbox, name) == ALL_WAYS else HARDEST
+    lingering = Lingering(tmp_path / "work", scale(tuple(ways), tuple(WAYS)))
     signals, code = SIGNALS[name]
     with start(tmp_path, starter, sandbox, lingering.command) as process:
         try:
             started = wait_until(lambda: not lingering.missing() or process.poll() is not None, 60)
             assert started, lingering.missing()
             assert process.poll() is None, process.communicate(timeout=5)
-            assert len(lingering.left()) >= 45
+            assert lingering.are_nearly_all_left()
             for number in signals:
                 process.send_signal(number)
                 time.sleep(0.1)

@@ -16,8 +16,8 @@ from amplifier_app.sessions.recording_context import INTERRUPTED
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.transcript import read_transcript
 from tests.support.cli import run_python
+from tests.support.thorough import Scale
 
-KILLS = 60
 KILLS_IN_A_SESSION = 10
 RUN_SECONDS = 0.15
 """A kill comes at a random moment of this span: while the session is opened, repaired, written."""
@@ -122,12 +122,12 @@ def writers(store: SessionStore) -> Iterator[Writers]:
 
 
 def test_nothing_acknowledged_is_lost_however_often_the_writer_is_killed(
-    store: SessionStore, writers: Writers
+    store: SessionStore, writers: Writers, scale: Scale
 ) -> None:
-    chance = random.Random(1)
+    chance, kills = random.Random(1), scale(20, 200)
     acknowledged: dict[int, list[str]] = {}
     in_flight = 0
-    for run in range(KILLS):
+    for run in range(kills):
         session_id = f"session-{run // KILLS_IN_A_SESSION}"
         if run % KILLS_IN_A_SESSION == 0:
             store.create(session_id, project="/p").close()
@@ -138,7 +138,7 @@ def test_nothing_acknowledged_is_lost_however_often_the_writer_is_killed(
         in_flight += len(saved) - len(acknowledged[run])
         store.open(session_id).close()
         assert set(os.listdir(store.root / session_id)) == FILES
-    assert sum(map(len, acknowledged.values())) > KILLS
+    assert sum(map(len, acknowledged.values())) > kills
     for session_id in {path.name for path in store.root.iterdir()}:
         assert_whole(store.read(session_id)[1])
 

@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_core.models import HookResult
 from tests.amplifier_support.test_process import eventually
-from tests.support.lingering import Lingering
+from tests.support.lingering import HARDEST, Lingering
 from tests.support.processes import is_alive
 
 
@@ -63,7 +63,7 @@ async def test_waiting_ends_with_new_output(start: Any) -> None:
 
 
 async def test_a_kill_ends_everything(start: Any, tmp_path: Path) -> None:
-    session, lingering = await start(), Lingering(tmp_path)
+    session, lingering = await start(), Lingering(tmp_path, HARDEST)
     await begin(session, f"echo begun; {lingering.command}")
     await eventually(lambda: not lingering.missing(), 60)
     for _ in range(2):
