@@ -379,10 +379,19 @@ async def test_a_limit_on_open_files_is_named_and_leaves_nothing_open(
     assert (await shell.run("exit 5")).exit_code == 5
 
 
+async def running_supervisor(shell: Shell, before: set[int]) -> int:
+    """The supervisor; on a busy machine it may end before it is seen, as it is idle."""
+    for _ in range(100):
+        await shell.run("true")
+        found = children() - before
+        if len(found) == 1:
+            return found.pop()
+    raise AssertionError("no supervisor, or several")
+
+
 async def test_an_idle_supervisor_ends_and_comes_back(shell: Shell) -> None:
     before = children()
-    await shell.run("true")
-    await eventually(lambda: len(children() - before) == 1)
+    await running_supervisor(shell, before)
     await eventually(lambda: not children() - before)
     assert (await shell.run("exit 5")).exit_code == 5
 
@@ -390,10 +399,7 @@ async def test_an_idle_supervisor_ends_and_comes_back(shell: Shell) -> None:
 async def test_a_supervisor_that_was_killed_is_replaced(shell: Shell) -> None:
     before = children()
     for _ in range(3):
-        await shell.run("true")
-        await eventually(lambda: len(children() - before) == 1)
-        (pid,) = children() - before
-        os.kill(pid, signal.SIGKILL)
+        os.kill(await running_supervisor(shell, before), signal.SIGKILL)
         assert (await shell.run("exit 6")).exit_code == 6
 
 
