@@ -18,6 +18,7 @@ from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.endings import show_ending, show_failure, show_outcome
 from amplifier_app.chat.project_files import with_files
 from amplifier_app.chat.resumed import resumed
+from amplifier_app.chat.shell_lines import is_shell_line, run_shell_line
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     Leave,
@@ -30,22 +31,13 @@ from amplifier_app.chat.slash.registry import (
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.render.status_line import status_line
-from amplifier_app.runtime import describe
 from amplifier_app.runtime.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.continuation import CONTINUE
 from amplifier_app.runtime.observer import Renderer
-from amplifier_app.runtime.shell import run_shell
 from amplifier_app.runtime.status import status_of
-from amplifier_support.process.commands import CommandError
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
-
-_MAX_OUTPUT = 40
-"""Lines shown of the output of a shell command."""
-
-_MOST_OUTPUT_BYTES = 100_000
-"""The end of its output that is offered for the prompt."""
 
 _MAX_WAITING = 3
 """Lines shown of the messages that wait; the rest is counted."""
@@ -229,8 +221,8 @@ class Conversation:
             if not sent.text.strip() or not self.terminal.echoes:
                 self.renderer.message_sent(self._as_shown(text))
         self.terminal.set_state(State.BUSY)
-        if text.startswith("!"):
-            await self._interruptible(self._shell(text[1:].strip()))
+        if is_shell_line(text):
+            await self._interruptible(self._shell(text))
         elif command_in(text):
             await self._interruptible(self.command(text))
         else:
@@ -239,30 +231,10 @@ class Conversation:
 
     @staticmethod
     def _is_command(text: str) -> bool:
-        return text.startswith("!") or command_in(text) is not None
+        return is_shell_line(text) or command_in(text) is not None
 
-    async def _shell(self, command: str) -> None:
-        """Run a shell command; its output becomes part of the input line."""
-        if not command:
-            self.renderer.notice("! expects a shell command", "error", "chat")
-            return
-        try:
-            coordinator = self.session.session.coordinator
-            result = await run_shell(command, coordinator, most_bytes=_MOST_OUTPUT_BYTES)
-        except CommandError as error:
-            self.renderer.notice(f"cannot run the command: {error}", "error", "chat")
-            return
-        output = result.output.rstrip("\n")
-        lines = output.splitlines()
-        more = len(lines) - _MAX_OUTPUT
-        cut = [f"… {describe.count(more, 'earlier line')}", *lines[-_MAX_OUTPUT:]]
-        if lines:
-            self.renderer.reply("\n".join(cut if more > 0 else lines))
-        if result.exit_code:
-            self.renderer.notice(f"exit code {result.exit_code}", "warning", "chat")
-        text = f"$ {command}\n{output}\n[exit code {result.exit_code}]\n"
-        label = f"output of `{one_line(command, 30)}`, {describe.count(len(lines), 'line')}"
-        self.terminal.insert_folded(text, label)
+    async def _shell(self, text: str) -> None:
+        await run_shell_line(text, self.session, self.renderer, self.terminal)
 
     def _with_files(self, text: str) -> str:
         """Return a prompt with the files it mentions; show what was added."""
@@ -342,7 +314,7 @@ class Conversation:
         """Take a line typed during the turn: steer the turn, or run it afterwards."""
         steering = self.session.steering
         command = find(command_in(text) or "", self.commands)
-        if text.startswith("!") or (command is not None and command.during_turn):
+        if is_shell_line(text) or (command is not None and command.during_turn):
             self._run_concurrently(text)
         elif (
             self._upcoming
@@ -358,8 +330,7 @@ class Conversation:
     def _run_concurrently(self, text: str) -> None:
         if not self.terminal.echoes:
             self.renderer.message_sent(text)
-        shell = text.startswith("!")
-        self._in_background(self._shell(text[1:].strip()) if shell else self.command(text))
+        self._in_background(self._shell(text) if is_shell_line(text) else self.command(text))
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)
