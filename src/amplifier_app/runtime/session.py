@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from amplifier_app.base.errors import SessionError
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.answers import partial_answer, shown_answer
 from amplifier_app.runtime.approval_mode import current_mode, mode_control, set_mode
@@ -123,6 +122,8 @@ class OpenSession:
         usage: Tokens and cost of all finished turns, including earlier runs of the session.
         turn: The last turn, complete or not.
         steering: Messages for the running turn.
+        budget: How much of its budget it has used, and its limits.
+        mounting: Mounts its modules; it has what was not mounted.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class OpenSession:
             is_resumed=resumed,
         )
         self.steering = Steering(self.session.coordinator)
-        self._mounting = Mounting(self.session, plan, sources, renderer, opening)
+        self.mounting = Mounting(self.session, plan, sources, renderer, opening)
         self.facts: SessionFacts
         self.usage = Usage.of_saved(saved.metadata) if resumed and saved is not None else Usage()
         self.turn: TurnResult = NO_TURN
@@ -169,7 +170,7 @@ class OpenSession:
         self.unsaved: dict[str, Any] = {}
         self.asks_at_limits = False
         self._task: asyncio.Task[str] | None = None
-        self._budget: BudgetRecord
+        self.budget: BudgetRecord
         if saved is not None:
             renderer.call_number = lambda call_id: saved.calls.of(call_id)
         renderer.on_failure = lambda: self.stop(immediate=True)
@@ -189,19 +190,9 @@ class OpenSession:
         return self._record is not None and self._record.is_resumable
 
     @property
-    def spent(self) -> dict[str, Any] | None:
-        """How much of its budget it has used; None if its orchestrator does not count."""
-        return self._budget.as_dict()
-
-    @property
     def sandbox(self) -> Sandbox | None:
         """The sandbox of its commands."""
         return SANDBOX.of(self.session.coordinator)
-
-    @property
-    def limits(self) -> dict[str, float]:
-        """The limits of its budget, by name."""
-        return self._budget.limits
 
     def ask_at_limits(self) -> None:
         """Ask the user for more when a limit of the budget is reached, also in sub-sessions."""
@@ -220,16 +211,6 @@ class OpenSession:
         return total
 
     @property
-    def not_mounted(self) -> list[str]:
-        """Why providers of the plan were not mounted, one line each."""
-        return self._mounting.not_mounted
-
-    @property
-    def stored_keys(self) -> tuple[str, ...]:
-        """The environment variables set from stored keys."""
-        return self._mounting.stored_keys
-
-    @property
     def context(self) -> Any:
         return self.session.coordinator.get("context")
 
@@ -244,8 +225,8 @@ class OpenSession:
         share(self._delegation, coordinator)
         SPAWN.register(coordinator, self._spawn)
         RESUME.register(coordinator, self._resume)
-        self._budget = BudgetRecord(coordinator, self._record)
-        await self._mounting.mount()
+        self.budget = BudgetRecord(coordinator, self._record)
+        await self.mounting.mount()
         if self._adjustment is not None:
             if not self._runs_for_parent:
                 self._adjustment.check(coordinator)
@@ -253,14 +234,24 @@ class OpenSession:
         check_policy(coordinator)
         await give_approval_provider(coordinator)
         await self._set_mode(mode)
-        for warning in await unsupported_settings(coordinator, counts=self._budget.watch()):
+        for warning in await unsupported_settings(coordinator, counts=self.budget.watch()):
             self.renderer.notice(warning, "warning", "session")
         if self._record is not None:
             with blaming(self.session):
                 remarks = await self._record.restore(coordinator)
             for level, remark in remarks:
                 self.renderer.notice(remark, level, "session")
-        self.facts = self._describe()
+        name, provider = first_provider(self.session)
+        self.facts = SessionFacts(
+            session_id=self.id,
+            saved=self.saved is not None,
+            resumed=self._resumed,
+            working_dir=os.getcwd(),
+            profile=self.plan.name,
+            provider=name,
+            model=model_of(provider),
+            tools=tuple(coordinator.get("tools")),
+        )
         self.renderer.session_opened(self.facts)
         if not self._runs_for_parent:
             for line in self._resumption.differences(self._state()):
@@ -272,20 +263,6 @@ class OpenSession:
             mode = self._resumption.mode(mode_control(coordinator))
         if mode is not None:
             await set_mode(coordinator, mode)
-
-    def _describe(self) -> SessionFacts:
-        coordinator = self.session.coordinator
-        name, provider = first_provider(self.session)
-        return SessionFacts(
-            session_id=self.id,
-            saved=self.saved is not None,
-            resumed=self._resumed,
-            working_dir=os.getcwd(),
-            profile=self.plan.name,
-            provider=name,
-            model=model_of(provider),
-            tools=tuple(coordinator.get("tools")),
-        )
 
     # Prompts
 
@@ -367,13 +344,13 @@ class OpenSession:
             self._record.save_turn(
                 redacted_text(self.session.coordinator, prompt),
                 self.turn.usage,
-                spent=self._budget.as_dict(),
+                spent=self.budget.as_dict(),
                 **self._state().as_metadata(),
             )
 
     def _state(self) -> State:
         mode = current_mode(self.session.coordinator)
-        facts, raised = self.facts, self._budget.raised
+        facts, raised = self.facts, self.budget.raised
         return self._resumption.state(facts.provider, facts.model, mode, self.sources, raised)
 
     @property
@@ -425,6 +402,3 @@ class OpenSession:
             self.renderer.close()
             if self._record is not None:
                 self._record.close()
-
-
-__all__ = ["OpenSession", "SessionError", "open_session"]

@@ -85,14 +85,14 @@ def _context_limit(provider: Any) -> int | None:
 
 
 def _cost(session: OpenSession) -> Decimal | None:
-    spent = session.spent
+    spent = session.budget.as_dict()
     if spent is not None:
         return None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
     return session.usage_so_far.cost_usd
 
 
 def _budget(session: OpenSession) -> Decimal | None:
-    return dollars(session.limits.get("max_cost"))
+    return dollars(session.budget.limits.get("max_cost"))
 
 
 def short_path(path: str) -> str:

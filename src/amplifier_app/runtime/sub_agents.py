@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError
 from amplifier_app.plan.agent_plan import Narrowing, agent_plan
+from amplifier_app.runtime.budget_record import BudgetRecord
 from amplifier_app.runtime.delegation import MAX_DEPTH, Delegation
 from amplifier_app.runtime.provider_preferences import with_preferences
 from amplifier_app.runtime.sub_session_notices import SubSessionRenderer
@@ -74,6 +75,7 @@ class Session(Protocol):
     saved: SavedSession | None
     unsaved: dict[str, Any]
     active: set[Any]
+    budget: BudgetRecord
     asks_at_limits: bool
     turn: TurnResult
 
@@ -82,9 +84,6 @@ class Session(Protocol):
 
     @property
     def depth(self) -> int: ...
-
-    @property
-    def spent(self) -> dict[str, Any] | None: ...
 
     @property
     def context(self) -> Any: ...
@@ -330,7 +329,9 @@ async def _run(
         renderer.end(ended)
         if session.saved is None:
             messages = await session.context.get_messages()
-            parent.unsaved[session.id] = Unsaved(task.agent, task.narrowed, messages, session.spent)
+            parent.unsaved[session.id] = Unsaved(
+                task.agent, task.narrowed, messages, session.budget.as_dict()
+            )
     return None
 
 

@@ -50,7 +50,7 @@ async def opened(
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
-        logs.show_held(session.not_mounted)
+        logs.show_held(session.mounting.not_mounted)
         invocation.report.note_session(session)
         for warning in plan.warnings:
             renderer.notice(warning, "info", "plan")

@@ -38,7 +38,7 @@ def notify_provider(plan: ResolvedPlan, session: OpenSession, renderer: Renderer
     if facts.provider == "local" and not key:
         text = f"the demo model ({facts.model}) answers; set up another one: amplifier init"
     else:
-        verb = "stored" if key in session.stored_keys else "set"
+        verb = "stored" if key in session.mounting.stored_keys else "set"
         why = f"{key} is {verb}" if key else unset(missing)
         text = f"using {chosen} because {why}; change with --provider, --model or --profile"
     if _is_new(text):

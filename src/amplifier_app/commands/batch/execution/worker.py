@@ -318,7 +318,7 @@ class _Deferral:
 
 def _totals(session: OpenSession) -> dict[str, Any]:
     """Tokens and cost of all runs of a session."""
-    usage, spent = session.usage, session.spent or {}
+    usage, spent = session.usage, session.budget.as_dict() or {}
     cost = usage.cost_usd
     if "cost_usd" in spent and not spent.get("unpriced"):
         # Counted at once, so that it includes what a crash interrupted.
