@@ -171,6 +171,8 @@ def _nothing_left() -> Generator[None]:
         if value != before:
             value.clear()
             (value.extend if isinstance(value, list) else value.update)(before)
+    # A command freezes the objects of its start.
+    gc.unfreeze()
     for one in gc.get_objects():
         if isinstance(one, _CACHED) and one.__module__.startswith("amplifier_"):
             one.cache_clear()
