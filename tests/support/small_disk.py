@@ -4,7 +4,6 @@
         ...
     with file_size_limit(1000):              # writes of this process fail beyond it (EFBIG)
         ...
-    start_amplifier(..., preexec_fn=...)     # or for a child: `limit_file_size(1000)`
 
 `small_disk` needs to be root or to have user namespaces; `can_mount()` tells, for `skipif`. Fill what is
 left of it with `fill(folder)`; `remount_read_only(folder)` makes it read-only. Linux only.
@@ -18,7 +17,7 @@ import functools
 import os
 import resource
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 _MS_RDONLY, _MS_REMOUNT, _MNT_DETACH = 1, 32, 2
@@ -77,8 +76,3 @@ def file_size_limit(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def limit_file_size(size: int) -> Callable[[], None]:
-    """The same for a child, as its `preexec_fn`."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation.behavioral import HookBehaviorTests
-from amplifier_core.validation.structural import HookStructuralTests
 from amplifier_modules import hooks_backup
 from tests.modules.hooks_backup.conftest import edited, ran, wrote
 
@@ -270,23 +268,3 @@ async def test_loops_without_ids_have_turns_too(start: Any) -> None:
 async def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="did you mean 'max_bytes'"):
         await hooks_backup.mount(MockCoordinator(), {"max_byte": 1})
-
-
-class Package:
-    @pytest.fixture
-    def module_path(self) -> Path:
-        return Path(hooks_backup.__file__).parent
-
-    @pytest.fixture
-    def coordinator(self, tmp_path: Path) -> MockCoordinator:
-        coordinator = MockCoordinator()
-        coordinator.register_capability("session.dir", str(tmp_path))
-        return coordinator
-
-
-class TestBehaviour(Package, HookBehaviorTests):
-    pass
-
-
-class TestStructure(Package, HookStructuralTests):
-    pass

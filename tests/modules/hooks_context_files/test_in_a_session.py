@@ -11,23 +11,6 @@ from typing import Any
 import pytest
 
 from amplifier_core.session import AmplifierSession
-from amplifier_core.validation.behavioral import HookBehaviorTests
-from amplifier_core.validation.structural import HookStructuralTests
-from amplifier_modules import hooks_context_files
-
-
-class Package:
-    @pytest.fixture
-    def module_path(self) -> Path:
-        return Path(hooks_context_files.__file__).parent
-
-
-class TestStructure(Package, HookStructuralTests):
-    pass
-
-
-class TestBehaviour(Package, HookBehaviorTests):
-    pass
 
 
 @pytest.fixture

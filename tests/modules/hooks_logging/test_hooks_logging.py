@@ -19,8 +19,6 @@ import pytest
 from amplifier_core.message_models import ChatResponse, TextBlock, Usage
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation.behavioral import HookBehaviorTests
-from amplifier_core.validation.structural import HookStructuralTests
 from amplifier_modules import hooks_logging
 from amplifier_support.redaction import secrets_in
 
@@ -384,23 +382,3 @@ class TestLifetime:
     async def test_wrong_settings_are_refused(self) -> None:
         with pytest.raises(ValueError, match="did you mean 'events'"):
             await hooks_logging.mount(MockCoordinator(), {"event": {}})
-
-
-class Package:
-    @pytest.fixture
-    def module_path(self) -> Path:
-        return Path(hooks_logging.__file__).parent
-
-    @pytest.fixture
-    def coordinator(self, tmp_path: Path) -> MockCoordinator:
-        coordinator = MockCoordinator()
-        coordinator.register_capability("session.dir", str(tmp_path))
-        return coordinator
-
-
-class TestBehaviour(Package, HookBehaviorTests):
-    pass
-
-
-class TestStructure(Package, HookStructuralTests):
-    pass

@@ -19,27 +19,11 @@ from opentelemetry import metrics, trace
 
 from amplifier_core.session import AmplifierSession
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation.behavioral import HookBehaviorTests
-from amplifier_core.validation.structural import HookStructuralTests
 from amplifier_modules import hooks_otel
 from tests.modules.hooks_otel.collector import Collector, attributes, running
 
 SECRET = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz"
 OK, ERROR = 0, 2
-
-
-class Package:
-    @pytest.fixture
-    def module_path(self) -> Path:
-        return Path(hooks_otel.__file__).parent
-
-
-class TestStructure(Package, HookStructuralTests):
-    pass
-
-
-class TestBehaviour(Package, HookBehaviorTests):
-    pass
 
 
 @pytest.fixture

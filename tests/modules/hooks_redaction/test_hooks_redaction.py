@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation.behavioral import HookBehaviorTests
-from amplifier_core.validation.structural import HookStructuralTests
 from amplifier_modules import hooks_redaction
 from amplifier_modules.hooks_redaction.config import FLOWING
 from tests.modules import planted
@@ -186,17 +183,3 @@ async def test_after_cleanup_nothing_listens() -> None:
     close()
     close()
     assert not any(coordinator.hooks.list_handlers().values())
-
-
-class Package:
-    @pytest.fixture
-    def module_path(self) -> Path:
-        return Path(hooks_redaction.__file__).parent
-
-
-class TestBehaviour(Package, HookBehaviorTests):
-    pass
-
-
-class TestStructure(Package, HookStructuralTests):
-    pass

@@ -16,8 +16,6 @@ import pytest
 
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation.behavioral import HookBehaviorTests
-from amplifier_core.validation.structural import HookStructuralTests
 from amplifier_modules import hooks_shell
 from tests.amplifier_support.test_process import eventually
 from tests.support.processes import is_alive
@@ -25,20 +23,6 @@ from tests.support.processes import is_alive
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 CALL = {"tool_name": "bash", "tool_call_id": "c1", "tool_input": {"command": "ls"}}
-
-
-class Package:
-    @pytest.fixture
-    def module_path(self) -> Path:
-        return Path(hooks_shell.__file__).parent
-
-
-class TestStructure(Package, HookStructuralTests):
-    pass
-
-
-class TestBehaviour(Package, HookBehaviorTests):
-    pass
 
 
 class Session:

@@ -10,8 +10,6 @@ import pytest
 from amplifier_core import llm_errors
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation.behavioral import ProviderBehaviorTests
-from amplifier_core.validation.structural import ProviderStructuralTests
 from amplifier_modules import provider_mock
 from amplifier_modules.provider_mock.provider import MockProvider, StreamingMockProvider
 
@@ -329,17 +327,3 @@ async def test_it_describes_itself() -> None:
     }
     (model,) = await provider.list_models()
     assert (model.id, model.context_window, model.max_output_tokens) == ("m", 1000, 10)
-
-
-class Package:
-    @pytest.fixture
-    def module_path(self) -> Path:
-        return Path(provider_mock.__file__).parent
-
-
-class TestBehaviour(Package, ProviderBehaviorTests):
-    pass
-
-
-class TestStructure(Package, ProviderStructuralTests):
-    pass

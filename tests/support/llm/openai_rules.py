@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.support.llm.rules import Rejected, kind_of
+from tests.support.llm.rules import Rejected, wrong_type
 from tests.support.llm.schema_rules import check_openai_format
 
 _REQUEST_KEYS = frozenset(
@@ -84,16 +84,6 @@ def check_request(body: Any) -> None:
     _check_messages(body.get("messages"))
 
 
-def _wrong_type(param: str, expected: str, value: Any) -> Rejected:
-    article = "an" if kind_of(value)[0] in "aio" else "a"
-    return Rejected(
-        f"Invalid type for '{param}': expected {expected}, but got {article} {kind_of(value)} "
-        "instead.",
-        param=param,
-        code="invalid_type",
-    )
-
-
 def _check_options(body: dict[str, Any]) -> None:
     if body.get("stream_options") is not None and not body.get("stream"):
         raise Rejected(
@@ -139,7 +129,7 @@ def _check_tools(tools: Any, choice: Any) -> None:
     if tools is None:
         return
     if not isinstance(tools, list):
-        raise _wrong_type("tools", "an array of objects", tools)
+        raise wrong_type("tools", "an array of objects", tools)
     if not tools:
         raise Rejected(
             "Invalid 'tools': empty array. Expected an array with minimum length 1, but got an "
@@ -178,7 +168,7 @@ def _check_tool(tool: Any, where: str) -> None:
 
 def _check_name(name: Any, param: str) -> None:
     if not isinstance(name, str):
-        raise _wrong_type(param, "a string", name)
+        raise wrong_type(param, "a string", name)
     if not _NAME.fullmatch(name):
         raise Rejected(
             f"Invalid '{param}': string does not match pattern. Expected a string that matches "
@@ -190,7 +180,7 @@ def _check_name(name: Any, param: str) -> None:
 
 def _check_messages(messages: Any) -> None:
     if not isinstance(messages, list):
-        raise _wrong_type("messages", "an array of objects", messages)
+        raise wrong_type("messages", "an array of objects", messages)
     if not messages:
         raise Rejected(
             "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an "
@@ -203,7 +193,7 @@ def _check_messages(messages: Any) -> None:
     for at, message in enumerate(messages):
         where = f"messages[{at}]"
         if not isinstance(message, dict):
-            raise _wrong_type(where, "an object", message)
+            raise wrong_type(where, "an object", message)
         role = message.get("role")
         if role not in _MESSAGE_KEYS:
             raise Rejected(
@@ -265,7 +255,7 @@ def _check_message(message: dict[str, Any], role: str, where: str) -> None:
     if isinstance(content, str):
         return
     if not isinstance(content, list):
-        raise _wrong_type(f"{where}.content", "one of a string or array of objects", content)
+        raise wrong_type(f"{where}.content", "one of a string or array of objects", content)
     if not content:
         raise Rejected(f"Invalid '{where}.content': empty array.", param=f"{where}.content")
     for at, part in enumerate(content):
@@ -274,7 +264,7 @@ def _check_message(message: dict[str, Any], role: str, where: str) -> None:
 
 def _check_part(part: Any, role: str, where: str) -> None:
     if not isinstance(part, dict):
-        raise _wrong_type(where, "an object", part)
+        raise wrong_type(where, "an object", part)
     kind = part.get("type")
     if kind not in _PARTS[role]:
         raise Rejected(
@@ -284,7 +274,7 @@ def _check_part(part: Any, role: str, where: str) -> None:
             code="invalid_value",
         )
     if kind == "text" and not isinstance(part.get("text"), str):
-        raise _wrong_type(f"{where}.text", "a string", part.get("text"))
+        raise wrong_type(f"{where}.text", "a string", part.get("text"))
     if kind == "image_url" and not isinstance((part.get("image_url") or {}).get("url"), str):
         raise Rejected(f"Missing required parameter: '{where}.image_url.url'.", param=where)
     for key in part:
@@ -294,14 +284,14 @@ def _check_part(part: Any, role: str, where: str) -> None:
 
 def _check_calls(calls: Any, where: str) -> list[str]:
     if not isinstance(calls, list):
-        raise _wrong_type(f"{where}.tool_calls", "an array of objects", calls)
+        raise wrong_type(f"{where}.tool_calls", "an array of objects", calls)
     ids: list[str] = []
     for at, call in enumerate(calls):
         param = f"{where}.tool_calls[{at}]"
         if not isinstance(call, dict) or call.get("type") != "function":
             raise Rejected(f"Missing required parameter: '{param}.type'.", param=f"{param}.type")
         if not isinstance(call.get("id"), str) or not call["id"]:
-            raise _wrong_type(f"{param}.id", "a string", call.get("id"))
+            raise wrong_type(f"{param}.id", "a string", call.get("id"))
         if len(call["id"]) > _LONGEST_ID:
             raise Rejected(
                 f"Invalid '{param}.id': string too long. Expected a string with maximum length "
@@ -311,10 +301,10 @@ def _check_calls(calls: Any, where: str) -> list[str]:
             )
         function = call.get("function")
         if not isinstance(function, dict):
-            raise _wrong_type(f"{param}.function", "an object", function)
+            raise wrong_type(f"{param}.function", "an object", function)
         _check_name(function.get("name"), f"{param}.function.name")
         if not isinstance(function.get("arguments"), str):
-            raise _wrong_type(f"{param}.function.arguments", "a string", function.get("arguments"))
+            raise wrong_type(f"{param}.function.arguments", "a string", function.get("arguments"))
         ids.append(call["id"])
     if len(set(ids)) != len(ids):
         raise Rejected(f"Duplicate value for 'tool_call_id' in {where}.tool_calls.", param=where)

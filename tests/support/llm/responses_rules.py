@@ -6,7 +6,7 @@ import re
 from collections.abc import Container
 from typing import Any
 
-from tests.support.llm.rules import Rejected, kind_of
+from tests.support.llm.rules import Rejected, wrong_type
 from tests.support.llm.schema_rules import check_openai_format
 
 _REQUEST_KEYS = frozenset(
@@ -74,7 +74,7 @@ def check_request(body: Any, issued: Container[tuple[str, str]] = ()) -> None:
     if isinstance(given, str):
         return
     if not isinstance(given, list):
-        raise _wrong_type("input", "one of an array of objects or string", given)
+        raise wrong_type("input", "one of an array of objects or string", given)
     if not given:
         raise Rejected("Invalid 'input': empty array.", param="input", code="empty_array")
     _check_items(given, stored=body.get("store") is not False, issued=issued)
@@ -83,16 +83,6 @@ def check_request(body: Any, issued: Container[tuple[str, str]] = ()) -> None:
 def _missing(param: str) -> Rejected:
     return Rejected(
         f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
-    )
-
-
-def _wrong_type(param: str, expected: str, value: Any) -> Rejected:
-    article = "an" if kind_of(value)[0] in "aio" else "a"
-    return Rejected(
-        f"Invalid type for '{param}': expected {expected}, but got {article} {kind_of(value)} "
-        "instead.",
-        param=param,
-        code="invalid_type",
     )
 
 
@@ -152,7 +142,7 @@ def _check_items(items: list[Any], *, stored: bool, issued: Container[tuple[str,
     for at, item in enumerate(items):
         where = f"input[{at}]"
         if not isinstance(item, dict):
-            raise _wrong_type(where, "an object", item)
+            raise wrong_type(where, "an object", item)
         kind = item.get("type", "message")
         if kind not in _ITEM_KEYS:
             raise Rejected(f"Invalid value: '{kind}'.", param=f"{where}.type", code="invalid_value")
@@ -200,7 +190,7 @@ def _check_content(content: Any, where: str, *, of_model: bool) -> None:
     if isinstance(content, str):
         return
     if not isinstance(content, list):
-        raise _wrong_type(where, "one of an array of objects or string", content)
+        raise wrong_type(where, "one of an array of objects or string", content)
     allowed = ("output_text", "refusal") if of_model else ("input_text", "input_image")
     for at, part in enumerate(content):
         kind = part.get("type")

@@ -34,3 +34,14 @@ def kind_of(value: Any) -> str:
     """A JSON value's type as the vendors' messages call it."""
     names = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
     return names.get(type(value), "array" if isinstance(value, list) else "object")
+
+
+def wrong_type(param: str, expected: str, value: Any) -> Rejected:
+    """The answer to a parameter of the wrong type, in the OpenAI dialect."""
+    article = "an" if kind_of(value)[0] in "aio" else "a"
+    return Rejected(
+        f"Invalid type for '{param}': expected {expected}, but got {article} {kind_of(value)} "
+        "instead.",
+        param=param,
+        code="invalid_type",
+    )
