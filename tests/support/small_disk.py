@@ -17,7 +17,7 @@ import functools
 import os
 import resource
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 _MS_RDONLY, _MS_REMOUNT, _MNT_DETACH = 1, 32, 2
@@ -42,7 +42,7 @@ def can_mount() -> bool:
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[Path]:
+def small_disk(folder: Path, size: int) -> Generator[Path]:
     """A file system of `size` bytes (rounded up to pages) on `folder`, as long as the block runs."""
     path = os.fsencode(folder)
     _call("mount", b"small", path, b"tmpfs", 0, f"size={size},mode=0700".encode())
@@ -68,7 +68,7 @@ def fill(folder: Path, *, leave: int = 0) -> Path:
 
 
 @contextlib.contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
+def file_size_limit(size: int) -> Generator[None]:
     """Let this process write files of `size` bytes at most."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))

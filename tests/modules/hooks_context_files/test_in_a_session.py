@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Conversation:
 @asynccontextmanager
 async def conversation(
     work: Path, *, home: Path | None = None, replies: list[Any] | None = None, **config: Any
-) -> AsyncIterator[Conversation]:
+) -> AsyncGenerator[Conversation]:
     limit = config.pop("injection_size_limit", None)
     window = config.pop("max_tokens", None)
     plan: dict[str, Any] = {

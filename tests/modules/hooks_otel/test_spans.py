@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def plan(replies: list[Any], **config: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def session(
     replies: list[Any], folder: Path, *, more: Any = None, **config: Any
-) -> AsyncIterator[AmplifierSession]:
+) -> AsyncGenerator[AmplifierSession]:
     opened = AmplifierSession(plan(replies, **config), **(more or {}))
     opened.coordinator.register_capability("session.working_dir", str(folder))
     async with opened:

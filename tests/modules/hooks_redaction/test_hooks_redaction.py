@@ -40,7 +40,7 @@ async def test_others_see_an_event_without_secrets() -> None:
 async def test_data_for_tools_and_the_model_is_unchanged(event: str) -> None:
     coordinator = await mounted()
     thinking = ThinkingBlock(thinking=TOKEN, signature="c2ln" * 20)
-    data = {
+    data: dict[str, Any] = {
         "prompt": TOKEN,
         "tool_input": {"command": f"curl -H 'Authorization: Bearer {TOKEN}'"},
         "tool_result": ToolResult(output=TOKEN),
@@ -49,6 +49,7 @@ async def test_data_for_tools_and_the_model_is_unchanged(event: str) -> None:
     }
     result = await coordinator.hooks.emit(event, data)
     assert result.action == "continue"
+    assert result.data is not None
     assert {key: result.data[key] for key in data} == data
     shown = coordinator.get_capability("redaction.event")(event, data)
     assert TOKEN not in repr(shown)
@@ -72,6 +73,7 @@ async def test_the_keys_of_providers_and_variables_are_known(
     await mounted(coordinator)
     text = "named-like-one set-to-be-one configured-one"
     result = await coordinator.hooks.emit("prompt:complete", {"response": text})
+    assert result.data is not None
     assert result.data["response"] == " ".join(["[REDACTED:secret]"] * 3)
 
 
@@ -82,6 +84,7 @@ async def test_events_of_other_modules_are_redacted() -> None:
     await mounted(coordinator)
     for event in ("one:reported", "two:reported"):
         result = await coordinator.hooks.emit(event, {"text": TOKEN})
+        assert result.data is not None
         assert result.data["text"] == MARK
 
 
@@ -108,6 +111,7 @@ class TestConfig:
         coordinator = await mounted(allowlist=["note"])
         data = {"note": TOKEN, "session_id": TOKEN, "text": TOKEN}
         result = await coordinator.hooks.emit("tool:error", data)
+        assert result.data is not None
         assert {key: result.data[key] for key in data} == {**data, "text": MARK}
 
     async def test_events(self) -> None:

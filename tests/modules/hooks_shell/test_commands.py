@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Session:
 
 
 @asynccontextmanager
-async def hooks(folder: Path, *specs: dict[str, Any] | str) -> AsyncIterator[Session]:
+async def hooks(folder: Path, *specs: dict[str, Any] | str) -> AsyncGenerator[Session]:
     coordinator = MockCoordinator()
     coordinator.register_capability("session.working_dir", str(folder))
     entries = [{"command": spec} if isinstance(spec, str) else spec for spec in specs]
@@ -330,7 +330,7 @@ async def test_messages_reach_the_user_when_the_event_is_allowed(tmp_path: Path)
     spec = {"command": saying({"message": "formatted"}), "name": "format"}
     async with hooks(tmp_path, spec) as session:
         assert (await session.emit()).action == "continue"
-        display = session.coordinator.display_system
+        display: Any = session.coordinator.display_system
         assert display.show_message.call_args.args == ("formatted", "info", "hook:format")
 
 

@@ -165,6 +165,7 @@ class TestStreaming:
             assert all(len(d) <= 4 for d in deltas)
             assert own[-1]["block"] == response.content[index].model_dump(exclude_none=True)
         start = next(c for c in chunks if c["block_type"] == "tool_call")
+        assert response.tool_calls is not None
         assert (start["id"], start["name"]) == (response.tool_calls[0].id, "t")
 
     async def test_it_can_be_without(self) -> None:
