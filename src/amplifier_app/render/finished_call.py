@@ -52,7 +52,7 @@ class FinishedCall(NamedTuple):
         """Its result as text, without control characters."""
         if self.error is not None:
             return for_terminal(describe.error_text(self.data, 10_000))
-        return for_terminal(describe.result_text(self.data)[:_LONGEST_RESULT])
+        return for_terminal(describe.shown_result(self.data)[:_LONGEST_RESULT])
 
     @property
     def _result(self) -> Any:

@@ -101,8 +101,23 @@ def result_text(data: dict[str, Any]) -> str:
         return str(serialized())
     if isinstance(result, Mapping):
         fields = cast("Mapping[str, Any]", result)
-        result = fields.get("output") or fields.get("error") or ""
+        error = fields.get("error")
+        result = fields.get("output") or peek(error, "message") or error or ""
+    if isinstance(result, (Mapping, list)):
+        return json.dumps(result, ensure_ascii=False, default=str)
     return "" if result is None else str(result)
+
+
+def shown_result(data: dict[str, Any]) -> str:
+    """Return a tool's result as unsanitized text for people: of a command, what it has written."""
+    result = result_in(data)
+    output = field_of(result, "output")
+    written = [field_of(output, name) for name in ("stdout", "stderr")]
+    if not isinstance(written[0], str):
+        return result_text(data)
+    text = "".join(part for part in written if isinstance(part, str)).rstrip("\n")
+    code = field_of(output, "returncode")
+    return f"{text}\n[exit code {code}]" if isinstance(code, int) else text
 
 
 def _agent_answer(output: Any) -> str | None:

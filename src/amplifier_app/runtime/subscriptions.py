@@ -31,6 +31,7 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
     shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
     if renderer.is_for_people:
         shown = with_short_denials(shown)
+    shown = with_denied_ends(shown)
     for event, handler in shown.items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
         hooks.register(event, redacted(coordinator, handler), priority, name="app-renderer")
@@ -164,3 +165,54 @@ def _common(one: str, other: str) -> int:
     """Return the length of the common prefix of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def with_denied_ends(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
+    """Wrap the handlers of a renderer so that a denied call ends in every loop.
+
+    Some loops emit nothing for a call that a hook denied: at the next request it is over.
+    """
+    running: dict[Any, dict[str, Any]] = {}
+    reasons: dict[Any, str] = {}
+
+    def nothing(event: str, data: dict[str, Any]) -> None:
+        return None
+
+    def wrapped(event: str, before: EventHandler) -> EventHandler:
+        then = handlers.get(event, nothing)
+
+        def handle(event: str, data: dict[str, Any]) -> None:
+            before(event, data)
+            then(event, data)
+
+        return handle
+
+    def key(data: dict[str, Any]) -> Any:
+        return peek(data, "tool_call_id") or peek(data, "tool_name")
+
+    def began(event: str, data: dict[str, Any]) -> None:
+        running[key(data)] = data
+
+    def ended(event: str, data: dict[str, Any]) -> None:
+        running.pop(key(data), None)
+
+    def denied(event: str, data: dict[str, Any]) -> None:
+        reason = peek(data, "reason")
+        reasons[peek(data, "tool_name")] = reason if isinstance(reason, str) else ""
+
+    def requested(event: str, data: dict[str, Any]) -> None:
+        on_error = handlers.get("tool:error", nothing)
+        for call in list(running.values()):
+            message = reasons.get(peek(call, "tool_name")) or "refused by a hook of the plan"
+            on_error("tool:error", {**call, "error": {"type": "Denied", "message": message}})
+        running.clear()
+        reasons.clear()
+
+    watched = {
+        "tool:pre": began,
+        "tool:post": ended,
+        "tool:error": ended,
+        APPROVAL_DENIED: denied,
+        "provider:request": requested,
+    }
+    return {**handlers, **{event: wrapped(event, before) for event, before in watched.items()}}

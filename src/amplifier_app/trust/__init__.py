@@ -56,6 +56,8 @@ class TrustedProject(NamedTuple):
 
     def noted(self, plan: ResolvedPlan) -> dict[str, Any]:
         """The session metadata about the project that its plan uses."""
+        if self.content is not None and not self.content.entries:
+            return {}  # nothing that a resumed session could need
         from amplifier_app.trust.selection import sources_of_project
 
         sources = [str(path) for _, path in sources_of_project(plan, self.owns)]

@@ -11,6 +11,11 @@ import pytest
 
 from amplifier_app.render import call_lines
 from amplifier_app.render.call_lines import CallLines
+from amplifier_app.runtime.event_data import EventHandler
+from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.subscriptions import subscribe
+from amplifier_app.runtime.turn_recorder import TurnRecorder
+from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.models import ToolResult
 from tests.app.plans import mock_plan
 from tests.app.terminal import Terminal
@@ -39,6 +44,19 @@ def call(number: int, name: str, **given: Any) -> dict[str, Any]:
             {"tool_result": {"success": False, "output": "it broke\nbadly"}},
             "1 bash make: failed, 5 ms: it broke",
         ),
+        (  # the fields of published tools for commands
+            {
+                "result": {
+                    "success": False,
+                    "output": {"stderr": "no", "stdout": "", "returncode": 2},
+                }
+            },
+            "1 bash make: failed, 5 ms: no",
+        ),
+        (
+            {"result": {"success": False, "output": None, "error": {"message": "gone"}}},
+            "1 bash make: failed, 5 ms: gone",
+        ),
         (
             {"error": {"type": "OSError", "message": "no\nspace"}},
             "1 bash make: failed, 5 ms: no space",
@@ -57,6 +75,26 @@ async def test_a_line_says_how_a_call_ended(ended: dict[str, Any], line: str) ->
     shown.handlers()[event](event, {**call(1, "bash", command="make"), **ended, "duration_ms": 5})
     shown.turn_ended()
     assert lines == [line]
+
+
+async def test_a_denied_call_ends_in_loops_that_do_not_say_so() -> None:
+    lines: list[str] = []
+    calls = CallLines(lines.append, int, 200)
+
+    class Lines(Renderer):
+        def handlers(self) -> dict[str, EventHandler]:
+            return calls.handlers()
+
+    coordinator = ModuleCoordinator()
+    subscribe(coordinator, Lines(), TurnRecorder())
+    emit = coordinator.hooks.emit
+    await emit("tool:pre", call(1, "bash", command="make"))
+    await emit("tool:pre", call(2, "bash", command="ls"))
+    await emit("approval:denied", {"tool_name": "bash", "reason": "not now"})
+    await emit("tool:post", {**call(2, "bash", command="ls"), "duration_ms": 5})
+    await emit("provider:request", {})
+    await emit("provider:request", {})
+    assert lines == ["2 bash ls: ok, 5 ms", "1 bash make: not now"]
 
 
 async def test_a_long_call_has_a_line_when_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:

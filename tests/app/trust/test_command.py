@@ -260,6 +260,12 @@ def test_an_empty_project_needs_no_trust(tmp_path: Path) -> None:
     done = amplifier(tmp_path, "run", "-f", "plan.yaml", "hi")
     assert (done.code, done.stdout) == (0, "done\n")
     assert "trust" not in done.stderr
+    # What a module leaves there is not needed to continue.
+    begun = amplifier(tmp_path, "run", "-f", "plan.yaml", "--session", "begun", "hi")
+    assert begun.code == 0
+    append(tmp_path / ".amplifier/left.txt", "by a hook\n")
+    assert amplifier(tmp_path, "run", "--resume", "begun", "on").code == 0
+    (tmp_path / ".amplifier/left.txt").unlink()
     # What the person puts into it by a command is the person's own, and what others put is not.
     assert amplifier(tmp_path, "profile", "use", "mock", "--scope", "project").code == 0
     assert amplifier(tmp_path, "run", "hi").code == 0
