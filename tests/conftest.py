@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 pytest_plugins = ["tests.support.fixtures", "tests.support.thorough"]
 
@@ -66,3 +67,19 @@ def _import_share(config: pytest.Config) -> None:
         # Collection imports it again, and reports what is wrong with it.
         with contextlib.suppress(Exception):
             import_module(name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Send one report of a test that passes from its worker instead of five messages.
+
+    Unless an option shows the others: each costs both processes as much as an empty test.
+    """
+    options = item.config.option
+    shown = options.verbose > 0 or options.xmlpath or options.durations is not None
+    if shown or not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
