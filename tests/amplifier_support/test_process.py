@@ -188,6 +188,13 @@ async def test_a_time_limit_ends_everything(shell: Shell, hardest: Lingering) ->
     assert (await shell.run("echo next")).exit_code == 0
 
 
+async def test_a_command_cannot_escape_its_time_limit_by_stopping_its_monitor(shell: Shell) -> None:
+    ended = await shell.run("echo $$ >> pids; kill -STOP $PPID; exec sleep 60", timeout=0.5)
+    assert ended.timed_out
+    assert not any(map(is_alive, shell.pids))
+    assert shell.pids
+
+
 async def test_a_cancellation_ends_everything_before_it_goes_on(
     shell: Shell, lingering: Lingering
 ) -> None:

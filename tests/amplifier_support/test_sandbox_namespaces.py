@@ -85,15 +85,15 @@ async def test_commands_see_only_themselves_and_folders_of_their_own(box: Box) -
 
 @needs_namespaces
 async def test_a_server_of_one_command_answers_the_next(box: Box) -> None:
-    serve = (
-        "import socket; s = socket.create_server(('127.0.0.1', 8765)); s.accept()[0].send(b'mine')"
-    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        there = free.getsockname()[:2]
+    serve = f"import socket; s = socket.create_server({there}); s.accept()[0].send(b'mine')"
     await box.run(f'{sys.executable} -c "{serve}" >/dev/null 2>&1 & sleep 0.3')
-    ask = "import socket; print(socket.create_connection(('127.0.0.1', 8765)).recv(9))"
+    ask = f"import socket; print(socket.create_connection({there}).recv(9))"
     await box.run(f'{sys.executable} -c "{ask}"')
     assert "mine" in box.output
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", 8765)).close()
+        socket.create_connection(there).close()
 
 
 @needs_namespaces

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 # As in `supervisor`: `socket` and `signal` would cost as much as all else.
-import _socket
+import _thread
 import errno
 import os
-import sys
 
 from amplifier_support.process import INHERITED
 from amplifier_support.sandbox.connections import Connections
@@ -19,7 +18,6 @@ else:
     import _signal as signal
 
 _SETTABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-_INT = 4
 
 Places = tuple[list[bytes], list[bytes]]
 """Folders with the sockets that a command may connect to, and what is hidden below these."""
@@ -82,94 +80,36 @@ def start_confined(
     streams: tuple[int, ...],
     restrictions: tuple[int, bytes, Places],
 ) -> tuple[int, str, Connections | None]:
-    """`start` for a command that restricts itself before it becomes the program.
+    """`start` for a command under restrictions, which it gets from the thread that starts it.
+
+    They hold for that thread and what it starts, so nothing is forked: that costs three times as much.
+    Until it has ended, the command may see it as its equal; `supervisor.main` keeps its memory from being read.
 
     `restrictions` are the Landlock rule set, the seccomp filter, and where the sockets are that it
     may connect to; if there are any, the filter asks.
     """
-    ours, theirs = _socket.socketpair()
-    try:
-        pid = os.fork()
-        if pid == 0:
-            _become(argv, environment, folder, streams, restrictions, theirs)
-    except OSError as error:
-        ours.close()
-        return 0, f"failed {error.errno or errno.EAGAIN}", None
-    finally:
-        theirs.close()
-    connections, problem = None, ""
-    try:
-        # Closed by the start of the program.
-        while data := ours.recv(64, _socket.MSG_PEEK):
-            if data.startswith(b"\0"):
-                for listener in receive_descriptors(ours, 1) or ():
-                    connections = Connections(listener, *restrictions[2])
-            else:
-                problem += ours.recv(64).decode()
-    finally:
-        ours.close()
-    if problem:
-        os.waitpid(pid, 0)
-        if connections is not None:
-            connections.close()
-        return 0, problem, None
-    return pid, "", connections
+    rules, filter, (folders, hidden) = restrictions
+    listener, pid, problem = -1, 0, f"unconfined {errno.EINVAL}"
+    ended = _thread.allocate_lock()
 
+    def run() -> None:
+        nonlocal listener, pid, problem
+        try:
+            listener = restrict(rules, filter, asks=bool(folders))
+            pid, problem = start(argv, environment, folder, streams)
+        except OSError as error:
+            problem = f"unconfined {error.errno or errno.EINVAL}"
+        finally:
+            ended.release()
 
-def _become(
-    argv: list[bytes],
-    environment: dict[bytes, bytes],
-    folder: int,
-    streams: tuple[int, ...],
-    restrictions: tuple[int, bytes, Places],
-    report: _socket.socket,
-) -> None:
-    """In the forked process: what `posix_spawn` does, and the restrictions; never returns."""
-    step = "failed"
+    ended.acquire()
     try:
-        output, *own = streams
-        inherited = own.pop() if len(own) % 2 else None
-        os.setsid()
-        os.fchdir(folder)
-        os.dup2(own[0] if own else os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
-        os.dup2(own[1] if own else output, 2)
-        if inherited is not None:
-            os.dup2(inherited, INHERITED)
-        for number in _SETTABLE:
-            # What has a handler loses it with the start of the program.
-            if signal.getsignal(number) == signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        step = "unconfined"
-        rules, filter, (folders, _) = restrictions
-        listener = restrict(rules, filter, asks=bool(folders))
-        if listener >= 0:
-            descriptor = listener.to_bytes(_INT, sys.byteorder)
-            report.sendmsg([b"\0"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor)])
-            os.close(listener)
-        step = "failed"
-        os.execve(argv[0], argv, environment)
-    except OSError as error:
-        report.send(f"{step} {error.errno or errno.EINVAL}".encode())
-    finally:
-        os._exit(127)
-
-
-def receive_descriptors(connection: _socket.socket, most: int) -> list[int] | None:
-    """The descriptors that come with the next byte; None at the end of the connection."""
-    flags = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
-    space = _socket.CMSG_SPACE(most * _INT)
-    try:
-        data, ancillary, _, _ = connection.recvmsg(1, space, flags)
-    except ConnectionError:
-        return None
-    if not data:
-        return None
-    packed = b"".join(content for _, _, content in ancillary)
-    descriptors = [
-        int.from_bytes(packed[at : at + _INT], sys.byteorder) for at in range(0, len(packed), _INT)
-    ]
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    return descriptors
+        _thread.start_new_thread(run, ())
+    except RuntimeError:
+        return 0, f"failed {errno.EAGAIN}", None
+    ended.acquire()
+    if listener >= 0 and problem:
+        os.close(listener)
+    elif listener >= 0:
+        return pid, problem, Connections(listener, folders, hidden)
+    return pid, problem, None

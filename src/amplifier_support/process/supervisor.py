@@ -36,10 +36,10 @@ import time
 from amplifier_support.process.launching import (
     Places,
     inside,
-    receive_descriptors,
     start,
     start_confined,
 )
+from amplifier_support.process_privacy import forbid_inspection
 from amplifier_support.process_tree import adopter, descendants, kill_all, reap
 from amplifier_support.sandbox import forwarder
 from amplifier_support.sandbox.connections import Connections
@@ -211,6 +211,25 @@ def _counted(fields: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     return fields[1:end], fields[end:]
 
 
+def receive_descriptors(connection: _socket.socket, most: int) -> list[int] | None:
+    """The descriptors that come with the next byte; None at the end of the connection."""
+    flags = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
+    space = _socket.CMSG_SPACE(most * _INT)
+    try:
+        data, ancillary, _, _ = connection.recvmsg(1, space, flags)
+    except ConnectionError:
+        return None
+    if not data:
+        return None
+    packed = b"".join(content for _, _, content in ancillary)
+    descriptors = [
+        int.from_bytes(packed[at : at + _INT], sys.byteorder) for at in range(0, len(packed), _INT)
+    ]
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return descriptors
+
+
 def _receive(control: _socket.socket, length: int) -> bytes:
     data = b""
     while len(data) < length:
@@ -305,6 +324,7 @@ class Supervisor:
             os._exit(code)
 
     def _look_after_children(self) -> None:
+        self._continue_monitors()
         if self._collect():
             kill_all(self._orphans, self._no_orphans)
 
@@ -314,6 +334,15 @@ class Supervisor:
         monitors = self._monitors & ended.keys()
         self._monitors -= monitors
         return any(ended[pid] != 0 for pid in monitors)
+
+    def _continue_monitors(self) -> None:
+        """A command may have stopped its own, which then would not hear the order to kill."""
+        for pid in self._monitors:
+            try:
+                if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None:
+                    os.kill(pid, signal.SIGCONT)
+            except ChildProcessError:
+                pass  # It has ended.
 
     def _no_orphans(self) -> bool:
         self._collect()
@@ -340,6 +369,7 @@ def main() -> None:
     is the socket of the proxy through which they use the network.
     """
     os.chdir("/")
+    forbid_inspection()
     # `select` takes only numbers below 1024, and a runner with many open files has higher ones.
     given = int(sys.argv[1])
     channel = _socket.socket(fileno=os.dup(given))
