@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from amplifier_app.commands.test.doubles import RecordedResults
 from tests.app.plans import mock_plan
 from tests.app.testing.support import only, run_tests, write_tests
 
@@ -85,6 +86,19 @@ def test_calls_that_were_not_recorded_are_reported(tmp_path: Path) -> None:
     assert any(
         "bash was called with an input that the recording does not have" in f for f in failures
     )
+
+
+def test_a_damaged_recording_has_fewer_results(tmp_path: Path) -> None:
+    call = {"type": "tool_call", "id": "1", "name": "bash", "input": {}}
+    messages = [
+        {"role": "assistant", "content": [call, 7, None]},
+        {"role": "tool", "tool_call_id": "1", "content": 1e400},
+    ]
+    lines = [{"request": {"messages": messages}}, {"request": {"messages": 1}}, [], {}]
+    file = tmp_path / "rec.jsonl"
+    file.write_text("\n".join(["{", "[" * 10_000, *map(json.dumps, lines)]))
+    results = RecordedResults(file)
+    assert (results.take("bash", {}), results.take("bash", {})) == ("", None)
 
 
 def test_a_missing_recording_is_an_error_with_a_fix(tmp_path: Path) -> None:

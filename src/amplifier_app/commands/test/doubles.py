@@ -181,7 +181,7 @@ def _field(value: Any, name: str) -> Any:
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    blocks: Sequence[Any] = content or ()
+    blocks: Sequence[Any] = content if isinstance(content, (list, tuple)) else ()
     return "\n".join(str(text) for one in blocks if (text := _field(one, "text")))
 
 
