@@ -66,7 +66,7 @@ def test_tests_that_pass_end_with_0(folder: Path) -> None:
 
 
 def test_the_reports_have_every_test(folder: Path) -> None:
-    run = run_amplifier("test", "--output", "json", "--report", "junit=out.xml", cwd=folder)
+    run = run_amplifier("test", "--output", "json", "--report", "junit=new/out.xml", cwd=folder)
     assert run.code == 9
     data = json.loads(run.stdout)
     assert (data["passed"], data["failed"], data["errors"]) == (2, 1, 0)
@@ -78,7 +78,7 @@ def test_the_reports_have_every_test(folder: Path) -> None:
     )
     assert second["failures"][0]["expectation"] == "answer"
     assert second["line"] < second["failures"][0]["line"]
-    suite = ElementTree.parse(folder / "out.xml").getroot()
+    suite = ElementTree.parse(folder / "new" / "out.xml").getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "0")
     failed = suite.findall("testcase")[1]
     assert (failed.get("classname"), failed.get("name")) == ("review.test.yaml", "test 2")

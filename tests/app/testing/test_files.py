@@ -124,7 +124,10 @@ def test_tests_are_selected_by_file_name_and_text(
     assert ids("below") == second
     assert ids("one.test.yaml::writes a lot", "below/two.test.yml") == [first[1], *second]
     assert ids("one.test.yaml", "one.test.yaml::reads") == first
-    assert ids(keyword="WRITES") == [first[1], second[1]]
+    Path("below/two.test.yml").rename("odd::two.test.yml")
+    second = ["odd::two.test.yml::reads", "odd::two.test.yml::writes a lot"]
+    assert ids("odd::two.test.yml") == second
+    assert ids(keyword="WRITES") == [second[1], first[1]]
     assert ids(keyword="two.test") == second
 
 

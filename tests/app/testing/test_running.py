@@ -224,6 +224,27 @@ def test_problems_of_a_plan_fail_the_test_and_nothing_is_printed(
     assert capfd.readouterr() == ("", "")
 
 
+def test_nothing_of_a_project_counts_before_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = tmp_path / ".amplifier" / "modules" / "tool-bash"
+    module.mkdir(parents=True)
+    (module / "__init__.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\n")
+    (tmp_path / ".amplifier" / "settings.yaml").write_text(
+        "sources: {tool-bash: ./modules/tool-bash}\n"
+    )
+    file = write_tests(tmp_path, {}, {"plan": "other.yaml"}, {"profile": "mock"})
+    (tmp_path / "other.yaml").write_bytes((tmp_path / "plan.yaml").read_bytes())
+    plan, other, profile = run_tests(file)
+    assert (plan.failures, other.failures) == ((), ())
+    assert "Review and trust it with 'amplifier trust'" in str(profile.failures)
+    assert capfd.readouterr().err.count("is not trusted; skipping it") == 1
+    ignoring = run_tests(file, no_project=True)
+    assert [one.status for one in ignoring] == ["passed", "passed", "passed"]
+    assert not (tmp_path / "imported").exists()
+
+
 LOOP = """\
 import asyncio
 
