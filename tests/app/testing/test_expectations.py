@@ -98,6 +98,7 @@ NOT_MET: list[tuple[dict[str, Any], str]] = [
         {"script": ["{}"], "expect": {"answer": {"schema": {"required": ["n"]}}}},
         "answer: does not match the schema",
     ),
+    ({"expect": {"answer": {"schema": "no.json"}}}, "error: answer: cannot read"),
     ({"expect": {"exit": 3}}, "exit: expected 3, got 0 (ok)"),
     (
         {"script": [{"error": {"type": "ProviderUnavailableError", "message": "busy"}}]},

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.test.cases import Case, items_of
 from amplifier_app.commands.test.forms import is_condition
@@ -104,10 +104,14 @@ def _schema(case: Case, node: Node, ran: Ran) -> Iterator[Failure]:
     from amplifier_app.runtime.answer_schema import AnswerSchema
 
     text = text_of(rule)
-    if text is not None:
-        schema = AnswerSchema.read(case.path.parent / Path(text).expanduser())
-    else:
-        schema = AnswerSchema(plain_data(rule))
+    try:
+        if text is not None:
+            schema = AnswerSchema.read(case.path.parent / Path(text).expanduser())
+        else:
+            schema = AnswerSchema(plain_data(rule))
+    except UsageError as error:
+        message = error.message.removeprefix("--schema: ")
+        raise ConfigError(f"answer: {message}", hint=error.hint) from error
     answer = schema.check(ran.turn.response)
     if answer is None:
         lines = "the answer contains no JSON value", *excerpt(ran.turn.response)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -19,6 +20,11 @@ from amplifier_app.plan.rules import (
 )
 
 
+def _report_empty(node: Node, where: str, check: Check) -> None:
+    """An empty value expects nothing."""
+    check.problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
+
+
 class ByName(Rule):
     """A mapping from any names to values of one form.
 
@@ -26,16 +32,22 @@ class ByName(Rule):
         description: Its description in the schema.
         expected: What to write instead of a wrong value.
         values: The rule of each value.
+        filled: Whether at least one name is required.
     """
 
-    def __init__(self, description: str, expected: str, values: Rule) -> None:
+    def __init__(
+        self, description: str, expected: str, values: Rule, *, filled: bool = False
+    ) -> None:
         super().__init__(description)
         self._expected = expected
         self._values = values
+        self._filled = filled
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         if not isinstance(node, MapNode):
             return check.wrong(node, where, self._expected)
+        if self._filled and not node.items:
+            return _report_empty(node, where, check)
         read = {
             name: self._values.read(value, f"{where}.{name}", check)
             for name, value in node.items.items()
@@ -43,7 +55,11 @@ class ByName(Rule):
         return with_items(node, {name: one for name, one in read.items() if one is not None})
 
     def schema(self, printing: Printing) -> Schema:
-        return {"type": ["object"], "additionalProperties": printing.use(self._values)}
+        schema: Schema = {
+            "type": ["object"],
+            "additionalProperties": printing.use(self._values),
+        }
+        return {**schema, "minProperties": 1} if self._filled else schema
 
 
 class ListOf(Rule):
@@ -53,16 +69,22 @@ class ListOf(Rule):
         description: Its description in the schema.
         expected: What to write instead of a wrong value.
         items: The rule of each value.
+        filled: Whether at least one value is required.
     """
 
-    def __init__(self, description: str, expected: str, items: Rule) -> None:
+    def __init__(
+        self, description: str, expected: str, items: Rule, *, filled: bool = False
+    ) -> None:
         super().__init__(description)
         self._expected = expected
         self._items = items
+        self._filled = filled
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         if not isinstance(node, ListNode):
             return check.wrong(node, where, self._expected)
+        if self._filled and not node.items:
+            return _report_empty(node, where, check)
         read = [
             self._items.read(one, f"{where}.{number}", check)
             for number, one in enumerate(node.items, 1)
@@ -70,7 +92,8 @@ class ListOf(Rule):
         return ListNode([one for one in read if one is not None], node.at)
 
     def schema(self, printing: Printing) -> Schema:
-        return {"type": ["array"], "items": printing.use(self._items)}
+        schema: Schema = {"type": ["array"], "items": printing.use(self._items)}
+        return {**schema, "minItems": 1} if self._filled else schema
 
 
 class Content(Rule):
@@ -103,8 +126,7 @@ class Expected(Fields):
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         for key, value in node.items.items() if isinstance(node, MapNode) else ():
             if is_null(value):
-                hint = "set a value or remove it"
-                check.problems.add(f"'{where}.{key}' is empty", value.at, hint)
+                _report_empty(value, f"{where}.{key}", check)
         return super().read_value(node, where, check)
 
 
@@ -113,14 +135,14 @@ class Parts(Texts):
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         if isinstance(node, ListNode) and not node.items:
-            check.problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
+            _report_empty(node, where, check)
         return super().read_value(node, where, check)
 
     def _is_valid(self, node: Node, where: str, check: Check) -> bool:
         if not super()._is_valid(node, where, check):
             return False
         if not text_of(node):
-            check.problems.add(f"{where!r} is empty", node.at, "set a value or remove it")
+            _report_empty(node, where, check)
             return False
         return True
 
@@ -170,7 +192,8 @@ class Count(Number):
         super().__init__(description, whole=whole, zero=True)
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if text_of(node) is not None:
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, str) or value == math.inf:
             return check.wrong(node, where, "a number, 0 or greater")
         return super().read_value(node, where, check)
 

@@ -69,7 +69,7 @@ _CONTENT = Either(
 
 
 def _amount(description: str, *, whole: bool = True) -> Either:
-    limits = Fields(
+    limits = Expected(
         "Limits.",
         "a number, or '{at_most: NUMBER}'",
         {
@@ -90,14 +90,17 @@ _CALLS = Either(
     "The tool calls of the session, all of them in this order; or '{include: …}' for calls that are "
     "made in this order among others, '{exclude: …}' for calls that are not made.",
     ListOf("All calls.", "a list of calls", _CALL),
-    Fields(
+    Expected(
         "Some calls.",
         "a list of calls, or '{include: …, exclude: …}'",
         {
             "include": ListOf(
-                "Calls that are made in this order, among others.", "a list of calls", _CALL
+                "Calls that are made in this order, among others.",
+                "a list of calls",
+                _CALL,
+                filled=True,
             ),
-            "exclude": ListOf("Calls that are not made.", "a list of calls", _CALL),
+            "exclude": ListOf("Calls that are not made.", "a list of calls", _CALL, filled=True),
         },
         filled=True,
     ),
@@ -112,6 +115,7 @@ _REQUEST = Expected(
         "provider": Text("The name of the provider."),
         "model": Text("The model of the provider, or of the request if it names one."),
     },
+    filled=True,
 )
 EXPECT = Expected(
     "What must hold after the run.",
@@ -154,6 +158,7 @@ EXPECT = Expected(
             "'session.budget.max_cost'; null for a value that is not set.",
             "a mapping 'ADDRESS: VALUE'",
             Anything("The value.", empty="kept"),
+            filled=True,
         ),
     },
     name="expect",
