@@ -363,10 +363,6 @@ class OpenSession:
         if self.stopping.request(immediate=immediate) and self._task is not None:
             self._task.cancel()
 
-    async def clear(self) -> None:
-        """Clear the context; the instruction is added again with the next prompt."""
-        await self.context.clear()
-
     # Sub-agents
 
     def open_sub_session(

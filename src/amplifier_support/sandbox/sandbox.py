@@ -6,19 +6,18 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amplifier_support.below import is_below
 from amplifier_support.sandbox import available
 from amplifier_support.sandbox.confinement import Confined, Confinement
-from amplifier_support.sandbox.policy import Level, PolicyError, SandboxPolicy, parse_policy
+from amplifier_support.sandbox.policy import Level, SandboxPolicy, parse_policy
+from amplifier_support.sandbox.shared import Shared
 
 if TYPE_CHECKING:
     import asyncio
 
     from amplifier_support.sandbox.kernel_layer import KernelLayer
-    from amplifier_support.sandbox.private_folder import PrivateFolder
     from amplifier_support.sandbox.proxy import Proxy
 
 _SYSTEM = (
@@ -26,15 +25,6 @@ _SYSTEM = (
     "/dev", "/run/systemd/resolve", "/var/lib/dpkg", "/nix/store", "/gnu/store", "/snap",
     "/System", "/Library", "/private/etc", "/private/var/db",
 )  # fmt: skip
-CREDENTIALS = (
-    "~/.ssh", "~/.gnupg", "~/.aws", "~/.azure", "~/.kube", "~/.docker", "~/.config/gcloud",
-    "~/.config/gh", "~/.config/op", "~/.password-store", "~/.local/share/keyrings", "~/.netrc",
-    "~/.git-credentials", "~/.config/git/credentials", "~/.pypirc", "~/.npmrc", "~/.pgpass",
-    "~/.cargo/credentials.toml", "~/.terraform.d", "~/.vault-token", "~/.mozilla", "~/.config/google-chrome",
-    "~/.config/chromium", "~/Library/Keychains",
-)  # fmt: skip
-"""Files and folders that commands cannot read, even where `read: host` is set."""
-
 _CACHES = {
     "XDG_CACHE_HOME": "cache",
     "PIP_CACHE_DIR": "cache/pip",
@@ -49,69 +39,6 @@ class SandboxUnavailable(RuntimeError):
     def __init__(self, missing: str) -> None:
         super().__init__(f"this machine cannot enforce the sandbox: {missing}")
         self.missing = missing
-
-
-class _Shared:
-    """What the sandboxes of one session have in common.
-
-    Args:
-        folder: The session's working directory.
-        hidden: What commands can neither read nor change, in addition to `CREDENTIALS`.
-        readable: Folders below these that they can read nevertheless.
-
-    Attributes:
-        folder: The session's working directory, links resolved.
-        private: The folder for temporary files, once there is one.
-        sandboxes: All of them.
-        needed: Whether something asked for a sandbox.
-        used: The layer that commands have run in.
-        refused: What was missing for the first policy that must be enforced.
-        without: What was missing for the first policy that permits to go without.
-        known: The folders that policies name, each with what it was at first.
-    """
-
-    def __init__(self, folder: str, hidden: Iterable[str], readable: Iterable[str]) -> None:
-        self.folder = os.path.realpath(folder)
-        self._hidden = tuple(hidden)
-        self._readable = tuple(readable)
-        self.private: PrivateFolder | None = None
-        self.sandboxes: list[Sandbox] = []
-        self.needed = False
-        self.used: Level | None = None
-        self.refused: str | None = None
-        self.without: str | None = None
-        self.known: dict[str, str] = {}
-
-    @cached_property
-    def hidden(self) -> tuple[str, ...]:
-        """What commands can neither read nor change, links resolved."""
-        expanded = map(os.path.expanduser, (*CREDENTIALS, *self._hidden))
-        return tuple(map(os.path.realpath, expanded))
-
-    @cached_property
-    def readable(self) -> tuple[str, ...]:
-        """Folders below these that they can read nevertheless, links resolved."""
-        return tuple(map(os.path.realpath, self._readable))
-
-    def resolved(self, place: str) -> str:
-        """A folder of a policy as it was when the session first named it, links resolved.
-
-        Later a command may have put a link in its place.
-
-        Raises:
-            PolicyError: It is a link of the working directory to a folder outside of that.
-        """
-        if place not in self.known:
-            path = os.path.normpath(os.path.join(self.folder, os.path.expanduser(place)))
-            resolved = os.path.realpath(path)
-            if is_below(path, self.folder) and not is_below(resolved, self.folder):
-                # The policy is the user's, but the author of the repository chose the target.
-                problem = (
-                    f"'write' contains {place!r}, a link that leads out of the working directory"
-                )
-                raise PolicyError("write", problem, f"the path itself: {resolved}")
-            self.known[place] = resolved
-        return self.known[place]
 
 
 class Sandbox:
@@ -137,9 +64,9 @@ class Sandbox:
         hidden: Iterable[str] = (),
         readable: Iterable[str] = (),
     ) -> None:
-        self._set_up(policy, _Shared(folder, hidden, readable))
+        self._set_up(policy, Shared(folder, hidden, readable))
 
-    def _set_up(self, policy: SandboxPolicy | None, shared: _Shared) -> None:
+    def _set_up(self, policy: SandboxPolicy | None, shared: Shared) -> None:
         self.policy = policy
         self._shared = shared
         self.written = tuple(map(shared.resolved, () if policy is None else policy.write))

@@ -48,7 +48,8 @@ async def show_help(chat: Chat, argument: str) -> Reply:
 
 @command("/clear", "Clear the context")
 async def clear(chat: Chat, argument: str) -> Reply:
-    await chat.session.clear()
+    # The instruction is added again with the next prompt.
+    await chat.session.context.clear()
     return "Context cleared. The earlier conversation stays in the session file."
 
 
