@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from amplifier_app.commands.test.cases import Case
     from amplifier_app.commands.test.running import Runner
-    from amplifier_app.commands.test.testing import Tested
+    from amplifier_app.commands.test.verdict import Tested
 
 _OPTION = "--amplifier"
 _SUFFIXES = (".test.yaml", ".test.yml")
@@ -85,7 +85,7 @@ class PlanTest(pytest.Item):
             PlanTestFailed: An expectation is not met, or the test cannot run.
         """
         from amplifier_app.commands.event_loop import run_loop
-        from amplifier_app.commands.test.testing import tested
+        from amplifier_app.commands.test.verdict import tested
 
         one = run_loop(tested(_runner(self.config), self._case))
         if one.status != "passed":

@@ -10,7 +10,7 @@ import yaml
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.test.cases import find_cases
 from amplifier_app.commands.test.running import Runner
-from amplifier_app.commands.test.testing import Tested, tested
+from amplifier_app.commands.test.verdict import Tested, tested
 from tests.app.plans import mock_plan
 
 

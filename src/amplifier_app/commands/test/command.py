@@ -29,7 +29,7 @@ from amplifier_app.commands.test.report import (
     summary,
 )
 from amplifier_app.commands.test.running import Runner
-from amplifier_app.commands.test.testing import Tested, tested
+from amplifier_app.commands.test.verdict import Tested, tested
 from amplifier_app.render.table import Format, OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

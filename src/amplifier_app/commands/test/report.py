@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from amplifier_app.commands.test.testing import Tested
+from amplifier_app.commands.test.verdict import Tested
 from amplifier_app.render import junit
 from amplifier_app.render.result import cost_object
 
