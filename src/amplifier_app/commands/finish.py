@@ -57,7 +57,9 @@ def guess_invocation(argv: list[str], stdout: Output | None = None) -> Invocatio
         value = value or following
         if flag == "--output" and (value == "json" or value == "stream-json"):
             output = value
-    verbose = bool(os.environ.get("AMPLIFIER_DEBUG")) or bool({"-v", "--verbose"} & set(argv))
+    # For tests, the option means a line for each of them.
+    flags = set() if argv[:1] == ["test"] else {"-v", "--verbose"}
+    verbose = bool(os.environ.get("AMPLIFIER_DEBUG")) or bool(flags & set(argv))
     report = RunReport() if argv[:1] == ["run"] else None
     return Invocation(output=output, verbose=verbose, stdout=stdout, report=report)
 

@@ -100,8 +100,9 @@ def test_tests_are_listed_without_running(folder: Path) -> None:
 
 def test_an_invalid_file_ends_with_78_before_anything_runs(folder: Path) -> None:
     (folder / "b.test.yaml").write_text("plan: plan.yaml\nprompt: x\nscritp: [x]\n")
-    run = run_amplifier("test", cwd=folder)
+    run = run_amplifier("test", "-v", cwd=folder)
     assert (run.code, run.stdout) == (78, "")
+    assert run.stderr.startswith("amplifier: b.test.yaml:3:1: unknown key")
     assert (
         "b.test.yaml:3:1: unknown key 'scritp' in the test file; did you mean 'script'?"
         in run.stderr

@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.test.cases import Case, find_cases
 from amplifier_app.commands.test.grammar import test_schema as schema_of_tests
+from amplifier_app.plan import budget
 from amplifier_app.plan.nodes import plain_data
 from amplifier_app.plan.problems import PlanError
 
@@ -108,6 +109,18 @@ def test_the_problems_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
         "a.test.yaml",
         "b.test.yaml",
     }
+
+
+def test_the_limits_of_a_document_are_those_of_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MAX_VALUES", 10)
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.test.yaml").write_text(MINIMAL)
+    assert len(find_cases([str(tmp_path)])) == 3
+    (tmp_path / "d.test.yaml").write_text(MINIMAL + f"expect: {{calls: {['bash'] * 9}}}\n")
+    with pytest.raises(PlanError, match=r"d\.test\.yaml:4:.*more than 50000 values"):
+        find_cases([str(tmp_path)])
 
 
 def test_tests_are_selected_by_file_name_and_text(
