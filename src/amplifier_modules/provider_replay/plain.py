@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, cast
 
 from pydantic import BaseModel
 
 from amplifier_core import llm_errors
+from amplifier_core.content_models import (
+    TextContent,
+    ThinkingContent,
+    ToolCallContent,
+    ToolResultContent,
+)
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatResponse
 
+_EVENT_BLOCKS = {
+    "text": TextContent,
+    "thinking": ThinkingContent,
+    "tool_call": ToolCallContent,
+    "tool_result": ToolResultContent,
+}
 _ERROR_FIELDS = (
     "provider",
     "model",
@@ -43,7 +56,21 @@ def plain(value: Any) -> Any:
 
 def response_of(recorded: Mapping[str, Any], *, as_mapping: bool) -> Any:
     """Rebuild a recorded response as the provider gave it: a `ChatResponse`, or a mapping."""
-    return dict(recorded) if as_mapping else ChatResponse.model_validate(recorded)
+    if as_mapping:
+        return dict(recorded)
+    blocks = recorded.get("content_blocks")
+    if isinstance(blocks, list):
+        # Published providers add the blocks for events; loops call their methods.
+        recorded = {**recorded, "content_blocks": [_event_block(block) for block in blocks]}
+    return ChatResponse.model_validate(recorded)
+
+
+def _event_block(recorded: Any) -> Any:
+    kind = _EVENT_BLOCKS.get(recorded.get("type")) if isinstance(recorded, dict) else None
+    if kind is None:
+        return recorded
+    names = {field.name for field in fields(kind)} - {"type"}
+    return kind(**{name: recorded[name] for name in names & recorded.keys()})
 
 
 def plain_error(error: BaseException) -> dict[str, Any]:

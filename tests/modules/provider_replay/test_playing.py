@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.content_models import TextContent, ToolCallContent
 from amplifier_core.interfaces import Provider
 from amplifier_core.llm_errors import (
     AbortError,
@@ -110,7 +111,9 @@ async def test_errors_come_again_as_the_same_kind(tmp_path: Path, error: Any, ki
 
 
 async def test_providers_with_complete_alone_are_recorded_and_replayed(tmp_path: Path):
-    response = ChatResponse(content=[TextBlock(text="a")])
+    call = ToolCallContent(id="1", name="read", arguments={"path": "x"})
+    for_events = {"content_blocks": [TextContent(text="a"), call]}
+    response = ChatResponse(content=[TextBlock(text="a")], **for_events)
     mapping = {"content": [{"type": "text", "text": "b"}], "usage": None}
     foreign = Foreign(
         response, mapping, OwnError("own"), OwnLLMError("x", retryable=True), KeyError("k")
@@ -132,6 +135,7 @@ async def test_providers_with_complete_alone_are_recorded_and_replayed(tmp_path:
         assert (provider.priority, provider.get_info().display_name) == (7, "Foreign")
         assert not hasattr(provider, "stream_complete")
         again = await provider.complete(ask("1"))
+        assert again.content_blocks == for_events["content_blocks"]
         # the calls that only the provider's own parse_tool_calls finds
         assert [call.name for call in provider.parse_tool_calls(again)] == ["read"]
         second = await provider.complete(ask("2"))
