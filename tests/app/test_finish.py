@@ -19,7 +19,7 @@ from amplifier_app.base.errors import (
     Terminated,
     UsageError,
 )
-from amplifier_app.base.outcome import OK, Ending
+from amplifier_app.base.outcome import OK, Ending, outcome_of
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.finish import Invocation, finish
 from amplifier_app.render.result import RunReport
@@ -84,6 +84,15 @@ def test_the_error_line_names_the_location_and_the_next_step(
     error = ConfigError("no such key", hint="did you mean 'tools'?", location=Location("p.yaml", 3))
     assert finish(Invocation(), error) == 78
     assert capfd.readouterr().err == ("amplifier: p.yaml:3: no such key\n  did you mean 'tools'?\n")
+
+
+def test_the_message_is_taken_out_of_the_json_of_a_service() -> None:
+    body = {"message": "Invalid schema", "type": "invalid_request_error"}
+    for text in (json.dumps(body), json.dumps({"error": body})):
+        error = llm_errors.InvalidRequestError(text, provider="openai")
+        assert outcome_of(error).message == "openai: Invalid schema"
+    for text in ("{not JSON", '{"code": 7}', '{"message": {}}'):
+        assert outcome_of(llm_errors.InvalidRequestError(text)).message == text
 
 
 def test_the_wait_requested_by_a_provider_is_reported(capfd: pytest.CaptureFixture[str]) -> None:

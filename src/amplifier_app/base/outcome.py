@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import errno
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import (
     AppError,
@@ -142,7 +143,7 @@ def _kernel_outcome(error: BaseException) -> Outcome:
 
     text = str(error) or type(error).__name__
     if isinstance(error, llm_errors.LLMError):
-        return _llm_outcome(error, text)
+        return _llm_outcome(error, _message_in(text, error.provider))
     if isinstance(error, ModuleMountError) and isinstance(error.__cause__, llm_errors.LLMError):
         # The message names the module; the exception it raised decides the exit code.
         return _llm_outcome(error.__cause__, text)
@@ -178,6 +179,21 @@ FOR_TRACEBACK = "Run again with AMPLIFIER_DEBUG=1 for the traceback."
 def hint_for(error: OSError) -> str:
     """What to do about an error of the operating system."""
     return _HINTS.get(error.errno or 0, FOR_TRACEBACK)
+
+
+def _message_in(text: str, provider: str | None) -> str:
+    """The message of an error whose text is the JSON of the service, as some providers leave it."""
+    if not text.startswith("{"):
+        return text
+    try:
+        data: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    inner = data.get("error")
+    message = data.get("message") or (inner.get("message") if isinstance(inner, dict) else inner)
+    if not isinstance(message, str):
+        return text
+    return f"{provider}: {message}" if provider else message
 
 
 def _llm_outcome(error: Exception, text: str) -> Outcome:
