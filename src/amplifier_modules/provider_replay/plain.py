@@ -66,7 +66,10 @@ def response_of(recorded: Mapping[str, Any], *, as_mapping: bool) -> Any:
 
 
 def _event_block(recorded: Any) -> Any:
-    kind = _EVENT_BLOCKS.get(recorded.get("type")) if isinstance(recorded, dict) else None
+    if not isinstance(recorded, dict):
+        return recorded
+    recorded = cast("dict[str, Any]", recorded)
+    kind = _EVENT_BLOCKS.get(str(recorded.get("type")))
     if kind is None:
         return recorded
     names = {field.name for field in fields(kind)} - {"type"}
