@@ -5,34 +5,27 @@ Requests come in on descriptor 0, one message each.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import contextvars
+import atexit
 import ctypes
 import fcntl
 import gc
 import inspect
 import io
 import json
-import logging
 import os
 import platform
 import runpy
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import termios
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping
-from copy import copy
-from functools import lru_cache, partial
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from pkgutil import walk_packages
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
@@ -40,69 +33,15 @@ _CLONE = {"x86_64": 56, "aarch64": 220}[platform.machine()]
 _CLONE_PARENT = 0x8000
 _SIGCHLD = 17
 
-_HUGE_PAGE = 2 << 20
-_COLLAPSE = 25
-"""The advice MADV_COLLAPSE."""
-
 _LIMIT = 1 << 20
-
-_CACHED = type(lru_cache(int))
 
 _EXECUTE = cast("Any", subprocess.Popen)._execute_child
 _PARAMETERS = inspect.signature(_EXECUTE)
 
-_PACKAGES = (
-    *("amplifier_support", "amplifier_core", "amplifier_modules", "amplifier_app"),
-    "_pytest",
-)
-_LEFT_OUT = (
-    *("amplifier_core.pytest_plugin", "amplifier_core.validation.behavioral"),
-    *("amplifier_core.validation.structural", "amplifier_modules.provider_local.engine"),
-)
-"""What no run imports, pytest has to import itself, or starts threads."""
-
-_THIRD_PARTY = (
-    "asyncio",
-    "bs4",
-    "concurrent.futures.thread",
-    # An ordinary user may be unable to read the interpreter's own files.
-    "encodings.ascii",
-    "encodings.idna",
-    "encodings.latin_1",
-    "encodings.utf_16",
-    "encodings.utf_8_sig",
-    "filelock",
-    "httpx",
-    "jsonschema",
-    "keyring.core",
-    "mcp",
-    "opentelemetry.sdk.trace.export",
-    "pathspec",
-    "prompt_toolkit.input.vt100",
-    "pdb",
-    "pytest_asyncio.plugin",
-    "rich.console",
-    "typer._adapters",
-    "typer._click._textwrap",
-    "typer._click.decorators",
-    "uv",
-    "xml.etree.ElementTree",
-    "yaml",
-)
-
 
 def _serve() -> NoReturn:
-    for name in (*_THIRD_PARTY, "conditions", "kill_points", *_modules()):
-        # Extras need not be installed.
-        with contextlib.suppress(ImportError):
-            import_module(name)
-    _complete_models()
     requests = socket.socket(fileno=os.dup(0))
-    with _nothing_left():
-        contextvars.copy_context().run(_rehearse)
-    gc.collect()
-    gc.freeze()
-    _use_huge_pages()
+    import_module("warm_up").warm_up()
     while True:
         message, descriptors, _, _ = socket.recv_fds(requests, _LIMIT, 3)
         if not message:
@@ -114,97 +53,6 @@ def _serve() -> NoReturn:
         requests.send(str(child).encode())
         for descriptor in descriptors:
             os.close(descriptor)
-
-
-def _complete_models() -> None:
-    """Build the validators that pydantic puts off until a model is first used."""
-    from pydantic import BaseModel
-
-    models = [BaseModel]
-    while models:
-        for model in models.pop().__subclasses__():
-            models.append(model)
-            if not model.__pydantic_complete__:
-                model.model_rebuild(raise_errors=False)
-
-
-def _rehearse() -> None:
-    """Run two commands, so that clones find code specialized, patterns compiled and types looked up."""
-    from amplifier_app.cli import main
-
-    Path("work").mkdir()
-    os.environ["AMPLIFIER_HOME"] = str(Path("home").absolute())
-    os.chdir("work")
-    with open(os.devnull, "r+b") as null:
-        for number in range(3):
-            os.dup2(null.fileno(), number)
-    for arguments in (["run", "--profile", "mock", "hi"], ["session", "list"]):
-        main(arguments)
-
-
-@contextlib.contextmanager
-def _nothing_left() -> Generator[None]:
-    """Undo what a command changes in its process; its folder is a new one, and has no content."""
-    streams = [os.dup(number) for number in range(3)]
-    environment, folder = dict(os.environ), Path.cwd()
-    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    variables = [
-        (value, copy(value))
-        for name, module in list(sys.modules.items())
-        if name.startswith("amplifier_")
-        for variable, value in vars(module).items()
-        if type(value) in (dict, list, set) and not variable.startswith("__")
-    ]
-    log_handlers, thresholds = list(logging.root.handlers), gc.get_threshold()
-    empty = tempfile.mkdtemp()
-    os.chdir(empty)
-    yield
-    os.chdir(folder)
-    shutil.rmtree(empty)
-    tempfile.tempdir = None
-    cast("Any", asyncio).set_event_loop_policy(None)
-    logging.root.handlers[:] = log_handlers
-    gc.set_threshold(*thresholds)
-    for thread in threading.enumerate()[1:]:
-        thread.join()
-    for value, before in variables:
-        if value != before:
-            value.clear()
-            (value.extend if isinstance(value, list) else value.update)(before)
-    # A command freezes the objects of its start.
-    gc.unfreeze()
-    for one in gc.get_objects():
-        if isinstance(one, _CACHED) and one.__module__.startswith("amplifier_"):
-            one.cache_clear()
-    for number, handler in handlers.items():
-        if handler is not None and signal.getsignal(number) is not handler:
-            signal.signal(number, handler)
-    os.environ.clear()
-    os.environ.update(environment)
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-
-
-def _use_huge_pages() -> None:
-    """Collapse the heap into huge pages, so that a clone copies and clears a tenth of the page tables."""
-    libc = ctypes.CDLL(None)
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        addresses, access, _, _, _, *name = line.split()
-        if access != "rw-p" or name not in ([], ["[heap]"]):
-            continue
-        begin, end = (int(address, 16) for address in addresses.split("-"))
-        begin += -begin % _HUGE_PAGE
-        for address in range(begin, end - _HUGE_PAGE + 1, _HUGE_PAGE):
-            # Kernels before 6.1 refuse this.
-            libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(_HUGE_PAGE), _COLLAPSE)
-
-
-def _modules() -> Iterator[str]:
-    for package in _PACKAGES:
-        for module in walk_packages(import_module(package).__path__, f"{package}."):
-            if not module.name.startswith(_LEFT_OUT):
-                yield module.name
 
 
 def _clone_for_parent() -> int:
@@ -238,9 +86,7 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     sys.argv = list(request["arguments"])
     sys.path[0] = str(Path(sys.argv[0]).parent)
     _open_standard_streams()
-    _PROGRAMS[request["program"]]()
-    sys.stdout.flush()
-    os._exit(0)
+    _run_to_end(_PROGRAMS[request["program"]])
 
 
 def _follow_paths(wanted: str) -> None:
@@ -281,10 +127,7 @@ def _run_python() -> None:
     sys.argv = ["-c", *arguments]
     sys.path[0] = ""
     sys.modules["__main__"] = main = ModuleType("__main__")
-    try:
-        exec(compile(code, "<string>", "exec"), main.__dict__)
-    finally:
-        cast("Any", threading)._shutdown()
+    exec(compile(code, "<string>", "exec"), main.__dict__)
 
 
 _PROGRAMS = {
@@ -367,9 +210,29 @@ def _become_program(given: Mapping[str, Any], run: Callable[[], None]) -> NoRetu
     if given["preexec_fn"] is not None:
         given["preexec_fn"]()
     _open_standard_streams()
-    run()
-    sys.stdout.flush()
-    os._exit(0)
+    _run_to_end(run)
+
+
+def _run_to_end(run: Callable[[], None]) -> NoReturn:
+    """Run a program and end like an interpreter, which would copy all its memory to clear it."""
+    code = 0
+    try:
+        run()
+    except KeyboardInterrupt:
+        raise  # it ends by the signal
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    cast("Any", threading)._shutdown()
+    cast("Any", atexit)._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(code & 0xFF)
 
 
 def _open_standard_streams() -> None:

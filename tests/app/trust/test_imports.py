@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import py_compile
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.sources.conftest import write_files
+from tests.support.cli import run_python
 
 GUARD = """
 import sys
@@ -37,10 +37,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, code: str, guard: str = GUARD) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", guard + code, str(project)]
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    options = {"cwd": project.parent, "env": env, "timeout": 60}
-    return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload]
+    return run_python(guard + code, project, cwd=project.parent)
 
 
 def printed(project: Path, code: str) -> str:

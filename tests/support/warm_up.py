@@ -1,0 +1,173 @@
+"""What a warm interpreter does before it is cloned: everything that its clones then find done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import ctypes
+import gc
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Generator, Iterator
+from copy import copy
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any, cast
+
+_HUGE_PAGE = 2 << 20
+_COLLAPSE = 25
+"""The advice MADV_COLLAPSE."""
+
+_CACHED = type(lru_cache(int))
+
+_PACKAGES = (
+    *("amplifier_support", "amplifier_core", "amplifier_modules", "amplifier_app"),
+    "_pytest",
+)
+_LEFT_OUT = (
+    *("amplifier_core.pytest_plugin", "amplifier_core.validation.behavioral"),
+    *("amplifier_core.validation.structural", "amplifier_modules.provider_local.engine"),
+)
+"""What no run imports, pytest has to import itself, or starts threads."""
+
+_THIRD_PARTY = (
+    "asyncio",
+    "bs4",
+    "concurrent.futures.thread",
+    # An ordinary user may be unable to read the interpreter's own files.
+    "encodings.ascii",
+    "encodings.idna",
+    "encodings.latin_1",
+    "encodings.utf_16",
+    "encodings.utf_8_sig",
+    "filelock",
+    "httpx",
+    "jsonschema",
+    "keyring.core",
+    "mcp",
+    "opentelemetry.sdk.trace.export",
+    "pathspec",
+    "prompt_toolkit.input.vt100",
+    "pdb",
+    "pytest_asyncio.plugin",
+    "rich.console",
+    "typer._adapters",
+    "typer._click._textwrap",
+    "typer._click.decorators",
+    "uv",
+    "xml.etree.ElementTree",
+    "yaml",
+)
+
+
+def warm_up() -> None:
+    """Import the program, run two commands, and arrange the memory so that a clone copies little."""
+    for name in (*_THIRD_PARTY, "conditions", "kill_points", *_modules()):
+        # Extras need not be installed.
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    _complete_models()
+    with _nothing_left():
+        contextvars.copy_context().run(_rehearse)
+    gc.collect()
+    gc.freeze()
+    _use_huge_pages()
+
+
+def _complete_models() -> None:
+    """Build the validators that pydantic puts off until a model is first used."""
+    from pydantic import BaseModel
+
+    models = [BaseModel]
+    while models:
+        for model in models.pop().__subclasses__():
+            models.append(model)
+            if not model.__pydantic_complete__:
+                model.model_rebuild(raise_errors=False)
+
+
+def _rehearse() -> None:
+    """Run two commands, so that clones find code specialized, patterns compiled and types looked up."""
+    from amplifier_app.cli import main
+
+    Path("work").mkdir()
+    os.environ["AMPLIFIER_HOME"] = str(Path("home").absolute())
+    os.chdir("work")
+    with open(os.devnull, "r+b") as null:
+        for number in range(3):
+            os.dup2(null.fileno(), number)
+    for arguments in (["run", "--profile", "mock", "hi"], ["session", "list"]):
+        main(arguments)
+
+
+@contextlib.contextmanager
+def _nothing_left() -> Generator[None]:
+    """Undo what a command changes in its process; its folder is a new one, and has no content."""
+    streams = [os.dup(number) for number in range(3)]
+    environment, folder = dict(os.environ), Path.cwd()
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    variables = [
+        (value, copy(value))
+        for name, module in list(sys.modules.items())
+        if name.startswith("amplifier_")
+        for variable, value in vars(module).items()
+        if type(value) in (dict, list, set) and not variable.startswith("__")
+    ]
+    log_handlers, thresholds = list(logging.root.handlers), gc.get_threshold()
+    empty = tempfile.mkdtemp()
+    os.chdir(empty)
+    yield
+    os.chdir(folder)
+    shutil.rmtree(empty)
+    tempfile.tempdir = None
+    cast("Any", asyncio).set_event_loop_policy(None)
+    logging.root.handlers[:] = log_handlers
+    gc.set_threshold(*thresholds)
+    for thread in threading.enumerate()[1:]:
+        thread.join()
+    for value, before in variables:
+        if value != before:
+            value.clear()
+            (value.extend if isinstance(value, list) else value.update)(before)
+    # A command freezes the objects of its start.
+    gc.unfreeze()
+    for one in gc.get_objects():
+        if isinstance(one, _CACHED) and one.__module__.startswith("amplifier_"):
+            one.cache_clear()
+    for number, handler in handlers.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+
+
+def _use_huge_pages() -> None:
+    """Collapse the heap into huge pages, so that a clone copies and clears a tenth of the page tables."""
+    libc = ctypes.CDLL(None)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, access, _, _, _, *name = line.split()
+        if access != "rw-p" or name not in ([], ["[heap]"]):
+            continue
+        begin, end = (int(address, 16) for address in addresses.split("-"))
+        begin += -begin % _HUGE_PAGE
+        for address in range(begin, end - _HUGE_PAGE + 1, _HUGE_PAGE):
+            # Kernels before 6.1 refuse this.
+            libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(_HUGE_PAGE), _COLLAPSE)
+
+
+def _modules() -> Iterator[str]:
+    for package in _PACKAGES:
+        for module in walk_packages(import_module(package).__path__, f"{package}."):
+            if not module.name.startswith(_LEFT_OUT):
+                yield module.name
