@@ -18,7 +18,7 @@ from typing import Any
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.batch.dispatch import Dispatcher, Limits
-from amplifier_app.batch.engines.engine import Asked, Ended, Event, Reply, RowTask
+from amplifier_app.batch.engines.engine import Asked, Ended, Event, Reply, RowTask, StopTime
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row, read_rows
 from amplifier_app.batch.record.folder import BatchFolder
@@ -47,7 +47,7 @@ class Instant:
     async def reply(self, asked: Asked, reply: Reply) -> None:
         pass
 
-    async def cancel(self, *, immediate: bool) -> None:
+    async def cancel(self, when: StopTime) -> None:
         pass
 
 

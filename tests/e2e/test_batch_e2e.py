@@ -276,6 +276,35 @@ def test_the_budget_stops_the_batch_and_can_be_raised(tmp_path: Path) -> None:
         assert batches.status()["cost"]["usd"] == pytest.approx(each * len(server.completions))
 
 
+def test_a_request_that_is_in_progress_at_the_cost_limit_is_counted(tmp_path: Path) -> None:
+    used = Usage(input_tokens=100_000, output_tokens=0)
+    gates = {"r1": threading.Event(), "r2": threading.Event()}
+
+    async def model(request: Request) -> Reply:
+        row = re.findall(r"row (r\d)", json.dumps(request.body["messages"]))[0]
+        if row == "r0":
+            return Reply("answer")
+        await asyncio.to_thread(gates[row].wait, 60)
+        return Reply("answer", usage=used)
+
+    with ScriptedLLM.running([model], repeat_last=True) as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(3)
+        process = batches.start("run", "--workers", "2", "--max-cost", "0.1")
+        _wait_for(lambda: len(server.completions) == 3)
+        gates["r1"].set()
+        journal = tmp_path / "out" / "journal.jsonl"
+        _wait_for(lambda: '"released"' in journal.read_text())
+        gates["r2"].set()
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 7, stderr
+        assert batches.status()["cost"]["usd"] == pytest.approx(2 * 0.3 + 0.000105)
+        done = batches("resume", "--max-cost", "none")
+        assert done.code == 0, done.stderr
+        # Its answer is in the session.
+        assert len(server.completions) == 3
+
+
 def test_a_cost_limit_is_refused_once_the_price_turns_out_to_be_unknown(tmp_path: Path) -> None:
     with ScriptedLLM.running(["answer"], repeat_last=True) as server:
         batches = Batches(tmp_path, server, has_prices=False)

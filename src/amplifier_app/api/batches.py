@@ -166,7 +166,7 @@ async def _results_of(call: _Call, folder: str | os.PathLike[str] | None) -> Asy
                 finally:
                     if not running.done():
                         stop = Stop(Ending.INTERRUPTED, "the batch was cancelled")
-                        await dispatcher.stop(stop, immediate=True)
+                        await dispatcher.stop(stop, "now")
                         await asyncio.wait([running])
             if dispatcher.stopped is not None:
                 raise BatchStopped(dispatcher.stopped)

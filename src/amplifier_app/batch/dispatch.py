@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.batch.economy.broker import Broker
-from amplifier_app.batch.engines.engine import Asked, Died, Ended, Engine, RowTask, Spent, Stopped
+from amplifier_app.batch.engines.engine import (
+    Asked,
+    Died,
+    Ended,
+    Engine,
+    RowTask,
+    Spent,
+    Stopped,
+    StopTime,
+)
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row, session_id_of
 from amplifier_app.batch.record.results import result_line
@@ -114,6 +123,7 @@ class Dispatcher:
         self._looked = 0.0  # when no row could be started last
         self._failures = 0
         self._ticked = time.monotonic()
+        self._when: StopTime = "now"
         self.stopped: Stop | None = None
         self.broker: Broker | None = None
 
@@ -127,10 +137,14 @@ class Dispatcher:
         """US dollars of all rows so far, including those that run."""
         return self._writer.progress.counts.cost + sum(self._costs.values(), Decimal(0))
 
-    async def stop(self, why: Stop, *, immediate: bool = False) -> None:
+    async def stop(self, why: Stop, when: StopTime = "after the request") -> None:
         """Start no more rows, and stop those that run."""
         self.stopped = self.stopped or why
-        await self._engine.cancel(immediate=immediate)
+        if self.broker is not None and when == "after the request":
+            # An answer may take hours, and is not lost.
+            when = "after the tool"
+        self._when = when
+        await self._engine.cancel(when)
 
     async def run(self) -> None:
         """Run rows until all have ended, or the batch is stopped and no row runs any more."""
@@ -191,7 +205,7 @@ class Dispatcher:
         task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir)
         await self._engine.submit(task)
         if self.stopped:  # while the worker was starting
-            await self._engine.cancel(immediate=False)
+            await self._engine.cancel(self._when)
 
     # What comes back
 

@@ -56,6 +56,7 @@ class Attempts:
         self._turns: list[TurnResult] = []
         self._response: str | None = None
         self._checking: asyncio.Task[list[CheckResult]] | None = None
+        self._is_stopped = False
         self.data: Any = None
 
     @property
@@ -74,10 +75,18 @@ class Attempts:
 
     def stop(self, immediate: bool) -> None:
         """Stop the running turn or check."""
+        self._stop(lambda: self._session.stop(immediate))
+
+    def stop_after_step(self) -> None:
+        """Stop the running turn after its step, or the running check."""
+        self._stop(self._session.stop_after_step)
+
+    def _stop(self, stop_turn: Callable[[], None]) -> None:
+        self._is_stopped = True
         if self._checking is not None:
             self._checking.cancel()
         else:
-            self._session.stop(immediate)
+            stop_turn()
 
     async def run(self, prompt: str, answer: str | None = None) -> Outcome:
         """Send the prompt and return how it ended.
@@ -106,7 +115,7 @@ class Attempts:
         while True:
             outcome = await self._turn(following, answer)
             answer = None
-            if outcome.ending is not Ending.OK:
+            if outcome.ending is not Ending.OK or self._is_stopped:
                 if schema is None and self.turn.has_answer:
                     self._session.renderer.accepted(self.turn.response)
                 return outcome

@@ -363,6 +363,10 @@ class OpenSession:
         if self.stopping.request(immediate=immediate) and self._task is not None:
             self._task.cancel()
 
+    def stop_after_step(self) -> None:
+        """Stop the running turn once its request or its tool call has ended."""
+        self.stopping.request_after_step()
+
     # Sub-agents
 
     def open_sub_session(

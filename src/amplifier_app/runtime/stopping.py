@@ -68,6 +68,11 @@ class Stopping:
                 self._renderer.notice(note, "info", "session")
         return immediate
 
+    def request_after_step(self) -> None:
+        """Request a stop after the running request or tool."""
+        if self._coordinator.cancellation.request_graceful():
+            self._emit(immediate=False)
+
     def _running_tool(self) -> RunningTool | None:
         """A tool call in progress, also of a sub-agent; calls of sub-agents do not count."""
         for sub_session in self._active:

@@ -13,7 +13,7 @@ from typing import Any
 from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.batch.dispatch import Dispatcher, Limits
-from amplifier_app.batch.engines.engine import Asked, Died, Ended, Event, Reply, RowTask
+from amplifier_app.batch.engines.engine import Asked, Died, Ended, Event, Reply, RowTask, StopTime
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row
 from amplifier_app.batch.record.folder import BatchFolder
@@ -50,7 +50,7 @@ class Scripted:
     async def reply(self, asked: Asked, reply: Reply) -> None:
         raise AssertionError("no row asks")
 
-    async def cancel(self, *, immediate: bool) -> None:
+    async def cancel(self, when: StopTime) -> None:
         pass
 
 
@@ -211,7 +211,7 @@ class Held:
     async def reply(self, asked: Asked, reply: Reply) -> None:
         raise AssertionError("no row asks")
 
-    async def cancel(self, *, immediate: bool) -> None:
+    async def cancel(self, when: StopTime) -> None:
         self.cancelled.set()
 
     async def holds(self, rows: int) -> None:

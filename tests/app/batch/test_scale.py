@@ -11,7 +11,7 @@ from typing import Any
 from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import OK
 from amplifier_app.batch.dispatch import Dispatcher, Limits
-from amplifier_app.batch.engines.engine import Ended, Event, RowTask
+from amplifier_app.batch.engines.engine import Ended, Event, RowTask, StopTime
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row
 from amplifier_app.batch.record.folder import BatchFolder
@@ -40,7 +40,7 @@ class Instant:
     async def reply(self, asked: Any, reply: Any) -> None:
         raise NotImplementedError
 
-    async def cancel(self, *, immediate: bool) -> None:
+    async def cancel(self, when: StopTime) -> None:
         raise NotImplementedError
 
 

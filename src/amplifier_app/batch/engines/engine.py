@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from amplifier_app.batch.workdirs import Workdir
 from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
@@ -97,6 +97,10 @@ class Reply(NamedTuple):
 Event = Spent | Ended | Stopped | Died | Asked
 
 
+StopTime: TypeAlias = Literal["now", "after the tool", "after the request"]
+"""When a row stops: a request that is stopped may be paid and not counted; so a limit waits for its end."""
+
+
 class Engine(Protocol):
     """Runs rows, some of them at once."""
 
@@ -112,10 +116,10 @@ class Engine(Protocol):
         """Send a row the reply to its request."""
         ...
 
-    async def cancel(self, *, immediate: bool) -> None:
+    async def cancel(self, when: StopTime) -> None:
         """Stop all running rows.
 
         Args:
-            immediate: Stop at once, instead of after the running tool call of each row.
+            when: When each row stops. A row without a running tool call or request stops now.
         """
         ...

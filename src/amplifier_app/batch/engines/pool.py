@@ -17,6 +17,7 @@ from amplifier_app.batch.engines.engine import (
     RowTask,
     Spent,
     Stopped,
+    StopTime,
 )
 from amplifier_core.provider_batches import DeferredRequest
 
@@ -94,10 +95,10 @@ class WorkerPool:
             if asked.id in worker.rows:
                 await worker.send(message)
 
-    async def cancel(self, *, immediate: bool) -> None:
+    async def cancel(self, when: StopTime) -> None:
         """See `Engine`."""
         for worker in self._workers:
-            await worker.send({"stop": "now" if immediate else "after the tool"})
+            await worker.send({"stop": when})
 
     async def close(self) -> None:
         """End the workers; rows that still run are lost."""

@@ -121,6 +121,10 @@ class OneShot:
         """Stop the running turn or check; see `OpenSession.stop`."""
         self._attempts.stop(immediate)
 
+    def stop_after_step(self) -> None:
+        """Stop the running turn after its step; see `OpenSession.stop_after_step`."""
+        self._attempts.stop_after_step()
+
     async def send(
         self,
         prompt: str,

@@ -3,7 +3,7 @@
 It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy"}`, then any number of
 
     {"row": {"id", "prompt", "fields", "session", "begun", "workdir"}}
-    {"stop": "now" | "after the tool"}
+    {"stop": "now" | "after the tool" | "after the request"}
     {"reply", "answer", "refused", "batch"}  to a request of a row
 
 and writes `{"ready": true}` and for its rows
@@ -32,7 +32,7 @@ from typing import Any
 from amplifier_app.base import paths
 from amplifier_app.base.outcome import Outcome, outcome_of
 from amplifier_app.base.stdio import Output, claimed_stdout, open_standard_streams
-from amplifier_app.batch.engines.engine import RowTask
+from amplifier_app.batch.engines.engine import RowTask, StopTime
 from amplifier_app.batch.workdirs import Workdir
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.choose import (
@@ -117,7 +117,7 @@ class Worker:
                 reply.set_result(message)
             return
         for run in self._rows.values():
-            run.stop(immediate=message["stop"] == "now")
+            run.stop(message["stop"])
 
     async def ask(self, row_id: str, request: DeferredRequest) -> dict[str, Any]:
         """Send a request of a row to the parent and wait for the reply."""
@@ -212,11 +212,15 @@ class RowRun:
         self._notices = Notices()
         self._totals: dict[str, Any] = {}
 
-    def stop(self, *, immediate: bool) -> None:
+    def stop(self, when: StopTime) -> None:
         """Stop it; it is continued later."""
         self._is_stopped = True
-        if self._shot is not None:
-            self._shot.stop(immediate)
+        if self._shot is None:
+            return
+        if when == "after the request":
+            self._shot.stop_after_step()
+        else:
+            self._shot.stop(when == "now")
 
     async def run(self) -> None:
         """Run the row to its end and report it."""
