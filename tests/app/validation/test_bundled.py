@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,9 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.installed import bundled
+from amplifier_app.commands.module.validation.subject import find_subject
+from amplifier_app.commands.module.validation.validate import validate_module
+from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.support.cli import run_amplifier
 
 MCP_SERVER = Path(__file__).parents[2] / "modules" / "tool_mcp" / "raw_server.py"
@@ -31,20 +33,19 @@ CONFIG: dict[str, dict[str, Any]] = {
 """What a module needs to do its work; the others need nothing."""
 
 
+@pytest.mark.usefixtures("warm_checks")
 @pytest.mark.parametrize("module_id", sorted(bundled()))
-def test_a_bundled_module_is_valid_and_behaves(module_id: str, tmp_path: Path) -> None:
+def test_a_bundled_module_is_valid_and_behaves(
+    module_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     config = CONFIG.get(module_id, {})
     if module_id == "provider-replay":
         recording = tmp_path / "run.jsonl"
         assert run_amplifier("run", "--profile", "mock", "--record", recording, "Hi.").code == 0
         config = {"replay": str(recording)}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    done = run_amplifier(
-        *("module", "validate", module_id, "--behavioral", "--output", "json"),
-        *("--config", "config.json"),
-        cwd=tmp_path,
-    )
-    report = json.loads(done.stdout)
-    wrong = [c for c in report["checks"] if not c["passed"] and c["severity"] != "info"]
-    assert (done.code, wrong) == (0, []), report["output"]
-    assert sum(c["message"] == "follows the contract" for c in report["checks"]) >= 4
+    subject = find_subject(module_id, AppModuleSourceResolver)
+    report = validate_module(subject, config=config, behavioral=True)
+    wrong = [c for c in report.checks if not c.passed and c.severity != "info"]
+    assert (report.passed, wrong) == (True, []), report.output
+    assert sum(c.message == "follows the contract" for c in report.checks) >= 4
