@@ -322,7 +322,7 @@ def test_rows_that_find_the_provider_busy_wait_and_none_fails(tmp_path: Path) ->
         (prompt,) = [text for text in _texts(request.body["messages"]) if text.startswith("row ")]
         asked[prompt] += 1
         if asked[prompt] == 1:
-            return Status(429, headers={"retry-after": "1"})
+            return Status(429, headers={"retry-after": "0.2"})
         return Reply("answer")
 
     with ScriptedLLM.running([busy], repeat_last=True) as server:

@@ -89,8 +89,8 @@ async def session(
 
 @pytest.fixture
 def until(scale: Scale) -> Callable[[], bool]:
-    """Whether there is time left: 1 s by default, 20 s for each of three tests in a thorough run."""
-    end = time.monotonic() + scale(1, 20)
+    """Whether there is time left: 0.4 s by default, 20 s for each of three tests in a thorough run."""
+    end = time.monotonic() + scale(0.4, 20)
     return lambda: time.monotonic() < end
 
 
