@@ -260,7 +260,7 @@ def test_the_budget_stops_the_batch_and_can_be_raised(tmp_path: Path) -> None:
     reply = Reply("answer", usage=Usage(input_tokens=100_000, output_tokens=10))
     with ScriptedLLM.running([reply], repeat_last=True) as server:
         batches = Batches(tmp_path, server)
-        batches.rows(20)
+        batches.rows(10)
         done = batches("run", "--workers", "2", "--max-cost", "1")
         assert done.code == 7, done.stderr
         assert "cost budget reached" in done.stderr
@@ -459,10 +459,10 @@ def test_resume_refuses_what_has_changed_and_names_it(batches: Batches, changed:
 
 
 def test_a_disk_that_takes_no_more_loses_nothing(tmp_path: Path) -> None:
-    rows = 40
+    rows = 20
     (tmp_path / "rows.jsonl").write_text("".join(f'{{"id": "r{n}"}}\n' for n in range(rows)))
     run = ("batch", "run", "mock", "rows.jsonl", "-o", "out", "--prompt", "{{id}}")
-    limited = Conditions(limits={"RLIMIT_FSIZE": 16_000})
+    limited = Conditions(limits={"RLIMIT_FSIZE": 8_000})
     done = run_amplifier(*run, cwd=tmp_path, conditions=limited)
     assert done.code == 6, done.stderr
     assert "cannot write" in done.stderr

@@ -184,8 +184,17 @@ async def test_check_skips_an_untrusted_project_as_well(
         assert "amplifier trust" in done.stderr
 
 
-@pytest.mark.parametrize("stdin", [None, "what is piped in", b"\0"])
-@pytest.mark.parametrize("options", [(), ("-P", "evil"), ("--output", "json"), ("-q",)])
+@pytest.mark.parametrize(
+    ("stdin", "options"),
+    [
+        (None, ()),
+        ("what is piped in", ()),
+        (b"\0", ()),
+        (None, ("-P", "evil")),
+        (b"\0", ("--output", "json")),
+        ("what is piped in", ("-q",)),
+    ],
+)
 async def test_a_run_without_a_terminal_stops(
     hostile: Hostile, env: dict[str, str | None], stdin: Any, options: tuple[str, ...]
 ) -> None:
