@@ -46,7 +46,10 @@ def leak(folder: Path, hooks: Any, *more: str, tools: bool = True) -> Finished:
         },
         LEAKY,
     ]
-    given: dict[str, Any] = {"tools": [{"module": "tool-filesystem"}]} if tools else {}
+    # Pieces that split secrets, and not more of them than that takes.
+    given: dict[str, Any] = {"mock": {"chunk_size": 48}}
+    if tools:
+        given["tools"] = [{"module": "tool-filesystem"}]
     plan = mock_plan(folder, replies if tools else [LEAKY], hooks=hooks, **given)
     done = run_amplifier("run", "-f", plan, *more, LEAKY, cwd=folder)
     assert done.code == 0, done.stderr
