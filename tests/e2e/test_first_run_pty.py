@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ import pytest
 import yaml
 
 from amplifier_app.base.keys import KeyStore
+from amplifier_app.commands.init import onboarding
 from amplifier_app.commands.init.suggestions import suggestions
 from tests.app.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 from tests.support.cli import run_amplifier
@@ -124,6 +127,19 @@ def test_the_demo_model_is_chosen_for_one_run_only() -> None:
             terminal.until("smollm2-135m")
             assert terminal.finish() != 0
     assert not (home() / "settings.yaml").exists()
+
+
+def test_a_demo_model_that_is_not_installed_is_not_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    monkeypatch.setattr(onboarding, "find_ollama", lambda: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("4\n"))
+    with pytest.raises(KeyboardInterrupt):
+        onboarding.onboard()
+    shown = capsys.readouterr().err
+    assert "is not installed: install it with: pip install 'amplifier[local]'" in shown
+    assert "98 MB" not in shown
 
 
 @pytest.mark.parametrize("profile", [(), ("-P", "minimal")])

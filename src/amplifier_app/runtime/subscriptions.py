@@ -205,10 +205,17 @@ def with_denied_ends(handlers: dict[str, EventHandler]) -> dict[str, EventHandle
         for call in list(running.values()):
             message = reasons.get(peek(call, "tool_name")) or "refused by a hook of the plan"
             on_error("tool:error", {**call, "error": {"type": "Denied", "message": message}})
+        over(event, data)
+
+    def over(event: str, data: dict[str, Any]) -> None:
         running.clear()
         reasons.clear()
 
     watched = {
+        # A stopped prompt ends its calls itself.
+        "cancel:requested": over,
+        "prompt:submit": over,
+        "execution:start": over,
         "tool:pre": began,
         "tool:post": ended,
         "tool:error": ended,

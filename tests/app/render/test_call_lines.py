@@ -94,6 +94,10 @@ async def test_a_denied_call_ends_in_loops_that_do_not_say_so() -> None:
     await emit("tool:post", {**call(2, "bash", command="ls"), "duration_ms": 5})
     await emit("provider:request", {})
     await emit("provider:request", {})
+    # Of an interrupted prompt nothing is left for the next one.
+    await emit("tool:pre", call(3, "bash", command="make"))
+    await emit("execution:start", {"prompt": "next"})
+    await emit("provider:request", {})
     assert lines == ["2 bash ls: ok, 5 ms", "1 bash make: not now"]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import textwrap
+from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
@@ -30,6 +31,7 @@ _PROBE_SECONDS = 0.4
 _PROBE_BYTES = 1 << 20
 _OLLAMA = "localhost:11434"
 _NARROW = 60
+_INSTALL_DEMO = "install it with: pip install 'amplifier[local]'"
 
 Answer = Literal["Anthropic", "OpenAI", "My server", "Just try it"]
 
@@ -70,7 +72,7 @@ def onboard() -> bool:
         "Anthropic": "paste a key (console.anthropic.com/settings/keys)",
         "OpenAI": "paste a key (platform.openai.com/api-keys)",
         "My server": server,
-        "Just try it": "a tiny offline demo model, 98 MB, chat only, no tools",
+        "Just try it": _demo() or f"a tiny offline demo model; {_INSTALL_DEMO}",
     }
     folder = os.getcwd()
     branch = git_branch(folder)
@@ -84,6 +86,9 @@ def onboard() -> bool:
         to_stderr(line)
     interview = Interview(run_loop, StderrNotices(quiet=False), _TEST_SECONDS)
     answer = _answer(interview, list(rows))
+    while answer == "Just try it" and not _demo():
+        to_stderr(f"The demo model is not installed: {_INSTALL_DEMO}")
+        answer = _answer(interview, list(rows))
     if answer == "Just try it":
         to_stderr(
             "The demo model answers in this run only. It cannot read files or run commands.\n"
@@ -91,6 +96,12 @@ def onboard() -> bool:
         return False
     _set_up(interview, answer, ollama)
     return True
+
+
+def _demo() -> str:
+    """What the demo model is; empty if its package is not installed."""
+    installed = find_spec("xllamacpp") is not None
+    return "a tiny offline demo model, 98 MB, chat only, no tools" if installed else ""
 
 
 def _answer(interview: Interview, options: list[str]) -> str:
