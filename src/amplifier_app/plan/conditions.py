@@ -21,6 +21,7 @@ class Dropped(NamedTuple):
         module: Its module id.
         source: Its source as written, if it has one.
         is_fallback: Whether it is mounted only without other providers.
+        is_configured: Whether the plan gives it a key or an address of its own.
     """
 
     key: str
@@ -30,12 +31,15 @@ class Dropped(NamedTuple):
     module: str = ""
     source: str | None = None
     is_fallback: bool = False
+    is_configured: bool = False
 
     @property
     def note(self) -> str:
         """That it is skipped, and why or what would enable it."""
         needed = " or ".join(self.variables)
-        return f"{self.key} skipped: {f'set {needed}' if needed else self.reason}"
+        # The condition may come from the plan that this one extends.
+        always = "; or add 'when: null' to its entry" if self.is_configured else ""
+        return f"{self.key} skipped: {f'set {needed}{always}' if needed else self.reason}"
 
 
 def apply_conditions(
@@ -75,8 +79,10 @@ def _dropped(entry: MapNode, reason: str, variables: tuple[str, ...] = ()) -> Dr
     source = text_of(entry.items.get("source"))
     when = entry.items.get("when")
     fallback = isinstance(when, MapNode) and _is_true(when.items.get("no_other"))
+    config = entry.items.get("config")
+    own = isinstance(config, MapNode) and bool({"api_key", "base_url"} & config.items.keys())
     return Dropped(
-        entry_key(entry) or module, reason, entry.at, variables, module, source, fallback
+        entry_key(entry) or module, reason, entry.at, variables, module, source, fallback, own
     )
 
 

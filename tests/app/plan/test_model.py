@@ -169,6 +169,11 @@ def test_skipped_providers_are_reported_with_a_reason(write: Write) -> None:
     ]
     assert plan.dropped[0].variables == ("OPENAI_API_KEY", "OPENAI_BASE_URL")
     assert str(plan.dropped[0].at) == "plan.yaml:6:5"
+    # A plan that configures what it extends may not know of the condition.
+    write("extends: ./plan.yaml\nproviders:\n  - {module: provider-openai, config: {api_key: k}}\n",
+          "own.yaml")  # fmt: skip
+    own = load_plan("own.yaml", environ={"ANTHROPIC_API_KEY": "k"})
+    assert own.notes[0].endswith("OPENAI_BASE_URL; or add 'when: null' to its entry")
 
 
 def test_the_environment_defaults_to_that_of_the_process(
