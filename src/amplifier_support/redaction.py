@@ -115,11 +115,15 @@ class Redactor:
 
     def begun_at(self, text: str, end: int) -> int:
         """Where a known value of several words begins that may go on after `end`; `end` if none does."""
+        first = end
         for value in self._of_words:
-            for length in range(min(len(value) - 1, end), 0, -1):
-                if text.startswith(value[:length], end - length):
-                    return end - length
-        return end
+            at = text.find(value[0], max(0, end - len(value) + 1), first)
+            while at >= 0:
+                if value.startswith(text[at:end]):
+                    first = at
+                    break
+                at = text.find(value[0], at + 1, first)
+        return first
 
     def text(self, text: str) -> str:
         """`text` without secrets; the same object if there are none."""
