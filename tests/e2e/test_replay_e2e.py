@@ -159,15 +159,19 @@ def test_unusable_files_are_reported_before_anything_runs(tmp_path: Path) -> Non
         (["--record", file], "not empty"),
         (["--record", tmp_path / "no" / "rec"], "does not exist"),
         (["--replay", tmp_path / "missing"], "missing does not exist"),
+        (["--replay", tmp_path], "is not a file"),
+        (["--record", tmp_path], "is a folder"),
+        (["--replay", file], "is not a recording"),
         (["--record", file, "--replay", file], "mutually exclusive"),
     ):
         run = run_amplifier("run", "-f", plan, *arguments, "go", cwd=tmp_path)
         assert (run.code, run.stdout) == (2, ""), run.stderr
         assert reported in run.stderr
     assert file.read_text() == "mine\n"
+    file.write_text('{"type": "header", "schema": 1}\nmine\n')
     run = run_amplifier("run", "-f", plan, "--replay", file, "go", cwd=tmp_path)
     assert run.code == 3
-    assert "rec.jsonl:1" in run.stderr
+    assert "rec.jsonl:2" in run.stderr
 
 
 def test_a_dry_run_records_nothing_and_reads_a_recording(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.offline import is_offline
@@ -320,13 +322,30 @@ def _traffic(request: Request) -> Traffic:
         return Traffic(record=str(file))
     if request.replay is not None:
         if not request.replay.is_file():
-            what = "is not a file" if request.replay.exists() else "does not exist"
-            raise UsageError(
-                f"--replay: {request.replay} {what}",
-                hint="Record one with: amplifier run --record FILE …",
+            raise _no_recording(
+                request.replay, "is not a file" if request.replay.exists() else "does not exist"
             )
+        if not _begins_as_recording(request.replay):
+            raise _no_recording(request.replay, "is not a recording")
         return Traffic(replay=str(request.replay.absolute()))
     return NO_TRAFFIC
+
+
+def _no_recording(path: Path, problem: str) -> UsageError:
+    how = "Record one with: amplifier run --record FILE …"
+    return UsageError(f"--replay: {path} {problem}", hint=how)
+
+
+def _begins_as_recording(path: Path) -> bool:
+    """Whether the first line is a header; an unreadable file is reported when it is replayed."""
+    try:
+        with path.open("rb") as file:
+            line: Any = json.loads(file.readline(1 << 16))
+    except OSError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(line, dict) and cast("dict[str, Any]", line).get("type") == "header"
 
 
 def _hidden(question: str) -> str:
