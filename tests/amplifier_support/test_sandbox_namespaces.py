@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -163,20 +164,41 @@ async def test_the_working_directory_keeps_its_place_in_a_writable_folder(tmp_pa
         await box.close()
 
 
+SERVER = """
+import socket, sys
+one = socket.socket(socket.AF_UNIX)
+one.bind(sys.argv[1])
+one.listen()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def start_server(name: str, folder: Path) -> subprocess.Popen[bytes]:
+    """A process that listens on a UNIX socket, named from its folder, until its input ends."""
+    line = [sys.executable, "-c", SERVER, name]
+    return subprocess.Popen(line, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
 @needs_namespaces
-async def test_servers_on_sockets_of_the_machine_are_hidden(box: Box, tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as server:
-        folder = Path(__file__).parent  # neither below /tmp nor writable
-        place = folder / f".socket-{os.getpid()}"
-        server.bind(str(place))
-        try:
-            server.listen()
-            connect = f"import socket; socket.socket(socket.AF_UNIX).connect('{place}')"
+async def test_servers_on_sockets_of_the_machine_are_hidden(box: Box) -> None:
+    folder = Path(__file__).parent  # neither below /tmp nor writable
+    names = (f".socket-{os.getpid()}", f".relative-{os.getpid()}")
+    servers = [start_server(name, folder) for name in (str(folder / names[0]), names[1])]
+    try:
+        for server in servers:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+        for name in names:
+            connect = f"import socket; socket.socket(socket.AF_UNIX).connect('{folder / name}')"
             await box.run(f'{sys.executable} -c "{connect}"; echo code $?')
-        finally:
-            place.unlink()
-    assert "ConnectionRefusedError" in box.output
-    assert "code 1" in box.output
+            assert "ConnectionRefusedError" in box.output, name
+            assert "code 1" in box.output
+    finally:
+        for server in servers:
+            server.communicate()
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
 
 
 @needs_namespaces

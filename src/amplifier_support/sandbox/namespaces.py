@@ -10,6 +10,7 @@ the configuration of its git repository. These stay read-only.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -325,5 +326,19 @@ def _listening() -> list[str]:
             lines = file.read().splitlines()[1:]
     except OSError:
         return []
-    paths = (line.split(None, 7)[7] for line in lines if line.count(b" ") >= 7 and b" /" in line)
-    return sorted({os.path.realpath(os.fsdecode(path)) for path in paths if path.startswith(b"/")})
+    fields = (line.split(None, 7) for line in lines)
+    names = {os.fsdecode(field[7]) for field in fields if len(field) == 8}
+    relative = {name for name in names if not name.startswith(("/", "@"))}
+    found = {name for name in names if name.startswith("/")}
+    folders = _folders_in_use() if relative else ()
+    found.update(os.path.join(folder, name) for name in relative for folder in folders)
+    return sorted(map(os.path.realpath, found))
+
+
+def _folders_in_use() -> set[str]:
+    """The working directories of processes: a relative path began in one of them."""
+    folders: set[str] = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # It has ended, or is another user's.
+            folders.add(os.readlink(f"/proc/{name}/cwd"))
+    return folders
