@@ -55,6 +55,8 @@ def test_help_of_the_program_lists_its_commands(words: list[str]) -> None:
 def test_help_of_a_command_is_shown_by_name() -> None:
     assert run_amplifier("help", "plan", "show") == run_amplifier("plan", "show", "-h")
     assert "Other:" in run_amplifier("help", "run").stdout
+    # No one asks a model how to use a command.
+    assert "as a prompt" not in run_amplifier("help", "nope").stderr
 
 
 @pytest.mark.parametrize("group", ["session", "plan", "profile", "module", "provider"])

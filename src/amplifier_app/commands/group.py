@@ -108,8 +108,11 @@ def command_group(name: str, table: dict[str, str]) -> typer.Typer:
 
 class _AllCommands(LazyGroup):
     def advice(self, words: list[str], table: dict[str, str]) -> str:
+        all_commands = "All commands: amplifier help"
+        if {"-h", "--help"} & {*words}:
+            return all_commands
         prompt = " ".join(word for word in words if not word.startswith("-"))
-        return f'To send it as a prompt: amplifier run "{prompt}"\nAll commands: amplifier help'
+        return f'To send it as a prompt: amplifier run "{prompt}"\n{all_commands}'
 
 
 def amplifier_command() -> Any:
