@@ -19,13 +19,15 @@ def row(**fields: object) -> Row:
     return Row(1, Location("rows.jsonl", 1), "r1", dict(fields))
 
 
-def test_a_copy_leaves_out_the_batch_inside_it_and_special_files(tmp_path: Path) -> None:
+def test_a_copy_leaves_out_the_batch_inside_it_and_special_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batch = tmp_path / "out"
     (batch / "sessions").mkdir(parents=True)
     (tmp_path / "code.py").write_text("code")
     (tmp_path / "link").symlink_to("code.py")
     os.mkfifo(tmp_path / "pipe")
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
         Workdirs("copy", tmp_path, batch / "work").of(row(), "r1").prepare()
