@@ -140,7 +140,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
         argv = ["run", *argv]
 
     # Compiled code of pydantic imports it when it is loaded, and turns a Ctrl-C there into a crash.
-    import datetime  # noqa: F401
+    import datetime  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from amplifier_app.base.signals import raise_on_termination
     from amplifier_app.commands.finish import finish, guess_invocation

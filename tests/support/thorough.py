@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 # No limits on time: on a busy machine they say nothing about the code.
 _UNLIMITED: Any = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("quick", max_examples=25, **_UNLIMITED)
-hypothesis.settings.register_profile("thorough", max_examples=400, **_UNLIMITED)
+hypothesis.settings.register_profile("thorough", max_examples=200, **_UNLIMITED)
 hypothesis.settings.load_profile("quick")
 
 
