@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from amplifier_support import process_tree
-from amplifier_support.process import supervisor
+from amplifier_support.process import commands, supervisor
 from amplifier_support.process.commands import (
     Command,
     CommandNotStarted,
@@ -408,6 +408,22 @@ async def test_a_supervisor_that_was_killed_is_replaced(shell: Shell) -> None:
     for _ in range(3):
         os.kill(await running_supervisor(shell, before), signal.SIGKILL)
         assert (await shell.run("exit 6")).exit_code == 6
+
+
+async def test_a_supervisor_that_does_not_start_is_replaced_once(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, failing = commands._supervisor_command, [["false"]]  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(
+        commands,
+        "_supervisor_command",
+        lambda channel: failing.pop() if failing else start(channel),
+    )
+    assert (await shell.run("exit 6")).exit_code == 6
+    await shell.runner.close()
+    failing = [["false"], ["false"]]
+    with pytest.raises(SupervisorLost, match="exits as soon as it is started"):
+        await shell.run("exit 6")
 
 
 async def test_one_monitor_serves_commands_that_follow_each_other(shell: Shell) -> None:

@@ -162,8 +162,10 @@ class ProcessRunner:
 
     async def _start(self, command: Command, output: Callable[[bytes], None]) -> Job:
         # An idle monitor or the supervisor may end, for want of commands, just when it is handed
-        # one; it never starts that command then.
-        for hand_over in (self._to_monitor, self._to_supervisor, self._to_new_supervisor):
+        # one; it never starts that command then. A new supervisor does not start if a file that its
+        # namespaces show or hide has vanished since they were described; the next looks again.
+        new = self._to_new_supervisor
+        for hand_over in (self._to_monitor, self._to_supervisor, new, new):
             job = hand_over(command, output)
             if job is None:
                 continue
