@@ -145,7 +145,7 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
         "hooks_approval",
     }
     assert loaded.parts_of("amplifier_app.commands") <= {
-        *("duration", "event_loop", "finish", "group", "help", "option", "request_options", "run"),
+        *("duration", "event_loop", "finish", "group", "help", "option", "typer_options", "run"),
     }
     assert not loaded.modules & {
         "amplifier_app.render.terminal",

@@ -16,4 +16,5 @@ class Option:
 
     def __init__(self, *flags: str, group: str | None = None, help: str, **settings: Any) -> None:
         self.flags = flags
-        self.settings: dict[str, Any] = {"help": help, "rich_help_panel": group, **settings}
+        self.group = group
+        self.settings: dict[str, Any] = {"help": help, **settings}

@@ -1,61 +1,34 @@
-"""The options that select a plan, shared by the commands that inspect one."""
+"""The plan of the commands that inspect one, and the options that select it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
-
-import typer
+from collections.abc import Callable
+from typing import Any
 
 from amplifier_app import trust
+from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, Fetching, load
 
-ProfileOption = Annotated[
-    str | None,
-    typer.Option("--profile", "-P", metavar="NAME", help="Profile to use.", rich_help_panel="Plan"),
-]
-PlanOption = Annotated[
-    Path | None,
-    typer.Option("--plan", "-f", metavar="FILE", help="Plan file to use.", rich_help_panel="Plan"),
-]
-ProviderOption = Annotated[
-    str | None,
-    typer.Option(
-        "--provider", "-p", metavar="NAME", help="Provider to use.", rich_help_panel="Plan"
-    ),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", "-m", metavar="NAME", help="Model to use.", rich_help_panel="Plan"),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Change a value of the plan; repeatable.",
-        rich_help_panel="Plan",
-    ),
-]
+
+def takes_plan_options(*names: str) -> Callable[[Callable[..., None]], Any]:
+    """Give a command these options of `run`, in place of its parameter of type `Request`."""
+    return takes_options_of(Request, *names, group="Plan")
 
 
 def chosen_plan(
-    plan: Path | None,
-    profile: str | None,
-    provider: str | None = None,
-    model: str | None = None,
-    sets: Sequence[str] | None = None,
+    request: Request | None = None,
     *,
     keep_unset: bool = False,
     fetching: Fetching = AS_ENVIRONMENT_SAYS,
 ) -> ResolvedPlan:
-    """The plan that `run` would use with these options.
+    """The plan that `run` would use.
 
     An untrusted project is skipped with a notice on stderr.
 
     Args:
+        request: The options that select it: profile, plan, provider, model and sets.
         keep_unset: See `amplifier_app.plan.model.ResolvedPlan`.
         fetching: How bundles are fetched.
 
@@ -63,13 +36,14 @@ def chosen_plan(
         ConfigError: The plan cannot be found.
         PlanError: The plan is invalid.
     """
+    request = request or Request()
     project = trust.project_if_trusted()
     loaded = load(
-        plan=plan,
-        profile=profile,
-        provider=provider,
-        model=model,
-        sets=tuple(sets or ()),
+        plan=request.plan,
+        profile=request.profile,
+        provider=request.provider,
+        model=request.model,
+        sets=tuple(request.sets or ()),
         keep_unset=keep_unset,
         fetching=fetching,
         project=None if project is None else project.folder,

@@ -14,7 +14,7 @@ from amplifier_app.commands.batch.execution.execute import execute
 from amplifier_app.commands.batch.execution.setup import reopened
 from amplifier_app.commands.batch.options import BatchOptions, FolderArgument, QuietOption
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.request_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.runtime import describe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -24,9 +24,9 @@ from amplifier_app.commands.batch.options import (
     dollars_of,
 )
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import takes_options_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

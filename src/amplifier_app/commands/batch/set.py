@@ -8,7 +8,7 @@ import typer
 
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.commands.batch.options import DEFAULT_WORKERS, BatchOptions, FolderArgument
-from amplifier_app.commands.request_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

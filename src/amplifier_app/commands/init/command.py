@@ -14,7 +14,7 @@ from amplifier_app.base.stdio import claimed_stdout, read_line, stdin_is_tty, to
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
-from amplifier_app.commands.request_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.text import StderrNotices
 
 if TYPE_CHECKING:

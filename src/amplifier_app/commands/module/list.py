@@ -6,13 +6,15 @@ import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from amplifier_app.base import installed
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.commands.plan_options import chosen_plan
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
+from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.entries import mounted_entries
 from amplifier_app.render.ansi import wrapped
 from amplifier_app.render.table import (
@@ -37,17 +39,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@takes_plan_options("profile", "plan")
 def list_modules(
-    profile: Annotated[
-        str | None, typer.Option("--profile", "-P", metavar="NAME", help="Profile to use.")
-    ] = None,
-    plan: Annotated[
-        Path | None, typer.Option("--plan", "-f", metavar="FILE", help="Plan file to use.")
-    ] = None,
+    *,
+    request: Request,
     output: OutputOption = Format.TEXT,
 ) -> None:
     """List the modules in the plan and other available modules."""
-    rows = _rows(plan, profile)
+    rows = _rows(chosen_plan(request))
     if output is Format.JSON:
         print(json.dumps(rows, indent=2))
         return
@@ -64,8 +63,7 @@ def _shown(row: dict[str, Any]) -> tuple[str, ...]:
     return row["id"], row["type"], use, row["summary"] or "", row["source"]
 
 
-def _rows(plan_file: Path | None, profile: str | None) -> list[dict[str, Any]]:
-    plan = chosen_plan(plan_file, profile)
+def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
     available = {
         one.module_id: one for one in [*installed.installed(), *installed.bundled().values()]
     }

@@ -12,7 +12,8 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import outcome_of
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.commands.module.facts import ModuleFacts, facts_of
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption, SetOption, chosen_plan
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.module_schemas import current_keys
 from amplifier_app.plan.sourced import SourcedModule, sourced_modules
@@ -26,13 +27,13 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@takes_plan_options("profile", "plan", "sets")
 def show(
     module: Annotated[
         str, typer.Argument(metavar="ID", help="Id of the module, for example tool-bash.")
     ],
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
-    sets: SetOption = None,
+    *,
+    request: Request,
     offline: Annotated[bool, typer.Option("--offline", help="Do not download anything.")] = False,
     output: OutputOption = Format.TEXT,
 ) -> None:
@@ -44,7 +45,7 @@ def show(
 
     Downloads the module if it is not on this machine. Exits with 3 if it is unavailable.
     """
-    chosen = chosen_plan(plan, profile, sets=sets, keep_unset=True)
+    chosen = chosen_plan(request, keep_unset=True)
     entries = [one for one in sourced_modules(chosen) if one.module == module]
     source = _one_source(chosen, entries)
     resolver = resolver_for(chosen, offline=True if offline else None)

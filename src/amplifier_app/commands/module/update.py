@@ -14,7 +14,8 @@ from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.sources.loading import Fetching
 from amplifier_app.trust.renewal import keeping_trust
@@ -26,13 +27,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@takes_plan_options("profile", "plan")
 def update(
     modules: Annotated[
         list[str] | None,
         typer.Argument(metavar="ID", help="Update only these modules.", show_default=False),
     ] = None,
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
+    *,
+    request: Request,
     check: Annotated[
         bool, typer.Option("--check", help="Only report; exit with 9 if updates are available.")
     ] = False,
@@ -51,7 +53,7 @@ def update(
 
     # Single modules are updated without the bundles that name them.
     fetching = Fetching(keep=bool(modules))
-    chosen = chosen_plan(plan, profile, keep_unset=True, fetching=fetching)
+    chosen = chosen_plan(request, keep_unset=True, fetching=fetching)
     path = lock_path_for(chosen)
     caches = updating.Caches.below(paths.cache_dir())
     written: Path | None = None

@@ -94,7 +94,7 @@ def validate(
 
 def _resolver() -> AppModuleSourceResolver:
     """The resolver of a run here, so that an id means the module it would use."""
-    return resolver_for(chosen_plan(None, None))
+    return resolver_for(chosen_plan())
 
 
 def _config(texts: list[str]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import typer
 from amplifier_app.base import paths
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.sources.loading import Fetching
@@ -25,10 +26,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@takes_plan_options("profile", "plan")
 def vendor(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Target folder.", file_okay=False)],
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
+    *,
+    request: Request,
     apply: Annotated[
         bool, typer.Option("--apply", help="Also write the sources to the settings.")
     ] = False,
@@ -48,7 +50,7 @@ def vendor(
     from amplifier_app.sources.lockfile import Lock, lock_path_for
     from amplifier_app.sources.vendor import vendor as copy
 
-    chosen = chosen_plan(plan, profile, keep_unset=True, fetching=Fetching(keep=True))
+    chosen = chosen_plan(request, keep_unset=True, fetching=Fetching(keep=True))
     path = lock_path_for(chosen)
     lock = Lock.read(path) if path.exists() else None
     done = asyncio.run(copy(chosen, lock, folder.absolute(), paths.cache_dir(), force=force))

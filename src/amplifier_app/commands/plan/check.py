@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.table import Format, OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -11,14 +11,8 @@ import typer
 
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.commands.plan_options import (
-    ModelOption,
-    PlanOption,
-    ProfileOption,
-    ProviderOption,
-    SetOption,
-    chosen_plan,
-)
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.explain import Explained, explain
 from amplifier_app.plan.history import as_json, dotted
 from amplifier_app.plan.nodes import MapNode, Node, plain_data
@@ -29,16 +23,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command("explain")
+@takes_plan_options("profile", "plan", "provider", "model", "sets")
 def explain_command(
     path: Annotated[
         str,
         typer.Argument(metavar="PATH.TO.KEY", help="For example tools.tool-bash.config.timeout."),
     ],
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
-    provider: ProviderOption = None,
-    model: ModelOption = None,
-    sets: SetOption = None,
+    *,
+    request: Request,
     output: OutputOption = Format.TEXT,
 ) -> None:
     """Show a value of the plan, where it is set, and what it replaced, file by file.
@@ -49,7 +41,7 @@ def explain_command(
 
     For a config key that is not set, shows its default and description.
     """
-    chosen = chosen_plan(plan, profile, provider, model, sets, keep_unset=True)
+    chosen = chosen_plan(request, keep_unset=True)
     try:
         found = explain(chosen, path)
     except ConfigError:

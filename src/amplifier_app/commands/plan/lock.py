@@ -13,7 +13,8 @@ from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.sources.loading import Fetching
 from amplifier_app.sources.lockfile import Lock, lock_path_for
@@ -26,9 +27,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@takes_plan_options("profile", "plan")
 def lock(
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
+    *,
+    request: Request,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -54,7 +56,7 @@ def lock(
 
     # Locking a provider does not need its credentials.
     fetching = Fetching(keep=True, lock=file)
-    chosen = chosen_plan(plan, profile, keep_unset=True, fetching=fetching)
+    chosen = chosen_plan(request, keep_unset=True, fetching=fetching)
     path = file or lock_path_for(chosen)
     while True:
         old = Lock.read(path) if check or path.exists() else None

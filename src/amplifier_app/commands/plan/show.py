@@ -10,14 +10,8 @@ import typer
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.plan_options import (
-    ModelOption,
-    PlanOption,
-    ProfileOption,
-    ProviderOption,
-    SetOption,
-    chosen_plan,
-)
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.nodes import plain_data
@@ -35,12 +29,10 @@ class PlanFormat(str, Enum):  # noqa: UP042 - Typer shows the members' values
 
 
 @app.command()
+@takes_plan_options("profile", "plan", "provider", "model", "sets")
 def show(
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
-    provider: ProviderOption = None,
-    model: ModelOption = None,
-    sets: SetOption = None,
+    *,
+    request: Request,
     origins: Annotated[
         bool, typer.Option("--origins", help="Show the file and line of each value.")
     ] = False,
@@ -57,7 +49,7 @@ def show(
 
     Secrets are masked. Variables that are not set are kept as written and listed on stderr.
     """
-    chosen = chosen_plan(plan, profile, provider, model, sets, keep_unset=True)
+    chosen = chosen_plan(request, keep_unset=True)
     print_plan(chosen, as_json=output is PlanFormat.JSON, origins=origins)
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, NamedTuple
 import typer
 
 from amplifier_app.commands.event_loop import run_loop
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption, SetOption, chosen_plan
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.policy.calls import ModeOption, SavedCall, describe_call, saved_calls
+from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.runtime.describe import count
@@ -24,14 +25,14 @@ class _Replayed(NamedTuple):
 
 
 @app.command("replay")
+@takes_plan_options("profile", "plan", "sets")
 def replay_command(
     ids: Annotated[
         list[str] | None,
         typer.Argument(metavar="ID", help="Sessions; all by default.", show_default=False),
     ] = None,
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
-    sets: SetOption = None,
+    *,
+    request: Request,
     mode: ModeOption = None,
     asks: Annotated[bool, typer.Option("--asks", help="Also list calls that would ask.")] = False,
     limit: Annotated[
@@ -48,7 +49,7 @@ def replay_command(
 
     Nothing is run. Each call is decided as if in the directory of its session.
     """
-    chosen = chosen_plan(plan, profile, sets=sets)
+    chosen = chosen_plan(request)
     replayed = run_loop(_replay(chosen, ids or [], mode))
     denied = [one for one in replayed if one.decision.action == "deny"]
     asking = [one for one in replayed if one.decision.action == "ask"]

@@ -14,8 +14,9 @@ import yaml
 
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.event_loop import run_loop
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption, SetOption, chosen_plan
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.policy.calls import ModeOption, SavedCall, describe_call, saved_calls
+from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.nodes import NOWHERE, ListNode, node_of, with_items
 from amplifier_app.runtime.describe import count
@@ -42,11 +43,11 @@ class Suggestion(NamedTuple):
 
 
 @app.command("suggest")
+@takes_plan_options("profile", "plan", "sets")
 def suggest_command(
     id: Annotated[str, typer.Argument(metavar="ID", help="The session.", show_default=False)],
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
-    sets: SetOption = None,
+    *,
+    request: Request,
     mode: ModeOption = None,
 ) -> None:
     """Print the rules that allow what a session did, as `approvals` of a plan.
@@ -58,7 +59,7 @@ def suggest_command(
     Calls that are free without a rule need none, and calls that were denied get none. Review the
     rules before you use them.
     """
-    chosen = chosen_plan(plan, profile, sets=sets)
+    chosen = chosen_plan(request)
     calls = list(saved_calls([id]))
     found = run_loop(_suggestion(chosen, calls, mode))
     for call in found.without:

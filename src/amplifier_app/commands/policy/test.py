@@ -12,8 +12,9 @@ import typer
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.event_loop import run_loop
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption, SetOption, chosen_plan
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.policy.calls import ModeOption, describe_call, parse_call
+from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.runtime.policy import Decision, place_of_rule, policy_of
@@ -22,6 +23,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command("test")
+@takes_plan_options("profile", "plan", "sets")
 def test_command(
     call: Annotated[
         str,
@@ -31,9 +33,8 @@ def test_command(
         str | None,
         typer.Argument(metavar="JSON", help="The input of the tool.", show_default=False),
     ] = None,
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
-    sets: SetOption = None,
+    *,
+    request: Request,
     mode: ModeOption = None,
     output: OutputOption = Format.TEXT,
 ) -> None:
@@ -48,7 +49,7 @@ def test_command(
     if the call is allowed, and with 8 if it is denied or needs approval.
     """
     tool, values = parse_call(call, input)
-    chosen = chosen_plan(plan, profile, sets=sets)
+    chosen = chosen_plan(request)
     decision = run_loop(_decision(chosen, tool, values, mode))
     place = place_of_rule(chosen, decision)
     facts = {

@@ -11,6 +11,7 @@ import typer
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.commands.plan.show import print_plan
 from amplifier_app.commands.plan_options import chosen_plan
+from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings.modules import Changed
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 from amplifier_app.plan.edit import set_value
@@ -84,7 +85,7 @@ def show(
 
     Secrets are masked. Same as `amplifier plan show --profile NAME`.
     """
-    plan = chosen_plan(None, name, keep_unset=True)
+    plan = chosen_plan(Request(profile=name), keep_unset=True)
     print_plan(plan, as_json=output is Format.JSON)
 
 

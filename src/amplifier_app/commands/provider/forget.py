@@ -43,7 +43,7 @@ def _variables(name: str) -> list[str]:
     from amplifier_app.sources.plan_resolver import resolver_for
 
     logging.getLogger().addHandler(logging.NullHandler())
-    plan = chosen_plan(None, None)
+    plan = chosen_plan()
     provider = find_provider(plan, name)
     described = run_loop(describe(provider, resolver_for(plan, offline=True)))
     return list(described.info.credential_env_vars)

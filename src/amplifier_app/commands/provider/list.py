@@ -13,7 +13,8 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption, chosen_plan
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import (
     Column,
     Format,
@@ -47,10 +48,11 @@ COLUMNS = (
 
 
 @app.command()
+@takes_plan_options("profile", "plan")
 def list_providers(
     context: typer.Context,
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
+    *,
+    request: Request,
     output: OutputOption = Format.TEXT,
 ) -> None:
     """List the providers in the plan, then other bundled and installed ones.
@@ -62,7 +64,7 @@ def list_providers(
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     # The table shows what modules without a key log.
     logging.getLogger().addHandler(logging.NullHandler())
-    chosen = chosen_plan(plan, profile)
+    chosen = chosen_plan(request)
     rows = run_loop(
         _rows(all_providers(chosen), resolver_for(chosen, offline=True), KeyStore().names())
     )

@@ -9,8 +9,9 @@ import typer
 
 from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption
+from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
+from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import Column, Format, OutputOption, table, terminal_width
 from amplifier_app.runtime.provider_access import models as models_of
 
@@ -29,11 +30,12 @@ COLUMNS = (
 
 
 @app.command()
+@takes_plan_options("profile", "plan")
 def models(
     context: typer.Context,
     name: NameArgument = None,
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
+    *,
+    request: Request,
     output: OutputOption = Format.TEXT,
     verbose: VerboseOption = False,
 ) -> None:
@@ -46,7 +48,7 @@ def models(
     Contacts the provider's service. Exit codes are those of 'provider test'.
     """
     invocation: Invocation = context.obj
-    one = asked(invocation, name, plan, profile, verbose)
+    one = asked(invocation, name, request, verbose)
 
     async def main() -> Outcome:
         found = await models_of(one.provider, one.sources, renderer=one.renderer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -13,6 +12,7 @@ from amplifier_app.base.stdio import claimed_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import chosen_plan
+from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.problems import PlanError
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime.log_notices import LogNotices, show_logs
@@ -64,9 +64,7 @@ class Asked(NamedTuple):
             self.logs.show_held(reported)
 
 
-def asked(
-    invocation: Invocation, name: str | None, plan: Path | None, profile: str | None, verbose: bool
-) -> Asked:
+def asked(invocation: Invocation, name: str | None, request: Request, verbose: bool) -> Asked:
     """Find the provider, and reserve stdout for the answer.
 
     Raises:
@@ -77,12 +75,12 @@ def asked(
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     try:
         # A provider named on the command line is included even if its condition is not met.
-        chosen = chosen_plan(plan, profile, name)
+        chosen = chosen_plan(request._replace(provider=name))
     except PlanError:
         if name is None:
             raise
         # Either the plan is invalid, which this reports, or it does not list the provider.
-        chosen = chosen_plan(plan, profile)
+        chosen = chosen_plan(request)
     renderer = StderrNotices(quiet=False)
     logs = show_logs(renderer, verbose=invocation.verbose)
     return Asked(find_provider(chosen, name), resolver_for(chosen), renderer, logs)

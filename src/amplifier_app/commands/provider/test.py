@@ -11,8 +11,9 @@ from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.plan_options import PlanOption, ProfileOption
+from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
+from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.runtime.provider_access import ask
 
@@ -23,6 +24,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@takes_plan_options("profile", "plan")
 def ask_for_a_word(
     context: typer.Context,
     name: NameArgument = None,
@@ -36,8 +38,8 @@ def ask_for_a_word(
             show_default=False,
         ),
     ] = None,
-    profile: ProfileOption = None,
-    plan: PlanOption = None,
+    *,
+    request: Request,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="Time limit: 90, 90s, 5m.")
     ] = "2m",
@@ -56,7 +58,7 @@ def ask_for_a_word(
     """
     invocation: Invocation = context.obj
     seconds = parse_duration(timeout)
-    one = asked(invocation, name, plan, profile, verbose)
+    one = asked(invocation, name, request, verbose)
 
     async def main() -> Outcome:
         answered = await ask(

@@ -8,8 +8,8 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.finish import Invocation, OutputFormat
 from amplifier_app.commands.option import Option
-from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import takes_options_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

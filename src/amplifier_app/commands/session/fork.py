@@ -10,7 +10,7 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import Output, to_stderr
-from amplifier_app.commands.plan_options import ModelOption, PlanOption, ProviderOption, SetOption
+from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.run.choose import choose, fork_with
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.session.shared import SessionArgument, YesOption, confirm
@@ -26,6 +26,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@takes_plan_options("plan", "provider", "model", "sets")
 def fork(
     session_id: SessionArgument,
     at: Annotated[
@@ -38,10 +39,7 @@ def fork(
             show_default=False,
         ),
     ] = None,
-    plan: PlanOption = None,
-    provider: ProviderOption = None,
-    model: ModelOption = None,
-    sets: SetOption = None,
+    *,
     files: Annotated[
         bool,
         typer.Option(
@@ -50,6 +48,7 @@ def fork(
     ] = False,
     yes: YesOption = False,
     output: OutputOption = Format.TEXT,
+    request: Request,
 ) -> None:
     """Start a new session from a step of another one, without asking a model.
 
@@ -72,9 +71,7 @@ def fork(
         if count and not confirm(f"Change {describe.count(count, 'file')}?", yes):
             to_stderr("Nothing was done.")
             return
-    new = _fork(
-        source, at, Request(fork=source.id, plan=plan, provider=provider, model=model, sets=sets)
-    )
+    new = _fork(source, at, request)
     restored = restore(source.path, restoring)
     if output is Format.JSON:
         _print_json(new, restored)
@@ -97,7 +94,7 @@ def _fork(source: SessionFolder, step: int | None, request: Request) -> SessionF
     if not (request.plan or request.provider or request.model or request.sets):
         # The plan is not read: a fork needs nothing that the plan mentions.
         return fork_session(SessionStore(), source, step=step)
-    chosen = choose(request._replace(fork=None, resume=source.id), Output(2))
+    chosen = choose(request._replace(resume=source.id), Output(2))
     return fork_with(chosen.plan, request, source, chosen.project, step)
 
 

@@ -19,7 +19,6 @@ from amplifier_app.base.stdio import Output, claimed_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
-from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.test.cases import Case, find_cases
 from amplifier_app.commands.test.report import (
     Progress,
@@ -30,6 +29,7 @@ from amplifier_app.commands.test.report import (
 )
 from amplifier_app.commands.test.running import Runner
 from amplifier_app.commands.test.verdict import Tested, tested
+from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.table import Format, OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

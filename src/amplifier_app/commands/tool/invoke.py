@@ -14,9 +14,9 @@ from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import read_piped
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.tool.session import OPTIONS, find_tool, tool_session
+from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.event_data import EventHandler, result_in

@@ -9,9 +9,9 @@ import typer
 
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.request_options import takes_options_of
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.tool.session import OPTIONS, described, tool_session
+from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.table import Column, Format, OutputOption, table, terminal_width
 from amplifier_app.render.text import StderrNotices
 

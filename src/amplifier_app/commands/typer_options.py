@@ -11,15 +11,18 @@ import typer
 from amplifier_app.commands.option import Option
 
 
-def takes_options_of(declared: type[Any], *names: str) -> Callable[[Callable[..., None]], Any]:
+def takes_options_of(
+    declared: type[Any], *names: str, group: str | None = None
+) -> Callable[[Callable[..., None]], Any]:
     """Give a command the options that a NamedTuple declares, in place of its parameter of that type.
 
     Args:
         declared: The NamedTuple; fields annotated with an `Option` are options.
         names: The fields to take; all of them by default.
+        group: The heading they appear under in help, in place of their own.
     """
     hints = get_type_hints(declared, include_extras=True)
-    options = {name: _option(hint) for name, hint in hints.items()}
+    options = {name: _option(hint, group) for name, hint in hints.items()}
     added = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=options[name])
         for name, default in declared._field_defaults.items()
@@ -46,10 +49,11 @@ def takes_options_of(declared: type[Any], *names: str) -> Callable[[Callable[...
     return decorate
 
 
-def _option(hint: Any) -> Any:
+def _option(hint: Any, group: str | None) -> Any:
     """A field's type with its option as Typer's; None for a field that is not an option."""
     kind, *marks = get_args(hint) or (hint,)
     option = next((mark for mark in marks if isinstance(mark, Option)), None)
     if option is None:
         return None
-    return Annotated[kind, typer.Option(*option.flags, **option.settings)]
+    panel = group or option.group
+    return Annotated[kind, typer.Option(*option.flags, rich_help_panel=panel, **option.settings)]
