@@ -410,20 +410,39 @@ async def test_a_supervisor_that_was_killed_is_replaced(shell: Shell) -> None:
         assert (await shell.run("exit 6")).exit_code == 6
 
 
-async def test_a_supervisor_that_does_not_start_is_replaced_once(
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("echo one >&2; echo two >&2; exit 1", "two"),
+        ("exit 3", "exit code 3"),
+        ("kill -9 $$", "it was killed by signal 9"),
+    ],
+)
+async def test_the_reason_why_a_supervisor_does_not_start_is_reported(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, line: str, reason: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "_supervisor_command", lambda channel: [BASH, "-c", line])
+        with pytest.raises(SupervisorLost, match=f"supervisor does not start: {reason}$"):
+            await shell.run("exit 6")
+    assert (await shell.run("exit 6")).exit_code == 6
+
+
+async def test_a_supervisor_waits_for_its_first_command(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, failing = commands._supervisor_command, [["false"]]  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(
-        commands,
-        "_supervisor_command",
-        lambda channel: failing.pop() if failing else start(channel),
-    )
+    start = subprocess.Popen
+
+    def delayed(*args: Any, **kwargs: Any) -> subprocess.Popen[Any]:
+        process = start(*args, **kwargs)
+        # As the runner may be stopped meanwhile, and anyone may send this signal.
+        for _ in range(30):
+            time.sleep(supervisor.IDLE_SECONDS / 20)
+            process.send_signal(signal.SIGCHLD)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", delayed)
     assert (await shell.run("exit 6")).exit_code == 6
-    await shell.runner.close()
-    failing = [["false"], ["false"]]
-    with pytest.raises(SupervisorLost, match="exits as soon as it is started"):
-        await shell.run("exit 6")
 
 
 async def test_one_monitor_serves_commands_that_follow_each_other(shell: Shell) -> None:

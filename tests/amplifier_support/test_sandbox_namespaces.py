@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +199,41 @@ async def test_servers_on_sockets_of_the_machine_are_hidden(box: Box) -> None:
             server.communicate()
         for name in names:
             (folder / name).unlink(missing_ok=True)
+
+
+COMING_AND_GOING = """
+import os, socket, sys
+while True:
+    for name in "abcdefgh":
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(sys.argv[1] + name)
+            one.listen()
+        os.unlink(sys.argv[1] + name)
+"""
+
+
+@pytest.fixture
+def passing_sockets() -> Iterator[None]:
+    """Sockets of other programs, in a folder that commands see."""
+    folder = Path(__file__).parent
+    names = [f".passing-{os.getpid()}-{number}" for number in range(2)]
+    line = [sys.executable, "-c", COMING_AND_GOING]
+    others = [subprocess.Popen([*line, folder / name]) for name in names]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+    for name in names:
+        for left in folder.glob(f"{name}*"):
+            left.unlink()
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("passing_sockets")
+async def test_sockets_that_come_and_go_keep_no_command_from_starting(box: Box) -> None:
+    for _ in range(20):
+        assert (await box.run("exit 7")).exit_code == 7
+        await box.runner.close()
 
 
 @needs_namespaces

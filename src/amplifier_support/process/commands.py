@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 import subprocess
 import sys
@@ -53,6 +54,11 @@ __import__(sys.argv[4]).main()
 
 _LAST_SECONDS = 5.0
 """How long is waited for the last output where nothing is left; it is there already."""
+
+_STARTS = 6
+"""How often namespaces are made for a command, if what they hide or show is removed meanwhile."""
+
+_LONGEST_REASON = 4096
 
 
 class Ended(NamedTuple):
@@ -162,22 +168,38 @@ class ProcessRunner:
 
     async def _start(self, command: Command, output: Callable[[bytes], None]) -> Job:
         # An idle monitor or the supervisor may end, for want of commands, just when it is handed
-        # one; it never starts that command then. A new supervisor does not start if a file that its
-        # namespaces show or hide has vanished since they were described; the next looks again.
-        new = self._to_new_supervisor
-        for hand_over in (self._to_monitor, self._to_supervisor, new, new):
-            job = hand_over(command, output)
-            if job is None:
-                continue
-            self._jobs.add(job)
-            try:
-                if await asyncio.shield(job.ready):
+        # one; it never starts that command then.
+        for hand_over in (self._to_monitor, self._to_supervisor):
+            job = await self._ready(hand_over(command, output))
+            if job is not None:
+                return job
+        reason = ""
+        # Namespaces cannot be made if a socket that they hide is removed just then, which other
+        # programs do at any time.
+        has_namespaces = self._sandbox is not None and self._sandbox.has_namespaces
+        for attempt in range(_STARTS if has_namespaces else 1):
+            supervisor = self._launch(again=attempt > 0)
+            assert supervisor.stderr is not None
+            with supervisor.stderr as stderr:
+                job = await self._ready(self._to_supervisor(command, output))
+                if job is not None:
                     return job
-            except asyncio.CancelledError:
-                await _to_the_end(job)
-                raise
-            job.release()
-        raise SupervisorLost("the command supervisor exits as soon as it is started")
+                reason = await _why_ended(supervisor, stderr.fileno())
+        raise SupervisorLost(f"the command supervisor does not start: {reason}")
+
+    async def _ready(self, job: Job | None) -> Job | None:
+        """The job, once a monitor has taken it; None if none does."""
+        if job is None:
+            return None
+        self._jobs.add(job)
+        try:
+            if await asyncio.shield(job.ready):
+                return job
+        except asyncio.CancelledError:
+            await _to_the_end(job)
+            raise
+        job.release()
+        return None
 
     def _to_monitor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
         """Hand it to an idle monitor, if there is one."""
@@ -190,13 +212,9 @@ class ProcessRunner:
         return None
 
     def _to_supervisor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
-        """Have the supervisor start a monitor for it, if there is a supervisor."""
+        """Have the supervisor start a monitor for it, if there is one."""
         channel = self._channel
         return None if channel is None else self._handed_over(command, output, channel=channel)
-
-    def _to_new_supervisor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
-        self._hang_up()
-        return self._handed_over(command, output, channel=self._launch())
 
     def _handed_over(
         self,
@@ -236,19 +254,21 @@ class ProcessRunner:
         monitor.close()
         self._idle.remove(monitor)
 
-    def _launch(self) -> socket.socket:
+    def _launch(self, *, again: bool) -> subprocess.Popen[bytes]:
+        """Start a supervisor; `again` if the one before did not start."""
+        self._hang_up()
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
             raise _refused("the command supervisor", error) from error
         with theirs:
             try:
-                prefix, inside = self._sandbox.launcher() if self._sandbox else ([], [])
+                prefix, inside = self._sandbox.launcher(again=again) if self._sandbox else ([], [])
                 supervisor = subprocess.Popen(
                     [*prefix, *_supervisor_command(theirs.fileno()), *inside],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
                     env=minimal_environment(),
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
@@ -260,7 +280,7 @@ class ProcessRunner:
         self._channel = ours
         # Nothing is ever said on it: it becomes readable when the supervisor ends.
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hang_up)
-        return ours
+        return supervisor
 
     def _hang_up(self) -> None:
         for monitor in list(self._idle):
@@ -289,6 +309,23 @@ def _supervisor_command(channel: int) -> list[str]:
     options = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
     folders = (str(_SUPERVISOR.parent), _PACKAGES)
     return [sys.executable, *options, "-c", _START, str(channel), *folders, _SUPERVISOR.stem]
+
+
+async def _why_ended(supervisor: subprocess.Popen[bytes], stderr: int) -> str:
+    """Why a supervisor ended when it was just started: its last words, else its exit status."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        await asyncio.to_thread(supervisor.wait, KILL_SECONDS)
+    os.set_blocking(stderr, False)
+    said = b""
+    with contextlib.suppress(BlockingIOError):
+        said = os.read(stderr, _LONGEST_REASON)
+    lines = said.decode("utf-8", "replace").strip().splitlines()
+    if lines:
+        return lines[-1]
+    code = supervisor.returncode
+    if code is None:
+        return "it does not answer"
+    return f"exit code {code}" if code >= 0 else f"it was killed by signal {-code}"
 
 
 async def _to_the_end(job: Job) -> tuple[int, ...]:

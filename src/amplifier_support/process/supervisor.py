@@ -52,7 +52,10 @@ else:
     import _signal as signal
 
 IDLE_SECONDS = 1.0
-"""How long a monitor, or a supervisor that never had one, waits for a command before it ends."""
+"""How long a monitor waits for a command before it ends."""
+
+_FIRST_SECONDS = 60.0
+"""The same for the first command of a supervisor, whose runner may be delayed."""
 
 _INT = 4
 
@@ -276,9 +279,10 @@ class Supervisor:
         # Whatever a fork writes to is copied: a collection would write to all there is.
         gc.disable()
         gc.freeze()
-        patience: float | None = IDLE_SECONDS
+        if not select.select([self._channel], [], [], _FIRST_SECONDS)[0]:
+            return
         while True:
-            readable = select.select([self._channel, self._wakeup], [], [], patience)[0]
+            readable = select.select([self._channel, self._wakeup], [], [])[0]
             if self._wakeup in readable:
                 os.read(self._wakeup, 4096)
                 self._look_after_children()
@@ -286,7 +290,6 @@ class Supervisor:
                 break
             if not self._monitors:
                 return
-            patience = None
         self._channel.close()
         while self._monitors:
             select.select([self._wakeup], [], [], 1.0)

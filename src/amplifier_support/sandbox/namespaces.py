@@ -50,6 +50,13 @@ _FOLLOWED = re.compile(
 _SHARED_MEMORY, _TEMPORARY, _EMPTY, PROXIES = "shm", "tmp", "empty", "proxies"
 
 
+class Socket(NamedTuple):
+    """A UNIX socket in use: where it was bound, and its number, which no other gets later."""
+
+    path: str
+    number: int
+
+
 class View(NamedTuple):
     """What commands see, as absolute paths with links resolved.
 
@@ -60,6 +67,7 @@ class View(NamedTuple):
         hidden: Files and folders they do not see.
         private: The folder for their temporary files.
         network: Whether they use the network of the machine.
+        sockets: UNIX sockets of the machine, as `sockets_in_use` returns them.
         proxy: The socket of their proxy, in the folder `PROXIES`; None if they have none.
     """
 
@@ -69,6 +77,7 @@ class View(NamedTuple):
     hidden: tuple[str, ...]
     private: str
     network: bool
+    sockets: frozenset[Socket]
     proxy: str | None = None
 
 
@@ -173,7 +182,7 @@ def launcher(start: Sequence[str], view: View) -> list[str]:
     options += _hidden(hidden)
     shown = [path for path in view.shown if _is_covered(path) or _is_below_any(path, hidden)]
     options += _read_only(*shown)
-    options += _sockets((*written, *_TEMPORARY_FOLDERS, "/run", *hidden))
+    options += _hidden_sockets(view.sockets, (*written, *_TEMPORARY_FOLDERS, "/run", *hidden))
     # All that is left inside ends with the program, and the program with its caller.
     return [*start, "--die-with-parent", *options, "--chdir", "/", "--"]
 
@@ -312,27 +321,27 @@ def _is_real(path: str, kind: Callable[[int], bool]) -> bool:
 # -- servers of the machine ----------------------------------------------------------------
 
 
-def _sockets(seen: Sequence[str]) -> Iterator[str]:
-    """Hide the UNIX sockets of servers: a read-only file system does not keep anyone from connecting."""
-    for path in _listening():
-        if not _is_below_any(path, seen) and _is_real(path, stat.S_ISSOCK):
-            yield from ("--ro-bind", "/dev/null", path)
-
-
-def _listening() -> list[str]:
-    """The paths of UNIX sockets that are in use."""
+def sockets_in_use() -> frozenset[Socket]:
+    """The UNIX sockets with a path; one with a relative path counts in each folder it may begin in."""
     try:
         with open("/proc/net/unix", "rb") as file:
             lines = file.read().splitlines()[1:]
     except OSError:
-        return []
+        return frozenset()
     fields = (line.split(None, 7) for line in lines)
-    names = {os.fsdecode(field[7]) for field in fields if len(field) == 8}
-    relative = {name for name in names if not name.startswith(("/", "@"))}
-    found = {name for name in names if name.startswith("/")}
-    folders = _folders_in_use() if relative else ()
-    found.update(os.path.join(folder, name) for name in relative for folder in folders)
-    return sorted(map(os.path.realpath, found))
+    named = [(os.fsdecode(field[7]), int(field[6])) for field in fields if len(field) == 8]
+    found = {Socket(name, number) for name, number in named if name.startswith("/")}
+    relative = [each for each in named if not each[0].startswith(("/", "@"))]
+    for folder in _folders_in_use() if relative else ():
+        found.update(Socket(os.path.join(folder, name), number) for name, number in relative)
+    return frozenset(found)
+
+
+def _hidden_sockets(sockets: Iterable[Socket], seen: Sequence[str]) -> Iterator[str]:
+    """Hide the UNIX sockets of servers: a read-only file system does not keep anyone from connecting."""
+    for path in sorted({os.path.realpath(socket.path) for socket in sockets}):
+        if not _is_below_any(path, seen) and _is_real(path, stat.S_ISSOCK):
+            yield from ("--ro-bind", "/dev/null", path)
 
 
 def _folders_in_use() -> set[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from amplifier_support.sandbox.kernel_layer import KernelLayer
+    from amplifier_support.sandbox.namespaces import Socket
     from amplifier_support.sandbox.proxy import Proxy
 
 _SYSTEM = (
@@ -75,6 +76,7 @@ class Sandbox:
         self._proxy_starts: asyncio.Future[None] | None = None
         self.removed: list[str] = []
         self._must_not_appear: list[str] | None = None
+        self._sockets: frozenset[Socket] = frozenset()
         self._number = len(shared.sandboxes)
         shared.sandboxes.append(self)
 
@@ -206,10 +208,14 @@ class Sandbox:
         """Whether commands get namespaces of their own; found out by trying, at first use."""
         return self.enforced and available.namespace_layer().works
 
-    def launcher(self) -> tuple[list[str], list[str]]:
+    def launcher(self, *, again: bool = False) -> tuple[list[str], list[str]]:
         """What is put before and after the command line of the program that starts commands.
 
         Both are empty without namespaces.
+
+        Args:
+            again: The last one could not be started. Sockets that have appeared since are then not
+                hidden, as with those that appear later: they may come and go faster than it starts.
 
         Raises:
             OSError: The temporary folder cannot be created.
@@ -220,6 +226,8 @@ class Sandbox:
             return [], []
         from amplifier_support.sandbox import namespaces
 
+        sockets = namespaces.sockets_in_use()
+        self._sockets = sockets & self._sockets if again else sockets
         view = namespaces.View(
             folder=self._shared.folder,
             write=self.written,
@@ -227,6 +235,7 @@ class Sandbox:
             hidden=self._shared.hidden,
             private=private,
             network=policy.network == "all",
+            sockets=self._sockets,
             proxy=self._proxy_socket(private) if isinstance(policy.network, tuple) else None,
         )
         if self._must_not_appear is None:
