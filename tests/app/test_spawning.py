@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -19,6 +20,7 @@ from amplifier_app.runtime.observer import Renderer, SubSessionFacts
 from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.sub_agents import SubAgentFailed, UnknownSubSession
 from amplifier_app.runtime.turn import SubSession
+from amplifier_app.sessions.recording_context import INTERRUPTED
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sources.loading import load
 from tests.app.plans import mock_plan, module_folder
@@ -177,6 +179,42 @@ async def test_it_resumes_with_the_same_conversation_and_the_same_restrictions(
     assert __import__("amplifier_module_offered").TOOLS == [["todo"], ["todo"]]
     plan = load(plan=SessionStore().root / first["session_id"] / "plan.yaml")
     assert [entry["module"] for entry in plan.mount_plan()["tools"]] == ["tool-todo"]
+
+
+async def test_tasks_that_a_crash_interrupted_are_answered_from_their_sessions(
+    tmp_path: Path,
+) -> None:
+    agents = {"it": answering("done"), "slow": answering({"text": "slow", "delay": 60})}
+    plan = load(plan=mock_plan(tmp_path, ["led", "led"], agents=agents))
+    async with open_session(plan, session_id="s1") as session:
+        await session.run("begin")
+        finished = await spawn(session, task="Do this.")
+        task = asyncio.create_task(spawn(session, "slow", task="First, do that."))
+        while not session.active:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        (unfinished,) = (one.id for one in session.active)
+        while len(roles(unfinished)) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        inputs = [
+            {"agent": "it", "instruction": "Do this."},
+            # Some tools add to the instruction.
+            {"agent": "slow", "instruction": "do that. "},
+            {"agent": "it", "instruction": "Do this."},  # not begun
+            {"session_id": "s1-earlier", "instruction": "Go on."},
+            {"command": "do that"},
+        ]
+        calls = [{"id": f"c{n}", "tool": "t", "arguments": one} for n, one in enumerate(inputs)]
+        await session.context.add_message({"role": "assistant", "content": "", "tool_calls": calls})
+    async with open_session(plan, resume=SessionStore().find("s1")) as session:
+        messages = await session.context.get_messages()
+    done, *others = [one["content"] for one in messages if one["role"] == "tool"]
+    assert json.loads(done) == {"response": "done", "session_id": finished["session_id"]}
+    interrupted = "Error: the agent was interrupted before it finished; continue with session_id "
+    named = interrupted + unfinished, interrupted + "s1-earlier"
+    assert others == [named[0], INTERRUPTED, named[1], INTERRUPTED]
 
 
 async def test_only_its_own_sub_sessions_can_be_resumed(tmp_path: Path) -> None:
@@ -413,7 +451,7 @@ async def test_approval_questions_name_the_agent_and_allow_always_is_shared(
 ) -> None:
     asked: list[str] = []
 
-    async def ask(prompt: str, options: list[str], timeout: float) -> str | None:
+    async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
         asked.append(prompt)
         return "Allow always" if len(asked) == 1 else "Deny"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.runtime.module_faults import messages_of
-from amplifier_app.runtime.usage import field_of
+from amplifier_app.sessions.recording_context import answer_at_end
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -35,16 +35,7 @@ async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
 
 async def finished_answer(session: OpenSession) -> str | None:
     """The answer to the last prompt, if the model has given it; None if the prompt is unfinished."""
-    messages = await messages_of(session.session)
-    if _role(messages) != "assistant" or messages[-1].get("tool_calls"):
-        return None
-    content = messages[-1].get("content")
-    if isinstance(content, str):
-        return content or None
-    blocks = content if isinstance(content, list) else []
-    if any(field_of(block, "type") in ("tool_call", "tool_use") for block in blocks):
-        return None
-    return "".join(str(field_of(block, "text") or "") for block in blocks) or None
+    return answer_at_end(await messages_of(session.session))
 
 
 def _role(messages: list[Any]) -> str | None:

@@ -11,13 +11,10 @@ from typing import Any, Literal, TypeAlias
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.runtime.interrupted_tasks import answers_after_a_crash
 from amplifier_app.runtime.module_faults import messages_of
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
-from amplifier_app.sessions.recording_context import (
-    RecordingContext,
-    answers_to_interrupted,
-    not_in,
-)
+from amplifier_app.sessions.recording_context import RecordingContext, not_in
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.usage import add_counts
 
@@ -94,7 +91,7 @@ class SessionRecord:
         self._unrecorded = not_in(messages, held)
         recording = RecordingContext(context, self._record)
         await coordinator.mount("context", recording)
-        for answer in answers_to_interrupted(held):
+        for answer in answers_after_a_crash(self.saved, held):
             await recording.add_message(answer)
         return self._remarks()
 

@@ -21,6 +21,7 @@ from amplifier_app.base.errors import AppError, ConfigError, SessionError
 from amplifier_app.plan.agent_plan import Narrowing, agent_plan
 from amplifier_app.runtime.budget_record import BudgetRecord
 from amplifier_app.runtime.delegation import MAX_DEPTH, Delegation
+from amplifier_app.runtime.interrupted_tasks import note_sub_session
 from amplifier_app.runtime.provider_preferences import with_preferences
 from amplifier_app.runtime.sub_session_notices import SubSessionRenderer
 from amplifier_app.runtime.subscriptions import redacted_text
@@ -276,6 +277,8 @@ async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
     delegation = Delegation(parent.id, task.agent, parent.depth + 1, coordinator, task.spent)
     renderer = SubSessionRenderer(parent.renderer, delegation, task.session_id)
     save = parent.saved is not None
+    if parent.saved is not None:
+        note_sub_session(parent.saved, task.session_id)
     async with parent.open_sub_session(
         task.plan,
         session_id=None if task.saved else task.session_id,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from amplifier_app.sessions.tool_calls import answered_in, calls_in
+from amplifier_app.sessions.tool_calls import answered_in, blocks_in, calls_in
 from amplifier_app.sessions.transcript import CLEAR, is_by_hook, replacement
 
 INTERRUPTED = "interrupted (it may have taken effect)"
@@ -118,3 +118,14 @@ def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any
         elif not (is_by_hook(message) or _is_note(message)):
             return []
     return []
+
+
+def answer_at_end(messages: list[dict[str, Any]]) -> str | None:
+    """The text of the answer that ends a conversation; None if something else does."""
+    last = messages[-1] if messages else {}
+    if last.get("role") != "assistant" or calls_in(last) or blocks_in(last, "tool_use"):
+        return None
+    content = last.get("content")
+    if isinstance(content, str):
+        return content or None
+    return "".join(str(block.get("text") or "") for block in blocks_in(last, "text")) or None

@@ -176,6 +176,11 @@ class TaskTool:
             result = _result(answer, task)
         except TimeoutError as error:
             result = self._timed_out(task, error)
+        except asyncio.CancelledError:
+            # At a stop, the model needs the session to continue. Nothing else ends a call like this in a session that goes on.
+            if not self._coordinator.cancellation.is_cancelled:
+                raise
+            result = _result({"status": "cancelled"}, task)
         # The session is opened by the app and runs modules of all kinds. A failure there is a
         # result here: the model that gave the task decides how to continue.
         except Exception as error:

@@ -43,7 +43,7 @@ class App:
             return {
                 "output": "done",
                 "session_id": arguments["sub_session_id"],
-                **(self.answer or {}),
+                **(self.answer if isinstance(self.answer, dict) else {}),
             }
         finally:
             self._running -= 1
@@ -215,6 +215,18 @@ async def test_a_cancelled_task_emits_its_end() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert [event for event, _ in app.events] == ["task:start", "task:end"]
+    assert app.events[-1][1]["status"] == "cancelled"
+
+
+async def test_a_task_that_a_stop_interrupts_names_the_session_to_continue() -> None:
+    app = App("hang")
+    coordinator, tool = await mounted(app)
+    task = asyncio.create_task(tool.execute({"agent": "reader", "instruction": "x"}))
+    await asyncio.wait([task], timeout=0.05)
+    coordinator.cancellation.request_immediate()
+    task.cancel()
+    session_id = app.asked[0]["sub_session_id"]
+    assert reported(await task).endswith(f"continue with session_id {session_id}")
     assert app.events[-1][1]["status"] == "cancelled"
 
 

@@ -27,7 +27,7 @@ import signal
 import sys
 import time
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, NoReturn
 
 from amplifier_app.base import paths
 from amplifier_app.base.outcome import Outcome, outcome_of
@@ -330,7 +330,7 @@ def _totals(session: OpenSession) -> dict[str, Any]:
     return {"usage": dict(usage.tokens), "cost": cost_object(cost)}
 
 
-async def _serve(output: Output) -> None:
+async def _serve(output: Output) -> NoReturn:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_LONGEST_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
@@ -345,6 +345,8 @@ async def _serve(output: Output) -> None:
     worker.report({"ready": True})
     while line := await reader.readline():
         worker.handle(json.loads(line))
+    # Another process may continue its rows already: they end here as in a crash, and record nothing more.
+    _end(0)
 
 
 def _allow_many_files() -> None:
@@ -363,17 +365,19 @@ def main() -> None:
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda signum, frame: None)
-    code = 0
     with claimed_stdout() as output:
         try:
             run_loop(_serve(output))
         except Exception as error:
             outcome = outcome_of(error)
             print(f"{outcome.message}\n{outcome.hint or ''}".rstrip(), file=sys.stderr)
-            code = outcome.exit_code
-        # Rows may wait in threads; their sessions are continued by the next worker.
-        sys.stderr.flush()
-        os._exit(code)
+            _end(outcome.exit_code)
+
+
+def _end(code: int) -> NoReturn:
+    """End without waiting for rows, some of them in threads."""
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
