@@ -426,12 +426,15 @@ def test_input_from_stdin_is_saved_with_the_batch(batches: Batches) -> None:
 
 def test_an_error_of_the_plan_stops_the_batch_at_once(batches: Batches) -> None:
     batches.rows(50)
-    done = run_amplifier(
-        *batches.arguments("run"), cwd=batches.folder, env={"ANTHROPIC_API_KEY": None}, timeout=120
-    )
+    done = batches("run", "--max-cost", "0.00001")
+    assert done.code == 7, done.stderr
+    ended = len(batches.results())
+    arguments = batches.arguments("resume", "--max-cost", "none")
+    no_key: dict[str, str | None] = {"ANTHROPIC_API_KEY": None}
+    done = run_amplifier(*arguments, cwd=batches.folder, env=no_key, timeout=120)
     assert done.code == 78, done.stderr
-    assert "0 of 50 rows have ended" in done.stderr
-    assert batches.status()["waiting"] == 50
+    assert f"{ended} of 50 rows have ended" in done.stderr
+    assert batches.status()["waiting"] == 50 - ended
 
 
 @pytest.mark.parametrize("changed", ["plan", "input", "lock file", "'repeat' in out/batch.json"])

@@ -97,7 +97,7 @@ class Killed(Economy):
             twice = "its worker died twice" in ((one["error"] or {}).get("message") or "")
             assert twice or one["response"] == f"did {name}", one
         asked = Counter(map(_identity, self.sent.answered))
-        assert set(asked.values()) == {1}, asked
+        assert set(asked.values()) <= {1}, asked
         effects = self.effects()
         assert not effects or max(effects.values()) == 1, effects
         status = json.loads(self("status", "--output", "json").stdout)

@@ -32,8 +32,11 @@ from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.limits import describe_reached
 
-_OF_THE_PLAN = {Ending.CONFIGURATION.value, Ending.MODULE.value}
+_OF_THE_PLAN = (Ending.USAGE, Ending.CONFIGURATION, Ending.MODULE)
 """Outcomes that every row has, unless another one has passed."""
+
+OF_EVERY_ROW = (*_OF_THE_PLAN, Ending.AUTHENTICATION)
+"""Outcomes for which the batch stops at the first row."""
 
 _TRIES: Mapping[str, float] = {Ending.UNAVAILABLE.value: math.inf, Ending.SESSION.value: 3}
 """How often to try what may pass: a busy provider; a session that a dying worker has, or a full disk."""
@@ -270,8 +273,8 @@ class Dispatcher:
         """Whether the other rows would end like this, too."""
         if outcome == Ending.SESSION.value:
             return self._passed == self._passed_before[row.key]
-        return outcome == Ending.AUTHENTICATION.value or (
-            outcome in _OF_THE_PLAN and not self._passed
+        return Ending(outcome) in OF_EVERY_ROW and not (
+            Ending(outcome) in _OF_THE_PLAN and self._passed
         )
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
 from amplifier_app.runtime.provider_access import NotMounted, all_providers, mounted
 from amplifier_core.provider_batches import ProviderBatches
 from amplifier_support.provider_order import first_mounted
@@ -43,7 +44,8 @@ async def batch_services(
             instances[provider.name] = instance
         name = first_mounted(instances, _wanted(plan))
         if name is None:
-            raise missing or ConfigError("the plan has no provider")
+            reasons = [one.note for one in plan.dropped if not one.is_fallback]
+            raise missing or ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
         services: Services = {}
         for instance in instances.values():
             if (batches := getattr(instance, "batches", None)) is not None:

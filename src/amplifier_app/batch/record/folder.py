@@ -278,6 +278,15 @@ def is_running(path: str | Path) -> bool:
     return (folder / "batch.json").is_file() and is_locked(folder / "lock")
 
 
+def has_begun(path: Path) -> bool:
+    """Whether a row of the batch in a folder has a session or a result, or its workers have written a log."""
+    written = (path / name for name in (RESULTS, "log.txt"))
+    if any(file.exists() and file.stat().st_size for file in written):
+        return True
+    sessions = path / "sessions"
+    return sessions.is_dir() and next(sessions.iterdir(), None) is not None
+
+
 def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
     """Create a folder for a batch, if it does not exist.
 

@@ -8,12 +8,19 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.stdio import claimed_stdout
+from amplifier_app.batch.dispatch import OF_EVERY_ROW
 from amplifier_app.batch.input.rows import STDIN
 from amplifier_app.batch.input.shards import shard_of
-from amplifier_app.batch.record.folder import BatchFolder, require_unused
+from amplifier_app.batch.record.folder import BatchFolder
+from amplifier_app.batch.record.new_folder import new_folder
 from amplifier_app.commands.batch.execution.economy import require_batches
 from amplifier_app.commands.batch.execution.execute import execute
-from amplifier_app.commands.batch.execution.setup import new_facts, plan_request, saved_stdin
+from amplifier_app.commands.batch.execution.setup import (
+    naming_stdin,
+    new_facts,
+    plan_request,
+    saved_stdin,
+)
 from amplifier_app.commands.batch.options import (
     ROW_OPTIONS,
     ApproveOption,
@@ -77,15 +84,14 @@ def run(
     chosen = choose(request, invocation.stdout)
     if row.economy:
         require_batches(request, chosen)
-    saved: Path | None = None
-    if source == STDIN:
-        require_unused(folder)
-        source = saved = saved_stdin(folder)
-    try:
-        facts = new_facts(request, chosen, source, row)
-    except BaseException:
-        if saved is not None:
-            saved.unlink(missing_ok=True)  # The folder can be used again.
-        raise
-    batch = BatchFolder.create(folder, facts, chosen.plan.to_yaml())
-    invocation.outcome = execute(batch, request, options, quiet=quiet)
+    with new_folder(folder) as remove_folder:
+        if source == STDIN:
+            source = saved_stdin(folder)
+            with naming_stdin(source):
+                facts = new_facts(request, chosen, source, row)
+        else:
+            facts = new_facts(request, chosen, source, row)
+        batch = BatchFolder.create(folder, facts, chosen.plan.to_yaml())
+        invocation.outcome = execute(batch, request, options, quiet=quiet)
+        if invocation.outcome.ending in OF_EVERY_ROW:
+            remove_folder()

@@ -15,14 +15,14 @@ from amplifier_app.base.errors import AppError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import stderr_is_tty, to_stderr
-from amplifier_app.batch.dispatch import Dispatcher, Limits, Stop
+from amplifier_app.batch.dispatch import OF_EVERY_ROW, Dispatcher, Limits, Stop
 from amplifier_app.batch.engines.local import local_engine
 from amplifier_app.batch.engines.pool import WorkerPool
 from amplifier_app.batch.engines.ray import ray_engine
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row
 from amplifier_app.batch.input.shards import rows_of
-from amplifier_app.batch.record.folder import RESULTS, WORK, BatchFolder
+from amplifier_app.batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
 from amplifier_app.batch.record.writer import BatchWriter, writing
 from amplifier_app.batch.statistics.summary import cost_in_words, in_words, outcome_of_batch
 from amplifier_app.batch.workdirs import Workdirs
@@ -161,6 +161,8 @@ def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
     folder, counts = writer.folder, writer.progress.counts
     stopped = dispatcher.stopped
     if stopped is not None:
+        if stopped.ending in OF_EVERY_ROW and not has_begun(folder.path):
+            return Outcome(stopped.ending, stopped.message, stopped.hint)
         done = f"{counts.ended} of {folder.runs} {folder.unit}s have ended"
         hint = stopped.hint or f"Continue with: amplifier batch resume {folder.shown}"
         return Outcome(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -128,7 +129,10 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
         workdirs.of(one, one.id)
         number += 1
     if not number:
-        raise ConfigError(f"{source} has no rows", hint="Check the path of the input.")
+        if row.shard is not None and next(rows_of({**facts, "shard": None}), None) is not None:
+            hint = "Use at most as many shards as the input has rows."
+            raise ConfigError(f"shard {row.shard} of {source} has no rows", hint=hint)
+        raise ConfigError(f"{source} has no rows", hint="Check the input.")
     return {**facts, "rows": number, "repeat": row.repeat}
 
 
@@ -174,6 +178,18 @@ def _digests(request: Request, chosen: Chosen, source: Path) -> dict[str, str | 
         "lock_digest": lock,
         "input_digest": digest_of(source),
     }
+
+
+@contextlib.contextmanager
+def naming_stdin(saved: Path) -> Generator[None]:
+    """Name stdin in errors instead of the file that it was saved to, which a refused batch does not keep."""
+    try:
+        yield
+    except AppError as error:
+        error.message = error.message.replace(str(saved), "stdin")
+        if error.location is not None and error.location.file == str(saved.absolute()):
+            error.location = error.location._replace(file="stdin")
+        raise
 
 
 def saved_stdin(folder: Path) -> Path:

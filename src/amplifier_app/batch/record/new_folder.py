@@ -1,0 +1,46 @@
+"""The folder of a new batch, which is removed again if the batch is refused before a row has begun."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+from amplifier_app.batch.record.folder import has_begun, require_unused
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Generator[Callable[[], None]]:
+    """Create the folder of a batch, and remove it if the block raises and no row has begun.
+
+    Yields a function that removes it without an error.
+
+    Raises:
+        ConfigError: There is something in it.
+        SessionError: It cannot be created.
+    """
+    created = [one for one in (path, *path.parents) if not one.exists()]
+
+    def remove() -> None:
+        if not has_begun(path):
+            _remove(path, created)
+
+    require_unused(path)
+    try:
+        yield remove
+    except BaseException:
+        remove()
+        raise
+
+
+def _remove(path: Path, created: list[Path]) -> None:
+    # What cannot be removed does not hide why the batch was refused.
+    for entry in path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        for folder in created:
+            folder.rmdir()
