@@ -424,17 +424,26 @@ def test_input_from_stdin_is_saved_with_the_batch(batches: Batches) -> None:
     assert batches("resume").code == 0
 
 
-def test_an_error_of_the_plan_stops_the_batch_at_once(batches: Batches) -> None:
+def test_a_batch_continued_without_its_key_names_it(batches: Batches) -> None:
     batches.rows(50)
     done = batches("run", "--max-cost", "0.00001")
     assert done.code == 7, done.stderr
-    ended = len(batches.results())
     arguments = batches.arguments("resume", "--max-cost", "none")
     no_key: dict[str, str | None] = {"ANTHROPIC_API_KEY": None}
     done = run_amplifier(*arguments, cwd=batches.folder, env=no_key, timeout=120)
     assert done.code == 78, done.stderr
-    assert f"{ended} of 50 rows have ended" in done.stderr
-    assert batches.status()["waiting"] == 50 - ended
+    assert "the plan changed since the batch began" in done.stderr
+    assert "provider-anthropic skipped: set ANTHROPIC_API_KEY" in done.stderr
+
+
+def test_a_refused_key_stops_the_batch_at_once(tmp_path: Path) -> None:
+    with ScriptedLLM.running([Status(401)], repeat_last=True) as server:
+        batches = Batches(tmp_path, server)
+        batches.rows(50)
+        done = batches("run")
+        assert done.code == 4, done.stderr
+        assert "0 of 50 rows have ended" in done.stderr
+        assert batches.status()["waiting"] == 50
 
 
 @pytest.mark.parametrize("changed", ["plan", "input", "lock file", "'repeat' in out/batch.json"])

@@ -154,13 +154,19 @@ def reopened(folder: BatchFolder, output: Output) -> Request:
             f"{(error.strerror or '').lower()}"
         ) from error
     request = Request.from_data(facts["request"])
-    found = _digests(request, choose(request, output), Path(facts["input"]))
+    chosen = choose(request, output)
+    found = _digests(request, chosen, Path(facts["input"]))
     names = {"plan_digest": "plan", "lock_digest": "lock file", "input_digest": "input"}
     changed = [names[key] for key, digest in found.items() if facts.get(key) != digest]
     if changed:
+        # The environment decides on parts of a plan, such as providers without a key.
+        dropped = [one.note for one in chosen.plan.dropped if not one.is_fallback]
+        hints = [
+            *(dropped if "plan" in changed else ()),
+            "Restore it, or start a new batch: the results would not be comparable.",
+        ]
         raise ConfigError(
-            f"the {' and the '.join(changed)} changed since the batch began",
-            hint="Restore it, or start a new batch: the results would not be comparable.",
+            f"the {' and the '.join(changed)} changed since the batch began", hint="\n".join(hints)
         )
     return request
 
