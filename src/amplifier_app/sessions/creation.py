@@ -17,7 +17,7 @@ from amplifier_app.base.private_files import (
     sync_folder,
 )
 from amplifier_app.sessions.lock import SessionLock
-from amplifier_app.sessions.removal import UNFINISHED
+from amplifier_app.sessions.removal import UNFINISHED, AlreadyExists
 
 
 @contextlib.contextmanager
@@ -61,10 +61,7 @@ def unfinished_session(root: Path, session_id: str) -> Generator[Path]:
 
 def _require_free(target: Path) -> None:
     if os.path.lexists(target):
-        raise SessionError(
-            f"session {target.name} already exists",
-            hint=f"Resume it: amplifier run --resume {target.name}",
-        )
+        raise AlreadyExists(target.name)
 
 
 def write_new(path: Path, data: bytes) -> None:

@@ -13,6 +13,7 @@ from amplifier_app.base.private_files import remove_unfinished, write_private
 from amplifier_app.base.redact import redact
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.metadata import SCHEMA_VERSION, Metadata, read_metadata
+from amplifier_app.sessions.removal import AlreadyExists, is_remnant
 from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
 
@@ -51,6 +52,9 @@ class SavedSession:
         self.path = path
         self._lock = SessionLock(path / "lock", self.id)
         try:
+            # Until the lock was held, another process could create it.
+            if create and not is_remnant(path):
+                raise AlreadyExists(self.id)
             remove_unfinished(path)
             self.metadata: dict[str, Any] = read_metadata(path).values
             _require_known_version(self.metadata, self.id)

@@ -1,6 +1,7 @@
 """Single-writer lock of a session, which the operating system releases when its holder dies."""
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -42,8 +43,12 @@ class SessionLock:
         try:
             if not try_lock(self._descriptor):
                 raise InUse(session_id, f"process {self._holder()}")
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
+            if not os.path.samestat(os.fstat(self._descriptor), os.lstat(path)):
+                raise FileNotFoundError(errno.ENOENT, "the session was removed")
+            # Others are told the pid; a full disk must not keep them from removing sessions.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
         except OSError as error:
             self.release()
             raise SessionError(f"cannot lock {path}: {error.strerror}") from error

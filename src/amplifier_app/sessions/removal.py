@@ -26,6 +26,16 @@ UNFINISHED = ".unfinished-"
 _CREATED_FIRST = {"lock", "plan.yaml", "transcript.jsonl"}
 
 
+class AlreadyExists(SessionError):
+    """The id of a new session is taken."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"session {session_id} already exists",
+            hint=f"Resume it: amplifier run --resume {session_id}",
+        )
+
+
 def with_sub_sessions(session_id: str, summaries: Iterable[SessionSummary]) -> list[str]:
     """The ids of a session and all sub-sessions below it, the innermost first."""
     spawned: dict[str, list[str]] = {}
@@ -54,7 +64,7 @@ def remove_sessions(root: Path, session_ids: Iterable[str]) -> None:
             lock = SessionLock(path / "lock", path.name)
             locks.callback(lock.release)
         for path in paths:
-            _remove(path)
+            remove_folder(path)
 
 
 def is_remnant(path: Path) -> bool:
@@ -71,26 +81,12 @@ def is_remnant(path: Path) -> bool:
         return False
 
 
-def remove_remnant(path: Path) -> bool:
-    """Remove what is left of a session whose creation was killed; False if it is anything else.
+def remove_folder(path: Path) -> None:
+    """Remove the folder of a session, whose lock must be held.
 
     Raises:
-        SessionError: It is being created now, or cannot be removed.
+        SessionError: It cannot be removed.
     """
-    if not is_remnant(path):
-        return False
-    lock = SessionLock(path / "lock", path.name)
-    try:
-        # Another process may have finished it before the lock was taken.
-        if not is_remnant(path):
-            return False
-        _remove(path)
-    finally:
-        lock.release()
-    return True
-
-
-def _remove(path: Path) -> None:
     aside = path.with_name(f"{REMOVED}{path.name[:100]}-{secrets.token_hex(4)}")
     try:
         os.rename(path, aside)

@@ -14,7 +14,6 @@ Ids are global: a session is found from any directory, and its project is metada
 import contextlib
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +29,7 @@ from amplifier_app.base.private_files import (
 )
 from amplifier_app.sessions.folder import PLAN_FILE, SavedSession, SessionFolder, now
 from amplifier_app.sessions.metadata import SCHEMA_VERSION
-from amplifier_app.sessions.removal import is_remnant, remove_remnant
+from amplifier_app.sessions.removal import AlreadyExists, is_remnant, remove_folder
 from amplifier_app.sessions.summary import (
     ID,
     SessionSummary,
@@ -76,47 +75,44 @@ class SessionStore:
         path = self._path(session_id)
         make_private_folder(self.root)
         try:
-            try:
-                path.mkdir(mode=FOLDER_MODE)
-            except FileExistsError:
-                if not remove_remnant(path):
-                    raise
-                path.mkdir(mode=FOLDER_MODE)
+            path.mkdir(mode=FOLDER_MODE)
         except FileExistsError:
-            raise SessionError(
-                f"session {session_id} already exists",
-                hint=f"Resume it: amplifier run --resume {session_id}",
-            ) from None
+            if not is_remnant(path):
+                raise AlreadyExists(session_id) from None
         except OSError as error:
             raise SessionError(f"cannot create {path}: {error.strerror}") from error
         try:
-            path.chmod(FOLDER_MODE)
-            sync_folder(self.root)
-            return self._begin(path, project, plan_yaml, metadata)
+            session = SavedSession(path, create=True)
+        except BaseException:
+            # Another process may have taken it; anything in it is not ours to remove.
+            with contextlib.suppress(OSError):
+                path.rmdir()
+            raise
+        try:
+            self._begin(session, project, plan_yaml, metadata)
         except BaseException as error:
             # Its id was never shown, and there is nothing in it to resume.
-            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(SessionError):
+                remove_folder(path)
+            session.close()
             if isinstance(error, OSError):
                 raise SessionError(f"cannot create {path}: {error.strerror}") from error
             raise
+        return session
 
     def _begin(
-        self, path: Path, project: str, plan_yaml: str, metadata: dict[str, Any]
-    ) -> SavedSession:
-        session = SavedSession(path, create=True)
-        try:
-            write_private(path / PLAN_FILE, plan_yaml)
-            session.metadata = {
-                "schema_version": SCHEMA_VERSION,
-                "id": session.id,
-                "created": now(),
-                "project": project,
-            }
-            session.update(**metadata)
-        except BaseException:
-            session.close()
-            raise
-        return session
+        self, session: SavedSession, project: str, plan_yaml: str, metadata: dict[str, Any]
+    ) -> None:
+        session.path.chmod(FOLDER_MODE)
+        sync_folder(self.root)
+        write_private(session.path / PLAN_FILE, plan_yaml)
+        session.metadata = {
+            "schema_version": SCHEMA_VERSION,
+            "id": session.id,
+            "created": now(),
+            "project": project,
+        }
+        session.update(**metadata)
 
     def open(self, session_id: str) -> SavedSession:
         """Open an existing session, by id or unique prefix, for writing.

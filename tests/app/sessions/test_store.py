@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.sessions import lock
+from amplifier_app.sessions import store as store_module
 from amplifier_app.sessions.folder import SavedSession
+from amplifier_app.sessions.removal import remove_sessions
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.transcript import read_transcript
+from amplifier_support.private_files import try_lock
 from tests.support.cli import run_python, start_python
 from tests.support.thorough import Scale
 
@@ -131,11 +135,52 @@ def test_no_id_is_free_while_anything_of_its_session_is_left(
 def test_a_session_that_is_being_created_is_left_alone(store: SessionStore) -> None:
     path = store.root / "one"
     path.mkdir(parents=True)
-    with (path / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (path / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(SessionError, match="is in use"):
             store.create("one", project="/p")
     assert [entry.name for entry in path.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_creation_that_comes_second_changes_nothing(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, *, is_open: bool
+) -> None:
+    """The first one takes the folder between the second one's `mkdir` and its lock."""
+    first: list[SavedSession] = []
+
+    def take(path: Path, *, create: bool) -> SavedSession:
+        monkeypatch.undo()
+        first.append(store.create("one", project="/p", plan_yaml="a: 1\n"))
+        first[0].append({"role": "user", "content": "of the first"})
+        if not is_open:
+            first[0].close()
+        return SavedSession(path, create=create)
+
+    monkeypatch.setattr(store_module, "SavedSession", take)
+    with pytest.raises(SessionError, match="is in use" if is_open else "already exists"):
+        store.create("one", project="/q")
+    first[0].update(title="still writable")
+    first[0].close()
+    metadata, messages = store.read("one")
+    assert (metadata["project"], metadata["title"]) == ("/p", "still writable")
+    assert messages == [{"role": "user", "content": "of the first"}]
+
+
+def test_a_lock_of_a_session_that_was_just_replaced_is_not_held(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(store, "one")
+
+    def replace(descriptor: int) -> bool:
+        monkeypatch.undo()
+        remove_sessions(store.root, ["one"])
+        make(store, "one", project="/q")
+        return try_lock(descriptor)
+
+    monkeypatch.setattr(lock, "try_lock", replace)
+    with pytest.raises(SessionError, match="the session was removed"):
+        SavedSession(path, create=False)
 
 
 def test_new_ids_differ_and_are_valid(store: SessionStore) -> None:
@@ -335,6 +380,16 @@ def test_a_full_disk_keeps_old_sessions_and_creates_no_new_one(
     assert done.stdout.startswith(("cannot write", "cannot lock"))
     assert {file.name: file.read_bytes() for file in old.iterdir() if file.name != "lock"} == before
     assert [path.name for path in store.root.iterdir()] == ["old"]
+
+
+def test_sessions_can_be_removed_from_a_full_disk(store: SessionStore) -> None:
+    old = make(store, "old")
+    (old / "lock").write_text("")
+    act = "from amplifier_app.sessions.removal import remove_sessions\n"
+    act += '    remove_sessions(store.root, ["old"])\n    sys.exit()'
+    done = run_python(FULL.format(act=act), store.root, "0", timeout=30)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert list(store.root.iterdir()) == []
 
 
 def test_folder_entries_are_synced_before_a_session_is_returned(
