@@ -1,14 +1,18 @@
 """`amplifier session verify` and `session diff` as their users meet them."""
 
+import fcntl
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amplifier_app.sessions import verification
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.fork import fork_session
+from amplifier_app.sessions.removal import remove_sessions
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.verification import repair, verify
 from tests.app.sessions.killed import Killer
@@ -65,6 +69,35 @@ def test_a_damaged_transcript_is_reported_and_repaired(
     assert file.read_bytes() == b"".join(lines)
     assert (store.root / "s" / "transcript.jsonl.damaged").read_bytes() == damaged
     store.open("s").close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        (b"}\n{", b"}{", "0123"),
+        (b'}\n{"role":"tool"', b'}{"role":"us{"role":"tool"', "0123"),
+        (b'{"role":"tool"', bytes(512) + b'{"role":"tool"', "0123"),
+        (b'{"role":"user"', b'\xef\xbb\xbf{"role":"user"', "0123"),
+        (b"first prompt", b"\xe6irst prompt", "0123"),
+        (b"first prompt", b"\x06irst prompt", "0123"),
+        (b'"type":"text"', bytes(40), "023"),
+        (b'"content":"a.txt"}\n', b'"content":"a.tx', "013"),
+    ],
+)
+def test_a_repair_keeps_each_record_that_can_be_read(
+    store: SessionStore, home: Path, old: bytes, new: bytes, kept: str
+) -> None:
+    """Line feeds that are missing, NUL bytes, bytes that are no text, and torn records in between."""
+    file = store.root / "s" / "transcript.jsonl"
+    damaged = file.read_bytes().replace(old, new, 1)
+    file.write_bytes(damaged)
+    assert session(home, "verify", "--repair").code == 0
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    for record in found:
+        if "irst prompt" in record["content"]:
+            record["content"] = "first prompt"
+    assert found == [HISTORY[int(index)] for index in kept]
+    assert (store.root / "s" / "transcript.jsonl.damaged").read_bytes() == damaged
 
 
 def test_lost_metadata_is_made_from_what_is_left(store: SessionStore, home: Path) -> None:
@@ -190,3 +223,36 @@ def test_ids_and_usage_make_no_difference(store: SessionStore, home: Path) -> No
     saved.close()
     done = session(home, "diff", "s", "other")
     assert (done.code, done.stdout) == (0, "s and other are the same.\n")
+
+
+@pytest.mark.parametrize("left", ["", "lock", "lock plan.yaml transcript.jsonl"])
+def test_what_a_killed_creation_left_is_removed(store: SessionStore, home: Path, left: str) -> None:
+    folder = store.root / "new"
+    folder.mkdir(mode=0o700)
+    for name in left.split():
+        (folder / name).touch(mode=0o600)
+    done = session(home, "verify")
+    problem = "new: warning: its creation was interrupted, and nothing was saved in it\n"
+    assert (done.code, done.stdout) == (0, problem)
+    with (folder / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert session(home, "verify", "--repair").stdout == ""
+    assert folder.exists()
+    assert session(home, "verify", "--repair").code == 0
+    assert not folder.exists()
+
+
+def test_a_session_that_is_removed_while_it_is_checked_has_no_problems(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for function in ("_metadata", "_transcript", "_plan", "_permissions"):
+        SessionStore(store.root).create(function[1:], project="/p", plan_yaml="name: x\n").close()
+        check = getattr(verification, function)
+
+        def remove(path: Path, check: Callable[[Path], object] = check) -> object:
+            remove_sessions(path.parent, [path.name])
+            return check(path)
+
+        monkeypatch.setattr(verification, function, remove)
+        assert verify(store.root / function[1:]) == []
+        monkeypatch.undo()

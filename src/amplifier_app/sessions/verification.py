@@ -6,6 +6,7 @@ A repair keeps the damaged file next to the repaired one, as `NAME.damaged`.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import stat
@@ -20,8 +21,9 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.creation import write_new
 from amplifier_app.sessions.folder import IMPORTED_PLAN, write_metadata
-from amplifier_app.sessions.lock import SessionLock
+from amplifier_app.sessions.lock import SessionLock, is_locked
 from amplifier_app.sessions.metadata import SCHEMA_VERSION, read_metadata
+from amplifier_app.sessions.removal import is_remnant, remove_folder
 from amplifier_app.sessions.transcript import is_message
 from amplifier_support import journal
 from amplifier_support.atomic_write import write_private
@@ -29,6 +31,7 @@ from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, read_regular
 
 _SPAWNED = re.compile(r"(.+)-[0-9a-f]{16}_(.+)")
 _TITLE = 80
+_RECORD_BEGINS = re.compile(r'\{"(role|control)":')
 
 
 class Finding(NamedTuple):
@@ -48,8 +51,19 @@ class Finding(NamedTuple):
 
 
 def verify(path: Path) -> list[Finding]:
-    """What is wrong with the session in `path`; nothing is changed."""
-    return [*_metadata(path), *_transcript(path), *_plan(path), *_permissions(path)]
+    """What is wrong with the session in `path`; nothing is changed.
+
+    Nothing is wrong with one that is removed meanwhile.
+    """
+    try:
+        if is_remnant(path):
+            return _remnant(path)
+        found = [*_metadata(path), *_transcript(path), *_plan(path), *_permissions(path)]
+    except FileNotFoundError:
+        if path.exists():
+            raise
+        return []
+    return found if path.exists() else []
 
 
 def repair(path: Path, findings: list[Finding]) -> list[Finding]:
@@ -68,6 +82,13 @@ def repair(path: Path, findings: list[Finding]) -> list[Finding]:
     finally:
         lock.release()
     return verify(path)
+
+
+def _remnant(path: Path) -> list[Finding]:
+    if is_locked(path / "lock"):
+        return []
+    problem = "its creation was interrupted, and nothing was saved in it"
+    return [Finding(problem, False, lambda: remove_folder(path))]
 
 
 # Metadata
@@ -150,9 +171,37 @@ def _drop_damaged_records(file: Path) -> None:
 def _good_records(file: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The records that can be read, and their lines."""
     data = read_regular(file) if file.exists() else b""
-    parsed = [(journal.parse(line), line) for line in data.split(b"\n")]
-    good = [(record, line) for record, line in parsed if record is not None and _is_good(record)]
+    good: list[tuple[dict[str, Any], bytes]] = []
+    for line in data.split(b"\n"):
+        record = journal.parse(line)
+        if record is None:
+            good += [(one, journal.encode(one)[:-1]) for one in _rescued(line) if _is_good(one)]
+        elif _is_good(record):
+            good.append((record, line))
     return [record for record, _ in good], [line for _, line in good]
+
+
+def _rescued(line: bytes) -> list[dict[str, Any]]:
+    """The whole records in a line that has bytes which are no text, or more or less than one record."""
+    text = re.sub("\0+", "\ufffd", line.decode("utf-8", "replace"))
+    before, end = _objects(text, 0)
+    for begin in _RECORD_BEGINS.finditer(text, end):
+        after, last = _objects(text, begin.start())
+        if last == len(text):
+            return before + after
+    return before
+
+
+def _objects(text: str, begin: int) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects that follow one another in a text, and where they end."""
+    found: list[dict[str, Any]] = []
+    # Also takes control characters in strings.
+    decoder = json.JSONDecoder(strict=False)
+    with contextlib.suppress(ValueError, RecursionError):
+        while text.startswith("{", begin):
+            one, begin = decoder.raw_decode(text, begin)
+            found.append(one)
+    return found, begin
 
 
 def _is_good(record: dict[str, Any]) -> bool:
@@ -197,8 +246,7 @@ def _plan(path: Path) -> list[Finding]:
 def _permissions(path: Path) -> list[Finding]:
     if os.name == "nt":
         return []
-    open_ones = [one for one in (path, *path.iterdir()) if one.lstat().st_mode & 0o077]
-    open_ones = [one for one in open_ones if not one.is_symlink()]
+    open_ones = [one for one in (path, *path.iterdir()) if _is_open(one)]
     if not open_ones:
         return []
 
@@ -207,6 +255,14 @@ def _permissions(path: Path) -> list[Finding]:
             _make_private(one)
 
     return [Finding("other users can read it", False, close)]
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:  # A temporary file of a session in use.
+        return False
+    return bool(mode & 0o077) and not stat.S_ISLNK(mode)
 
 
 def _make_private(path: Path) -> None:
