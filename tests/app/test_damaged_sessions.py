@@ -44,6 +44,7 @@ DAMAGES: dict[str, Damage] = {
     "too-large": text('{"a":"' + "x" * 16_000_000 + '"}'),
     "many-digits": text('{"prompts":' + "9" * 5000 + "}"),
     "not-numbers": values(prompts=float("nan"), usage={"input_tokens": float("inf")}),
+    "usage-of-texts": values(usage={"input_tokens": "many"}),
     "newer": values(schema_version=99),
     "odd-version": values(schema_version="\x1b[2Jtwo"),
     "texts": everything("\ud800"),
@@ -77,6 +78,7 @@ OF_ONE: list[tuple[str, ...]] = [
     ("session", "rename", "ID", "new"),
     ("policy", "suggest", "ID"),
     ("policy", "replay", "ID", "-f", "PLAN"),
+    ("report", "--session", "ID", "--to", "OUT", "--yes"),
     ("session", "delete", "ID", "--yes"),
 ]
 OF_ALL: list[tuple[str, ...]] = [
@@ -167,3 +169,24 @@ def test_damaged_metadata_is_explained_and_rebuilt(machine: Machine) -> None:
         assert name == "missing" or os.path.lexists(session / "metadata.json.damaged")
     numbers = json.loads((machine.good.with_name("not-numbers") / "metadata.json").read_text())
     assert numbers["model"] == "mock-model", "a valid value is kept"
+
+
+@pytest.mark.parametrize("role", ["", '"role": ["user"], ', '"role": {"a": 1}, '])
+def test_messages_that_the_context_refuses_are_an_error_of_the_session(
+    machine: Machine, role: str
+) -> None:
+    with (machine.good / "transcript.jsonl").open("a") as transcript:
+        transcript.write(f'{{{role}"content": "x"}}\n')
+    before = (machine.good / "transcript.jsonl").read_bytes()
+    for command in (["--resume", "good"], ["--fork", "good"]):
+        done = machine("run", "-f", "PLAN", *command, "go")
+        assert done.code == 6
+        assert "the context cannot take over the messages of session" in done.stderr
+    assert (machine.good / "transcript.jsonl").read_bytes() == before
+    assert machine("session", "fork", "good", "--at", "1").code == 0
+
+
+def test_a_report_on_a_session_with_odd_metadata_is_written(machine: Machine) -> None:
+    machine.damage("texts")
+    done = machine("report", "--session", "texts", "--to", "OUT", "--yes")
+    assert done.code == 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Generator, Mapping
 from typing import Any, Literal, TypeAlias
 
+from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
@@ -15,7 +15,9 @@ from amplifier_app.runtime.interrupted_tasks import answers_after_a_crash
 from amplifier_app.runtime.module_faults import messages_of
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import RecordingContext, not_in
+from amplifier_app.sessions.removal import remove_folder
 from amplifier_app.sessions.store import SessionStore
+from amplifier_core._foreign import describe_exception
 from amplifier_support.usage import add_counts
 
 _MOST_OF_PROMPT = 10_000
@@ -82,11 +84,14 @@ class SessionRecord:
 
         Returns:
             Notices for the user.
+
+        Raises:
+            SessionError: The context refuses the messages.
         """
         context = coordinator.get("context")
         messages = self.saved.messages()
         if messages:
-            await context.set_messages(messages)
+            await self._fill(context, messages)
         held = await messages_of(coordinator.session)
         self._unrecorded = not_in(messages, held)
         recording = RecordingContext(context, self._record)
@@ -94,6 +99,17 @@ class SessionRecord:
         for answer in answers_after_a_crash(self.saved, held):
             await recording.add_message(answer)
         return self._remarks()
+
+    async def _fill(self, context: Any, messages: list[dict[str, Any]]) -> None:
+        try:
+            await context.set_messages(messages)
+        except Exception as error:  # a module, given a file that anyone may have edited
+            raise SessionError(
+                f"the context cannot take over the messages of session {self.saved.id}: "
+                f"{describe_exception(error, None)}",
+                hint="Continue with an earlier step: "
+                f"amplifier session fork {self.saved.id} --at STEP",
+            ) from error
 
     def _record(self, record: dict[str, Any]) -> None:
         while self._unrecorded:
@@ -141,4 +157,5 @@ class SessionRecord:
     def close(self) -> None:
         """Delete the session if it was never used."""
         if not self.is_resumable:
-            shutil.rmtree(self.saved.path, ignore_errors=True)
+            with contextlib.suppress(SessionError):
+                remove_folder(self.saved.path)

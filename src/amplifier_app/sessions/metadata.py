@@ -141,7 +141,7 @@ _IS_VALID: Mapping[str, Callable[[object], bool]] = {
     **dict.fromkeys(("project", "profile", "plan_digest", "provider", "parent"), _is_text),
     **dict.fromkeys(("title", "model", "mode", "agent"), _is_text_or_none),
     **dict.fromkeys(("prompts", "depth"), _is_count),
-    "usage": _is_mapping_of(_is_scalar),
+    "usage": _is_mapping_of(_is_count),
     # Null with an orchestrator that does not count.
     "spent": lambda value: value is None or _is_mapping_of(_is_scalar)(value),
     "budget": _is_mapping_of(lambda value: value is None or _is_number(value)),

@@ -92,7 +92,8 @@ def report(
     file = to or Path(f"amplifier-report-{datetime.now():%Y%m%d-%H%M%S}.md")
     to_stderr(f"{file} will contain:")
     for one in sections:
-        to_stderr(f"  {one.title:<10}{one.about} ({describe.size(len(one.text.encode()))})")
+        size = describe.size(len(one.text.encode("utf-8", "replace")))
+        to_stderr(f"  {one.title:<10}{one.about} ({size})")
     to_stderr("Secrets are replaced. Look through the file before you share it.")
     if not confirm("Write the file?", yes):
         to_stderr("Nothing was written.")
