@@ -20,9 +20,9 @@ _MODEL_KEY = re.compile(
 _SECRET = re.compile(
     rf"""(^|_)(
         (API|ACCESS|SECRET|PRIVATE|AUTH|SUBSCRIPTION|SERVICE|ACCOUNT|LICENSE)_?KEY
-      | TOKEN | SECRET | PASSPHRASE | CREDENTIAL
+      | TOKEN | SECRET | PASSPHRASE | CREDENTIAL | PASS | PAT
     )S?(_|$)
-    | PASSWORD | PASSWD | ^MYSQL_PWD$
+    | PASSWORD | PASSWD | [A-Z0-9]_PWD$
     | ^({_VENDORS})_(.*_)?KEY$
     """,
     re.VERBOSE | re.IGNORECASE,

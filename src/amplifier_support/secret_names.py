@@ -24,6 +24,8 @@ SENSITIVE_KEYS: Final[frozenset[str]] = frozenset(
 """Keys (complete, in lower case) whose values are secrets."""
 
 SECRET_NAME: Final = re.compile(
-    r"(?i)(?:^|[_-])(?:api_?key|key|token|secret|password|passwd|credentials?)(?:[_-]|$)"
+    r"(?i)(?:^|[_-])(?:(?:api_?)?key|token|secret|credential|passphrase|pass|pat)(?:[_-]|$)"
+    r"|(?:^|[_-])(?:api_?key|secret|credential)s(?:[_-]|$)"
+    r"|passw(?:or)?d|[_-]pwd$|(?:^|[_-])auth(?:_header)?$"
 )
 """Names of variables, and of keys with string values, that hold a secret: ``GITHUB_TOKEN``."""

@@ -167,7 +167,9 @@ def test_package_clients_keep_the_credentials_of_their_index() -> None:
     theirs = {"UV_INDEX_X_PASSWORD": "1", "GITHUB_TOKEN": "2", "AWS_SECRET_ACCESS_KEY": "3"}
     keys = {"ANTHROPIC_API_KEY": "4", "OPENAI_AUTH_TOKEN": "5", "MY_APIKEY": "6", "XAI_KEY": "7"}
     assert without_model_keys({**theirs, **keys}) == theirs
-    assert without_secrets({**theirs, **keys, "HOME": "/"}) == {"HOME": "/"}
+    passwords = {"DB_PASS": "8", "GITHUB_PAT": "9", "APP_PWD": "10", "PGPASSWORD": "11"}
+    others = {"HOME": "/", "PWD": "/", "OLDPWD": "/", "SSH_AUTH_SOCK": "/s"}
+    assert without_secrets({**theirs, **keys, **passwords, **others}) == others
 
 
 def test_the_minimal_environment_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,16 +16,16 @@ from amplifier_app.plan.budget import MAX_EXPANDED, MAX_NESTED_VARIABLES
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, ScalarValue, with_items
 from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.yaml_reader import plain_scalar
+from amplifier_support.secret_names import SECRET_NAME
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _TOO_DEEP = -1
 _BRACE = re.compile(r"\$\{|\}")
-_SECRET_NAME = r"(?i)(?:^|[_-])(?:api_?key|key|token|secret|passw(?:or)?d|pass|credentials?|auth|pat)(?:[_-]|$)"
 
 
 def is_secret_name(name: str) -> bool:
     """Whether the name of a variable or key suggests a secret."""
-    return bool(re.search(_SECRET_NAME, name))
+    return SECRET_NAME.search(name) is not None
 
 
 def interpolate(
