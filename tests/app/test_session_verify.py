@@ -162,6 +162,10 @@ def test_a_session_in_use_is_not_repaired(store: SessionStore, home: Path) -> No
     assert (store.root / "s" / "plan.yaml").stat().st_mode & 0o777 == 0o644
 
 
+def _repair(path: Path) -> None:
+    repair(path, verify(path))
+
+
 def test_a_killed_repair_loses_nothing(store: SessionStore) -> None:
     path = store.root / "s"
     good = (path / "transcript.jsonl").read_bytes()
@@ -170,7 +174,7 @@ def test_a_killed_repair_loses_nothing(store: SessionStore) -> None:
         damaged = b"{damaged %d\n" % number + good
         (path / "transcript.jsonl").write_bytes(damaged)
         (path / "metadata.json").write_text(f"[{number}")
-        kill(lambda: repair(path, verify(path)) and None)
+        kill(lambda: _repair(path))
         now = (path / "transcript.jsonl").read_bytes()
         assert now in (good, damaged)
         if now == good:
