@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from enum import Enum
 from typing import Annotated, Literal, NamedTuple
 
 import typer
@@ -20,12 +19,8 @@ _GAP = "  "
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
-class Format(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """Output format of a command."""
-
-    TEXT = "text"
-    JSON = "json"
-
+Format = Literal["text", "json"]
+"""Output format of a command."""
 
 OutputOption = Annotated[Format, typer.Option("--output", help="Output format: text or json.")]
 

@@ -9,7 +9,7 @@ import typer
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.commands.batch.options import DEFAULT_WORKERS, BatchOptions, FolderArgument
 from amplifier_app.commands.typer_options import takes_options_of
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_table
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 @takes_options_of(BatchOptions, "workers", "max_cost", "stop_after")
 def set_limits(
-    folder: FolderArgument, *, options: BatchOptions, output: OutputOption = Format.TEXT
+    folder: FolderArgument, *, options: BatchOptions, output: OutputOption = "text"
 ) -> None:
     """Change the limits of a batch, also while it runs. Without options, shows them.
 
@@ -32,7 +32,7 @@ def set_limits(
     batch = BatchFolder(folder)
     batch.change(options.given())
     limits = _limits(batch.facts)
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps({"schema_version": 1, **limits}, indent=2))
         return
     cost, failures = limits["max_cost"], limits["stop_after"]

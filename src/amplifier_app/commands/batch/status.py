@@ -11,14 +11,14 @@ from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.statistics.pass_rates import CONFIDENCE, PassRate
 from amplifier_app.batch.statistics.summary import cost_in_words, totals
 from amplifier_app.commands.batch.options import FolderArgument
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-def status(folder: FolderArgument, output: OutputOption = Format.TEXT) -> None:
+def status(folder: FolderArgument, output: OutputOption = "text") -> None:
     """Show the progress of a batch, also while it runs.
 
     \b
@@ -28,7 +28,7 @@ def status(folder: FolderArgument, output: OutputOption = Format.TEXT) -> None:
     batch = BatchFolder(folder)
     counts, running = batch.counts()
     found = totals(batch, counts, running=running)
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps(found, indent=2))
         return
     state = "running" if running else ("waiting to be resumed" if found["waiting"] else "ended")

@@ -15,7 +15,7 @@ from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.statistics.comparison import CONFIDENCE, Comparison, Difference
 from amplifier_app.batch.statistics.comparison import compare as compared
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -54,7 +54,7 @@ def compare(
             help="How many percentage points fewer rows may pass in B.",
         ),
     ] = 0.0,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Compare two batches over the same input: does B do better than A?
 
@@ -69,7 +69,7 @@ def compare(
     first, second = BatchFolder(a), BatchFolder(b)
     found = compared(first, second)
     is_worse = found.is_worse_by(tolerance / 100)
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps(_facts(found, is_worse), indent=2))
         if is_worse:
             # Nothing may follow the object.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from amplifier_app.commands.completion import values
@@ -123,8 +122,6 @@ def _values(place: _Place, parameter: Any, words: Sequence[str], begun: str) -> 
 
 def _choices(annotation: Any) -> list[str]:
     """The values of a parameter's type, if it lists them."""
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return [str(one.value) for one in annotation]
     if get_origin(annotation) is Literal:
         return [str(one) for one in get_args(annotation)]
     return [choice for part in get_args(annotation) for choice in _choices(part)]

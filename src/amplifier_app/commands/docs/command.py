@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amplifier_app.commands.docs.pages import find_page, pages
-from amplifier_app.render.table import Column, Format, OutputOption, print_table, terminal_width
+from amplifier_app.render.table import Column, OutputOption, print_table, terminal_width
 
 if TYPE_CHECKING:
     from amplifier_app.commands.docs.pages import Page
@@ -29,11 +29,11 @@ def docs(
         str | None,
         typer.Option("--search", "-s", metavar="TEXT", help="List the lines that contain TEXT."),
     ] = None,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show the documentation."""
     chosen = pages() if topic is None else [find_page(topic)]
-    if output is Format.JSON:
+    if output == "json":
         _print_json(chosen, search)
     elif search is not None:
         for page, number, line in _matches(chosen, search):

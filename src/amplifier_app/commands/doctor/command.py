@@ -12,7 +12,7 @@ from amplifier_app.base.checks import Check as Shown
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.doctor.examine import examine
 from amplifier_app.render.report import Span, lines_of_checks, print_lines
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 
 if TYPE_CHECKING:
     from amplifier_app.commands.doctor.check import Check
@@ -27,7 +27,7 @@ def doctor(
         bool,
         typer.Option("--online", help="Also test the default provider with a one-word request."),
     ] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Check your setup and suggest fixes.
 
@@ -40,7 +40,7 @@ def doctor(
     logging.getLogger().addHandler(logging.NullHandler())
     checks = list(examine(online=online))
     failed = any(check.state == "fail" for check in checks)
-    if output is Format.JSON:
+    if output == "json":
         rows = [_facts(check) for check in checks]
         print(json.dumps({"ok": not failed, "checks": rows}, indent=2))
     else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -13,12 +12,8 @@ from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-class Kind(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """The kinds of which a plan can have any number of modules."""
-
-    TOOL = "tool"
-    HOOK = "hook"
-    PROVIDER = "provider"
+Kind = Literal["tool", "hook", "provider"]
+"""The kinds of which a plan can have any number of modules."""
 
 
 @app.command()
@@ -48,7 +43,7 @@ def add(
     """
     from amplifier_app.commands.settings import modules as settings
 
-    chosen = kind.value if kind is not None else _kind(module)
+    chosen = kind or _kind(module)
     values = settings.config_of(config or [])
     with changing(scope, in_project="project") as where:
         report(settings.add_module(module, chosen, where, source=source, config=values))
@@ -58,7 +53,7 @@ def _kind(module: str) -> str:
     from amplifier_core.discovery import kind_of
 
     kind = kind_of(module)
-    if kind not in set(Kind):
+    if kind not in get_args(Kind):
         raise UsageError(
             f"{module} looks like a module of type {kind!r}, of which a plan has only one",
             hint=f"Set it under 'session: {{{kind}: …}}', or pass --type.",

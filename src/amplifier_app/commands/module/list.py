@@ -19,7 +19,6 @@ from amplifier_app.plan.entries import mounted_entries
 from amplifier_app.render.ansi import wrapped
 from amplifier_app.render.table import (
     Column,
-    Format,
     OutputOption,
     print_table,
     terminal_width,
@@ -43,11 +42,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def list_modules(
     *,
     request: Request,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """List the modules in the plan and other available modules."""
     rows = _rows(chosen_plan(request))
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps(rows, indent=2))
         return
     print_table(_COLUMNS, [_shown(row) for row in rows])

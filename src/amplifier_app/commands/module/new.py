@@ -11,15 +11,15 @@ import typer
 from amplifier_app.base.installed import bundled
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.commands.module.kinds import Kind
 from amplifier_app.commands.module.scaffold.kinds import TEMPLATES
+from amplifier_app.plan.sections import ModuleKind
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
 def new(
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="Kind of the module.")],
+    kind: Annotated[ModuleKind, typer.Argument(metavar="KIND", help="Kind of the module.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its id, for example my-tool.")],
     folder: Annotated[
         Path, typer.Option("--dir", metavar="DIR", help="Parent folder of the new package.")
@@ -31,14 +31,14 @@ def new(
     """
     from amplifier_app.commands.module.scaffold.generate import generate
 
-    made = generate(kind.value, name, folder)
+    made = generate(kind, name, folder)
     print(one_line(str(made), 10_000))
     to_stderr("Next:")
     steps = (
         (f"cd {shlex.quote(str(made))}", ""),
         ("pytest", "run its tests (needs pytest and pytest-asyncio next to Amplifier)"),
         ("amplifier module validate . --behavioral", "check the contract of its kind"),
-        (f'amplifier run --plan plan.yaml "{TEMPLATES[kind.value].prompt}"', "try it"),
+        (f'amplifier run --plan plan.yaml "{TEMPLATES[kind].prompt}"', "try it"),
     )
     width = max(len(command) for command, _ in steps)
     for command, what in steps:

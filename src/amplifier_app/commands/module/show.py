@@ -17,7 +17,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.module_schemas import current_keys
 from amplifier_app.plan.sourced import SourcedModule, sourced_modules
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolved import Considered, ResolvedSource
@@ -35,7 +35,7 @@ def show(
     *,
     request: Request,
     offline: Annotated[bool, typer.Option("--offline", help="Do not download anything.")] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show where a module comes from, which places were searched, and its config.
 
@@ -57,7 +57,7 @@ def show(
     except (SourceError, ModuleNotFoundError) as error:
         failure = error
     shown = _facts(module, chosen, entries, considered, found, facts, failure)
-    if output is Format.JSON:
+    if output == "json":
         # The object on stdout contains the error.
         print(json.dumps(shown, indent=2))
         raise typer.Exit(outcome_of(failure).exit_code if failure is not None else 0)

@@ -16,7 +16,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.loading import Fetching
 from amplifier_app.trust.renewal import keeping_trust
 
@@ -38,7 +38,7 @@ def update(
     check: Annotated[
         bool, typer.Option("--check", help="Only report; exit with 9 if updates are available.")
     ] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Fetch newer commits of branches and newer versions of packages, and update the plan's lock.
 
@@ -72,7 +72,7 @@ def update(
             if renewed.replace(path, lock):
                 written = path
                 break
-    if output is Format.JSON:
+    if output == "json":
         facts = {"lock": str(path) if lock is not None else None, "written": written is not None}
         print(json.dumps({**facts, "modules": [one._asdict() for one in found]}, indent=2))
     else:

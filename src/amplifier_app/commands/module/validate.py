@@ -11,7 +11,6 @@ import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
-from amplifier_app.commands.module.kinds import Kind
 from amplifier_app.commands.module.validation.subject import find_subject
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.plan.budget import MAX_BYTES
@@ -19,9 +18,10 @@ from amplifier_app.plan.merge import merge_nodes
 from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems
+from amplifier_app.plan.sections import ModuleKind
 from amplifier_app.plan.yaml_reader import read_yaml
 from amplifier_app.render.report import print_report
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_support.readable_files import read_file_or_stream
 
@@ -42,7 +42,7 @@ def validate(
         ),
     ],
     kind: Annotated[
-        Kind | None,
+        ModuleKind | None,
         typer.Option("--type", "-t", help="Module type. [default: as declared by the module]"),
     ] = None,
     config: Annotated[
@@ -60,7 +60,7 @@ def validate(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Time limit for each part.")
     ] = 60.0,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Check a module: structure, entry point, mount, protocol, schemas, cleanup, behaviour.
 
@@ -79,12 +79,12 @@ def validate(
     settings = _config(config or [])
     report = validate_module(
         find_subject(module, _resolver),
-        kind=kind.value if kind else None,
+        kind=kind,
         config=settings,
         behavioral=behavioral,
         seconds=timeout,
     )
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps(report.as_json(), indent=2))
     else:
         print_report(report)

@@ -15,7 +15,7 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import Fetching
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def vendor(
     ] = False,
     scope: ScopeOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite changed copies.")] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Copy a plan's modules and their dependencies to DIR/<id>/.
 
@@ -58,7 +58,7 @@ def vendor(
         sources = _sources(done, where)
         if apply:
             _apply(done, where)
-        if output is Format.JSON:
+        if output == "json":
             facts = {"folder": str(folder.absolute()), "settings": str(where.file)}
             rows = [_row(one) for one in done]
             print(json.dumps({**facts, "modules": rows, "sources": sources}, indent=2))

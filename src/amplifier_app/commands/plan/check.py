@@ -7,7 +7,7 @@ import typer
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options_of
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -19,7 +19,7 @@ _OPTIONS = (
 
 @app.command()
 @takes_options_of(Request, *_OPTIONS)
-def check(context: typer.Context, request: Request, output: OutputOption = Format.TEXT) -> None:
+def check(context: typer.Context, request: Request, output: OutputOption = "text") -> None:
     """Fetch, install, import and mount everything the plan names, without asking a model.
 
     \b
@@ -33,5 +33,5 @@ def check(context: typer.Context, request: Request, output: OutputOption = Forma
     from amplifier_app.commands.run.dry_run import dry_run
 
     invocation: Invocation = context.obj
-    invocation.output = output.value
+    invocation.output = output
     raise typer.Exit(dry_run(request.checked(), invocation))

@@ -15,7 +15,7 @@ from amplifier_app.plan.documents import MergedPlan
 from amplifier_app.plan.history import dotted
 from amplifier_app.plan.nodes import Node, plain_data
 from amplifier_app.plan.writing import place_of
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import load_plan, load_profile
 from amplifier_app.trust import folder_if_trusted
 
@@ -33,7 +33,7 @@ def diff(
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 9 if there are differences.")
     ] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show how two plans differ, with everything they extend.
 
@@ -42,7 +42,7 @@ def diff(
     """
     project = folder_if_trusted()
     changes = differences(_merged(old, project), _merged(new, project))
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps([_facts(change) for change in changes], indent=2))
     else:
         for change in changes:

@@ -17,7 +17,7 @@ from amplifier_app.plan.explain import Explained, explain
 from amplifier_app.plan.history import as_json, dotted
 from amplifier_app.plan.nodes import MapNode, Node, plain_data
 from amplifier_app.plan.writing import place_of, yaml_text
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -31,7 +31,7 @@ def explain_command(
     ],
     *,
     request: Request,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show a value of the plan, where it is set, and what it replaced, file by file.
 
@@ -51,7 +51,7 @@ def explain_command(
             f"Pass a plan file with -f: amplifier plan explain PATH.TO.KEY -f {shlex.quote(path)}"
         )
         raise UsageError(f"{path!r} is a file, not a key of the plan", hint=hint) from None
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps([_facts(one) for one in found], indent=2))
         return
     for index, one in enumerate(found):

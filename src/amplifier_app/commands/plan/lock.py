@@ -15,7 +15,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import Fetching
 from amplifier_app.sources.lockfile import Lock, lock_path_for
 from amplifier_app.trust.renewal import keeping_trust
@@ -41,7 +41,7 @@ def lock(
         bool,
         typer.Option("--check", help="Write nothing; exit with 78 if the lock is out of date."),
     ] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Pin every module of the plan to an exact commit, content hash and version.
 
@@ -69,7 +69,7 @@ def lock(
             if new.replace(path, old):
                 break
     found = differences(old or Lock(plan=new.plan), new)
-    if output is Format.JSON:
+    if output == "json":
         facts = {"plan": new.plan, "lock": str(path), "changed": changed}
         rows = [one._asdict() for one in found]
         print(json.dumps({**facts, "modules": len(new.modules), "differences": rows}, indent=2))

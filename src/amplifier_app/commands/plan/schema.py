@@ -7,13 +7,13 @@ import json
 import typer
 
 from amplifier_app.plan.schema import plan_schema
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-def schema(output: OutputOption = Format.JSON) -> None:
+def schema(output: OutputOption = "json") -> None:
     """Print the JSON Schema of plans and profiles; always JSON, whatever the format.
 
     Includes the config of bundled modules. To use it in an editor with a YAML language server,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,13 +20,6 @@ from amplifier_app.plan.writing import origins_of, yaml_text
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-class PlanFormat(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """The output formats of a plan."""
-
-    YAML = "yaml"
-    JSON = "json"
-
-
 @app.command()
 @takes_plan_options("profile", "plan", "provider", "model", "sets")
 def show(
@@ -37,8 +29,8 @@ def show(
         bool, typer.Option("--origins", help="Show the file and line of each value.")
     ] = False,
     output: Annotated[
-        PlanFormat, typer.Option("--output", help="Output format.")
-    ] = PlanFormat.YAML,
+        Literal["yaml", "json"], typer.Option("--output", help="Output format.")
+    ] = "yaml",
 ) -> None:
     """Show the plan that `run` would use, merged from all its files.
 
@@ -50,7 +42,7 @@ def show(
     Secrets are masked. Variables that are not set are kept as written and listed on stderr.
     """
     chosen = chosen_plan(request, keep_unset=True)
-    print_plan(chosen, as_json=output is PlanFormat.JSON, origins=origins)
+    print_plan(chosen, as_json=output == "json", origins=origins)
 
 
 def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> None:

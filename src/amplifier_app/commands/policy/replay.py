@@ -12,7 +12,7 @@ from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.policy.calls import ModeOption, SavedCall, describe_call, saved_calls
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime.describe import count
 from amplifier_app.runtime.policy import Decision, place_of_rule, policy_of
 
@@ -38,7 +38,7 @@ def replay_command(
     limit: Annotated[
         int, typer.Option("-n", min=0, metavar="N", help="List at most N calls; 0 for all.")
     ] = 50,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Apply the rules to the tool calls of saved sessions, and list those they would deny.
 
@@ -54,7 +54,7 @@ def replay_command(
     denied = [one for one in replayed if one.decision.action == "deny"]
     asking = [one for one in replayed if one.decision.action == "ask"]
     listed = [one for one in replayed if one in denied or (asks and one in asking)]
-    if output is Format.JSON:
+    if output == "json":
         rows = [_facts(chosen, one) for one in listed]
         facts = {"calls": len(replayed), "denied": len(denied), "asked": len(asking)}
         print(json.dumps({**facts, "listed": rows}, indent=2, ensure_ascii=False))

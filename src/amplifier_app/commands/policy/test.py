@@ -16,7 +16,7 @@ from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.policy.calls import ModeOption, describe_call, parse_call
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime.policy import Decision, place_of_rule, policy_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -36,7 +36,7 @@ def test_command(
     *,
     request: Request,
     mode: ModeOption = None,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show the decision on a tool call, and the rule that made it.
 
@@ -58,7 +58,7 @@ def test_command(
         "reason": decision.reason,
         "at": place,
     }
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps({"tool": tool, "input": values, **facts}, indent=2, ensure_ascii=False))
     else:
         print(f"{decision.action:<6} {describe_call(tool, values)}")

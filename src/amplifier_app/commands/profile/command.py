@@ -19,7 +19,7 @@ from amplifier_app.plan.model import DEFAULT_PROFILE
 from amplifier_app.plan.nodes import text_of
 from amplifier_app.plan.profile_paths import ProfileFile, profile_files
 from amplifier_app.plan.scopes import USER, read_settings
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.trust import folder_if_trusted
 
@@ -35,7 +35,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_profiles(output: OutputOption = Format.TEXT) -> None:
+def list_profiles(output: OutputOption = "text") -> None:
     """List profiles: those of a trusted project, your own, and the bundled ones.
 
     The profile marked with * is the default.
@@ -45,7 +45,7 @@ def list_profiles(output: OutputOption = Format.TEXT) -> None:
     files = reversed(list(profile_files(project)))
     found = list({profile.name: profile for profile in files}.values())
     rows = [_facts(profile, project, chosen) for profile in sorted(found)]
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps(rows, indent=2))
         return
     shown = [
@@ -79,14 +79,14 @@ def _facts(profile: ProfileFile, project: Path | None, chosen: str) -> dict[str,
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")],
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show a profile merged with everything it extends and your settings.
 
     Secrets are masked. Same as `amplifier plan show --profile NAME`.
     """
     plan = chosen_plan(Request(profile=name), keep_unset=True)
-    print_plan(plan, as_json=output is Format.JSON)
+    print_plan(plan, as_json=output == "json")
 
 
 @app.command()

@@ -17,7 +17,6 @@ from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import (
     Column,
-    Format,
     OutputOption,
     table,
     terminal_width,
@@ -53,7 +52,7 @@ def list_providers(
     context: typer.Context,
     *,
     request: Request,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """List the providers in the plan, then other bundled and installed ones.
 
@@ -68,7 +67,7 @@ def list_providers(
     rows = run_loop(
         _rows(all_providers(chosen), resolver_for(chosen, offline=True), KeyStore().names())
     )
-    if output is Format.JSON:
+    if output == "json":
         invocation.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
     width = terminal_width(invocation.stdout.fd)

@@ -12,7 +12,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
 from amplifier_app.commands.run.request import Request
-from amplifier_app.render.table import Column, Format, OutputOption, table, terminal_width
+from amplifier_app.render.table import Column, OutputOption, table, terminal_width
 from amplifier_app.runtime.provider_access import models as models_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def models(
     name: NameArgument = None,
     *,
     request: Request,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
     verbose: VerboseOption = False,
 ) -> None:
     """List the models a provider offers, with their limits in tokens where known.
@@ -52,7 +52,7 @@ def models(
 
     async def main() -> Outcome:
         found = await models_of(one.provider, one.sources, renderer=one.renderer)
-        if output is Format.JSON:
+        if output == "json":
             rows = [model.model_dump(mode="json") for model in found]
             text = json.dumps(rows, indent=2)
         else:

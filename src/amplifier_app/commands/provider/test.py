@@ -14,7 +14,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
 from amplifier_app.commands.run.request import Request
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime.provider_access import ask
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def ask_for_a_word(
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="Time limit: 90, 90s, 5m.")
     ] = "2m",
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
     verbose: VerboseOption = False,
 ) -> None:
     """Test a provider with a one-word request; it uses a few tokens and saves nothing.
@@ -66,7 +66,7 @@ def ask_for_a_word(
         )
         facts = _facts(one.provider.name, answered)
         json_text = json.dumps(facts, indent=2)
-        invocation.stdout.write((json_text if output is Format.JSON else _text(facts)) + "\n")
+        invocation.stdout.write((json_text if output == "json" else _text(facts)) + "\n")
         return OK
 
     invocation.outcome = one.run(main())

@@ -12,7 +12,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
-from amplifier_app.render.table import Column, Format, OutputOption, print_table
+from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime.cost_report import MICRO, Billed, Report, cost_report
 from amplifier_app.runtime.price_list import prices_of
 from amplifier_app.sessions.conversation import read_conversation
@@ -37,7 +37,7 @@ def cost(
             help="Charge the same tokens at the list prices of another model.",
         ),
     ] = None,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show what the parts of a session have cost, its sub-agents included.
 
@@ -64,7 +64,7 @@ def cost(
         for one in below
     ]
     report = cost_report(lead, agents, by, prices)
-    if output is Format.JSON:
+    if output == "json":
         _print_json(found.id, by, what_if, report)
         return
     _print(by, report)

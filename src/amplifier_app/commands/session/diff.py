@@ -12,7 +12,7 @@ import typer
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_pipe, for_terminal
 from amplifier_app.render.ansi import paint
-from amplifier_app.render.table import Format, OutputOption, terminal_width
+from amplifier_app.render.table import OutputOption, terminal_width
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import parts_of
 from amplifier_app.runtime.visibility import Visibility
@@ -32,7 +32,7 @@ def diff(
     left: Annotated[str, typer.Argument(metavar="A", help="Session id.")],
     right: Annotated[str, typer.Argument(metavar="B", help="Another one, such as a fork.")],
     no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show where two sessions part and what differs after.
 
@@ -42,7 +42,7 @@ def diff(
     first, second = store.find(left), store.find(right)
     compared = compare(_conversation(first), _conversation(second))
     is_same = not compared.left and not compared.right
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps(_as_data(first, second, compared), indent=2))
     elif is_same:
         print(f"{first.id} and {second.id} are the same.")

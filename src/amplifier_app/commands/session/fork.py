@@ -14,7 +14,7 @@ from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.run.choose import choose, fork_with
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.session.shared import SessionArgument, YesOption, confirm
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.file_restore import Restore, plan_restore, restore
@@ -47,7 +47,7 @@ def fork(
         ),
     ] = False,
     yes: YesOption = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
     request: Request,
 ) -> None:
     """Start a new session from a step of another one, without asking a model.
@@ -73,7 +73,7 @@ def fork(
             return
     new = _fork(source, at, request)
     restored = restore(source.path, restoring)
-    if output is Format.JSON:
+    if output == "json":
         _print_json(new, restored)
         return
     for one in restored:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.stdio import to_stderr
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.bundle import import_bundle, read_bundle
 from amplifier_app.sessions.store import SessionStore
@@ -25,7 +25,7 @@ def import_sessions(
     new_ids: Annotated[
         bool, typer.Option("--new-ids", help="Give the sessions new ids, for example for a copy.")
     ] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Import a session with its sub-sessions.
 
@@ -33,7 +33,7 @@ def import_sessions(
     session, choose a plan with --plan or --profile. Prints the session's id.
     """
     ids = import_bundle(SessionStore(), read_bundle(file), new_ids=new_ids)
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps({"id": ids[0], "sub_sessions": ids[1:]}, indent=2))
         return
     print(ids[0])

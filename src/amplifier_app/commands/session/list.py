@@ -13,7 +13,7 @@ from amplifier_app.base.paths import working_dir
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import from_index
-from amplifier_app.render.table import Column, Format, OutputOption, print_table, terminal_width
+from amplifier_app.render.table import Column, OutputOption, print_table, terminal_width
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.status import short_path
 from amplifier_app.sessions.index import Index, Listed, Page
@@ -44,7 +44,7 @@ def list_sessions(
         str | None,
         typer.Option("--project", metavar="DIR", help="List the sessions started in DIR."),
     ] = None,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """List saved sessions, most recent first.
 
@@ -60,8 +60,8 @@ def list_sessions(
     where = None if everywhere else os.path.abspath(project) if project else working_dir()
     width = terminal_width(1)
     if limit is None:
-        limit = _ON_A_TERMINAL if width is not None and output is Format.TEXT else 0
-    if output is Format.JSON:
+        limit = _ON_A_TERMINAL if width is not None and output == "text" else 0
+    if output == "json":
         listed = from_index(lambda index: _with_sub_sessions(index, index.page(where, limit)))
         print(json.dumps(listed, indent=2))
         return

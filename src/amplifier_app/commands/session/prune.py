@@ -13,7 +13,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.session.shared import YesOption, confirm, from_index
-from amplifier_app.render.table import Column, Format, OutputOption, print_table, terminal_width
+from amplifier_app.render.table import Column, OutputOption, print_table, terminal_width
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.removal import (
     remove_leftovers,
@@ -55,7 +55,7 @@ def prune(
         bool, typer.Option("--dry-run", help="List what would be deleted, and delete nothing.")
     ] = False,
     yes: YesOption = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Delete old sessions of all directories, with their sub-sessions.
 
@@ -70,7 +70,7 @@ def prune(
         raise UsageError("nothing to prune by", hint="Pass --older 30d, --keep N or both.")
     store = SessionStore()
     families = _old_families(store, older, keep)
-    if output is Format.JSON:
+    if output == "json":
         found = [
             {"id": one.session.id, "deletes": one.ids, "updated": one.updated, "bytes": one.size}
             for one in families

@@ -12,7 +12,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import from_index
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.index import Match
 from amplifier_app.sessions.summary import short_id
@@ -29,7 +29,7 @@ def search(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=0, metavar="N", help="Show N sessions; 0 shows all.")
     ] = 10,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Search titles, prompts, answers and tool calls of all sessions.
 
@@ -39,7 +39,7 @@ def search(
     if not text.strip():
         raise UsageError("no words to search for")
     found = from_index(lambda index: index.search(text, limit))
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps([_as_json(match) for match in found.matches], indent=2))
     elif os.isatty(1):
         for match in found.matches:
@@ -51,7 +51,7 @@ def search(
     if not found.total:
         to_stderr(f"no session contains {one_line(text)!r}")
         raise typer.Exit(1)
-    if more and output is Format.TEXT:
+    if more and output == "text":
         to_stderr(f"{more:,} more: -n 0")
 
 

@@ -52,7 +52,7 @@ def show(
         ),
     ] = None,
     no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show a session's conversation.
 
@@ -71,7 +71,7 @@ def show(
         _show_call(found, conversation, call, output, use_pager=not no_pager)
         return
     spawned = from_index(lambda index: index.spawned_by(found.id))
-    if output is Format.JSON:
+    if output == "json":
         _print_json(found, spawned, visibility)
         return
     parts = list(parts_of(last_prompts(conversation, last or 0), visibility))
@@ -99,7 +99,7 @@ def _show_call(
     if wanted is None:
         has = f"it has {len(calls)}" if calls else "it has none"
         raise UsageError(f"session {found.id} has no tool call {number}; {has}")
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps(wanted._asdict(), indent=2, default=str))
         return
     text = call_text(wanted) + "\n"

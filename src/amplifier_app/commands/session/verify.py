@@ -10,7 +10,7 @@ import typer
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import from_index
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.removal import remove_leftovers
 from amplifier_app.sessions.store import SessionStore
@@ -30,7 +30,7 @@ def verify_sessions(
         bool,
         typer.Option("--repair", help="Repair what can be repaired; damaged files are kept."),
     ] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Check saved sessions for damage.
 
@@ -53,7 +53,7 @@ def verify_sessions(
     if fix:
         remove_leftovers(store.root)
     from_index(lambda index: None)
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps(_as_data(results, repaired), indent=2))
     else:
         _print(results, repaired, len(chosen))

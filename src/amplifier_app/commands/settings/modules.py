@@ -25,16 +25,13 @@ from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, plain_data, tex
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.problems import Problems, suggest
 from amplifier_app.plan.scopes import SCOPES, USER, Settings, read_settings, settings_path
-from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS, SECTION_OF
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources.layout import find_layout
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.trust import ignored_by_environment
 from amplifier_support.did_you_mean import did_you_mean
-
-SECTIONS = {"tool": "tools", "hook": "hooks", "provider": "providers"}
-"""Module kind → the plan section that lists it."""
 
 
 class Target(NamedTuple):
@@ -177,8 +174,8 @@ def add_module(
     if excluded:
         edit.remove_value(where.file, ("exclude", module))
     if not excluded or len(entry) > 1:
-        edit.append_value(where.file, (SECTIONS[kind],), entry)
-    return Changed(where.file, f"added {module} to {SECTIONS[kind]}", open_secrets(config))
+        edit.append_value(where.file, (SECTION_OF[kind],), entry)
+    return Changed(where.file, f"added {module} to {SECTION_OF[kind]}", open_secrets(config))
 
 
 def remove_module(module: str, where: Target) -> Changed:

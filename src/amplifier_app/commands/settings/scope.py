@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,16 +18,8 @@ if TYPE_CHECKING:
     from amplifier_app.commands.settings.modules import Changed, Target
 
 
-class Scope(str, Enum):  # noqa: UP042 - Typer shows the members' values
-    """Which settings file."""
-
-    USER = "user"
-    PROJECT = "project"
-    LOCAL = "local"
-
-
 ScopeOption = Annotated[
-    Scope | None,
+    Literal["user", "project", "local"] | None,
     typer.Option(
         "--scope",
         help="Settings to change: your own, the project's, or your own for this project.",
@@ -37,7 +28,7 @@ ScopeOption = Annotated[
 
 
 @contextlib.contextmanager
-def changing(scope: Scope | None, *, in_project: str) -> Generator[Target]:
+def changing(scope: str | None, *, in_project: str) -> Generator[Target]:
     """The settings file to change; a trusted project stays trusted after the change.
 
     Other processes that change settings wait until the block ends.
@@ -46,7 +37,7 @@ def changing(scope: Scope | None, *, in_project: str) -> Generator[Target]:
         scope: The scope option.
         in_project: The default scope inside a project.
     """
-    where = target(scope.value if scope is not None else None, in_project=in_project)
+    where = target(scope, in_project=in_project)
     with changing_settings(), keeping_trust(where.project, where.file):
         yield where
 

@@ -84,7 +84,7 @@ def run_tests(
     ] = None,
     *,
     options: RunOptions,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Test plans without a model: with scripts or recordings of it.
 
@@ -104,13 +104,13 @@ def run_tests(
     started = time.monotonic()
     invocation: Invocation = context.obj
     stdout = invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    shown = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output is Format.JSON)
+    shown = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output == "json")
     runner = Runner(trust=options.trust, no_project=options.no_project, update=options.update)
     ended, stopped = run_loop(_run(runner, cases, shown, exit_first=options.exit_first))
     seconds = time.monotonic() - started
     left = len(cases) - len(ended)
     shown.write(f"{failures_text(ended)}\n{summary(ended, left, seconds)}\n")
-    if output is Format.JSON:
+    if output == "json":
         stdout.write(f"{redact(json.dumps(as_json(ended, left, seconds), indent=2))}\n")
     if report_file is not None:
         _write(report_file, as_junit(ended))
@@ -171,7 +171,7 @@ async def _run(
 
 
 def _print_list(cases: list[Case], output: Format) -> None:
-    if output is Format.JSON:
+    if output == "json":
         listed = [
             {"id": case.id, "file": case.file, "line": case.at.line, "name": case.name}
             for case in cases

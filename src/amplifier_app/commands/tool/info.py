@@ -13,7 +13,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.tool.session import OPTIONS, described, find_tool, tool_session
 from amplifier_app.commands.typer_options import takes_options_of
-from amplifier_app.render.table import Format, OutputOption
+from amplifier_app.render.table import OutputOption
 from amplifier_app.render.text import StderrNotices
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -25,7 +25,7 @@ def info(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
     request: Request,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Show what a tool does and the JSON Schema of its input.
 
@@ -35,7 +35,7 @@ def info(
     """
     invocation: Invocation = context.obj
     tool = run_loop(_tool(name, request, invocation))
-    if output is Format.JSON:
+    if output == "json":
         text = json.dumps(tool, indent=2)
     else:
         schema = json.dumps(tool["input_schema"], indent=2, ensure_ascii=False)

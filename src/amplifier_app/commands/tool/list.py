@@ -12,7 +12,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.tool.session import OPTIONS, described, tool_session
 from amplifier_app.commands.typer_options import takes_options_of
-from amplifier_app.render.table import Column, Format, OutputOption, table, terminal_width
+from amplifier_app.render.table import Column, OutputOption, table, terminal_width
 from amplifier_app.render.text import StderrNotices
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -22,9 +22,7 @@ _COLUMNS = (Column("TOOL"), Column("DESCRIPTION", "end", least=20))
 
 @app.command()
 @takes_options_of(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
-def list_tools(
-    context: typer.Context, request: Request, output: OutputOption = Format.TEXT
-) -> None:
+def list_tools(context: typer.Context, request: Request, output: OutputOption = "text") -> None:
     """List the tools of the plan. Mounts its modules and asks no model.
 
     \b
@@ -33,7 +31,7 @@ def list_tools(
     """
     invocation: Invocation = context.obj
     tools = run_loop(_tools(request, invocation))
-    if output is Format.JSON:
+    if output == "json":
         invocation.stdout.write(json.dumps(tools, indent=2) + "\n")
         return
     rows = [(one["name"], one["description"].strip().partition("\n")[0]) for one in tools]

@@ -47,7 +47,7 @@ def trust(
     ] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke trust.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the projects you trust.")] = False,
-    output: OutputOption = Format.TEXT,
+    output: OutputOption = "text",
 ) -> None:
     """Review a project's configuration and trust it.
 
@@ -79,12 +79,12 @@ def _look(
     content = _content(folder, must=not always)
     trusted = record is not None and record.allows(content)
     decide = not only_show and not (trusted and (record is None or record.always or not always))
-    if output is Format.TEXT:
+    if output == "text":
         _print(content, record, trusted=trusted, whole=only_show)
     if decide and (agreed or _agrees(content, always)):
         record, trusted, decide = store.trust(content, always=always), True, False
         to_stderr(f"amplifier: {visible(str(content.root))} is now trusted")
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps(_facts(content, record, trusted=trusted), indent=2))
     if decide:
         raise ConfigError(f"trust of {visible(str(content.root))} is unchanged")
@@ -193,7 +193,7 @@ def _list(path: Path | None, output: Format) -> None:
     if path is not None:
         raise UsageError("--list does not take a path", hint="Run: amplifier trust --list")
     rows = [(record, _now(record)) for record in TrustStore().records()]
-    if output is Format.JSON:
+    if output == "json":
         facts = [
             {
                 "project": str(record.root),

@@ -11,12 +11,13 @@ from pathlib import Path
 from string import Template
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.module.scaffold.kinds import Kind, check_name, substitutions
+from amplifier_app.commands.module.scaffold.kinds import check_name, substitutions
+from amplifier_app.plan.sections import ModuleKind
 
 _ENDING = ".tmpl"
 
 
-def generate(kind: Kind, module_id: str, parent: Path) -> Path:
+def generate(kind: ModuleKind, module_id: str, parent: Path) -> Path:
     """Write the package of a new module, completely or not at all.
 
     Args:
@@ -50,7 +51,7 @@ def generate(kind: Kind, module_id: str, parent: Path) -> Path:
     return target
 
 
-def _write(kind: Kind, module_id: str, target: Path) -> None:
+def _write(kind: ModuleKind, module_id: str, target: Path) -> None:
     values = substitutions(kind, module_id)
     root = files("amplifier_app.commands.module.scaffold") / "templates"
     for path, template in [*_templates(root / "common"), *_templates(root / kind)]:

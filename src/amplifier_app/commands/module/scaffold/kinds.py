@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from amplifier_app.base.errors import UsageError
-
-Kind = Literal["tool", "provider", "hook", "orchestrator", "context"]
+from amplifier_app.plan.sections import PARTS, ModuleKind
+from amplifier_core.discovery import conventional_name
 
 _NAME = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
 _LONGEST = 50
@@ -33,7 +33,7 @@ class Template(NamedTuple):
     demonstration: str
 
 
-TEMPLATES: dict[Kind, Template] = {
+TEMPLATES: dict[ModuleKind, Template] = {
     "tool": Template(
         "Tool",
         ("tool",),
@@ -95,7 +95,7 @@ def check_name(name: str) -> None:
     )
 
 
-def substitutions(kind: Kind, module_id: str) -> dict[str, str]:
+def substitutions(kind: ModuleKind, module_id: str) -> dict[str, str]:
     """The placeholders of the templates of a kind, with their values."""
     template = TEMPLATES[kind]
     words = module_id.split("-")
@@ -108,7 +108,7 @@ def substitutions(kind: Kind, module_id: str) -> dict[str, str]:
         "kind": kind,
         "suite": kind.capitalize(),
         "distribution": f"amplifier-module-{module_id}",
-        "package": package_name(module_id),
+        "package": conventional_name(module_id),
         "name": "_".join(own) if kind == "tool" else "-".join(own),
         "cls": "".join(word.capitalize() for word in described) + template.suffix,
         "title": " ".join(own).capitalize(),
@@ -119,13 +119,8 @@ def substitutions(kind: Kind, module_id: str) -> dict[str, str]:
     }
 
 
-def package_name(module_id: str) -> str:
-    """The package of a module with this id."""
-    return f"amplifier_module_{module_id.replace('-', '_')}"
-
-
 def _usage(section: str, module_id: str) -> str:
     source = f"git+https://example.com/me/{module_id}@v0.1.0"
-    if section in ("orchestrator", "context"):
+    if section in PARTS:
         return f"session:\n  {section}:\n    module: {module_id}\n    source: {source}"
     return f"{section}:\n  - module: {module_id}\n    source: {source}"
