@@ -44,11 +44,13 @@ class Origin(NamedTuple):
         kind: provider, tool, hook, context, orchestrator, cleanup …
         name: Its name in the plan, or else the module's own name.
         text: A sentence with the module, the exception and the source line.
+        path: The folder of its code, or its single file, if it has one.
     """
 
     kind: str
     name: str
     text: str
+    path: Path | None = None
 
 
 class Owner(NamedTuple):
@@ -162,7 +164,9 @@ def blame(
         whose = f"{kind} '{name or _package(obj)}'"
         described = describe_foreign(error, kind=kind, obj=obj, name=name, call=call)
         text = f"{whose}: {fault}" if fault else described
-        vars(error)["_amplifier_origin"] = Origin(kind, name or _package(obj), text)
+        module = module_of(obj)
+        path = None if module is None else root_of(module)
+        vars(error)["_amplifier_origin"] = Origin(kind, name or _package(obj), text, path)
 
 
 def origin_of(error: BaseException) -> Origin | None:

@@ -163,7 +163,7 @@ def test_a_refused_connection_saves_nothing_and_no_test_saves_anyway(
     [
         ((), "--provider"),
         (("--yes",), "--provider"),
-        (("--provider", "anthropic"), "--key-stdin"),
+        (("--provider", "anthropic"), "amplifier init --provider anthropic --key-stdin"),
         (("--provider", "openai", "--base-url", "localhost:80"), "http://"),
         (("--provider", "local", "--base-url", "http://x"), "does not take an address"),
         (("--provider", "openai", "--timeout", "soon"), "90s"),
@@ -183,7 +183,7 @@ def test_what_cannot_be_is_a_usage_error_and_no_question(
 def test_an_invalid_key_is_refused_and_not_printed(piped: str, home: Path) -> None:
     done = run_amplifier("init", "-p", "openai", "--no-test", "--key-stdin", stdin=piped.encode())
     assert done.code == 2
-    assert "--key-stdin" in done.stderr
+    assert "amplifier init --provider openai --key-stdin" in done.stderr
     assert KEY not in done.stderr
     assert everything(home) == {}
 

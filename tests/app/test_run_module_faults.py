@@ -93,7 +93,7 @@ def fails(plan: Path, code: int, *said: str) -> None:
     done = run_amplifier("run", "-f", plan, "go", "--output", "json")
     result: dict[str, Any] = json.loads(done.stdout)
     assert (done.code, result["exit_code"]) == (code, code), done.stderr
-    for text in (*said, "amplifier module validate"):
+    for text in (*said, f"amplifier module validate {plan.parent}/"):
         assert text in done.stderr
 
 

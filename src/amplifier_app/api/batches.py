@@ -54,7 +54,12 @@ class BatchStopped(AppError):
     """
 
     def __init__(self, stop: Stop) -> None:
-        hint = stop.hint or "Continue it with the same call and folder."
+        hint = stop.hint
+        # That of the command names its options.
+        if hint is None or "FOLDER" in hint:
+            hint = "Continue it with the same call and folder."
+            if stop.ending is Ending.BUDGET:
+                hint = "Continue it with the same call and folder, and a larger max_cost."
         super().__init__(stop.message, hint=hint)
         self.outcome = stop.ending.value
 

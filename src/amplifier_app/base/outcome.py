@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import errno
 import json
+import shlex
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import (
@@ -152,9 +153,10 @@ def _kernel_outcome(error: BaseException) -> Outcome:
     origin = origin_of(error)
     if origin is not None:
         ending = Ending.PROVIDER if origin.kind == "provider" else Ending.MODULE
+        module = shlex.quote(str(origin.path or origin.name))
         hint = (
             f"The cause is in the code or configuration of the {origin.kind}. Check it with: "
-            "amplifier module validate MODULE --behavioral. For the traceback, run again with -v."
+            f"amplifier module validate {module} --behavioral\nFor the traceback, run again with -v."
         )
         return Outcome(ending, origin.text, hint)
     if isinstance(error, FileNotFoundError) and error.filename is None:

@@ -157,8 +157,7 @@ class Bundles:
         if path is None:
             # If a bundle could not be fetched, its namespaces are unknown, too.
             if len(self._problems) == reported and not self._failed and self._fetcher is not None:
-                message = f"the bundle {one.text!r} does not exist"
-                self._problems.add(message, one.at, self._hint(one.text, origin))
+                self._report_missing(one, origin)
             return None
         if path not in self._opened:
             file = self._namespaces.shown(path, origin.file, origin.path)
@@ -266,6 +265,14 @@ class Bundles:
             self._problems.add(f"{one.text!r} contains no bundle", one.at, hint)
             return None
         return path
+
+    def _report_missing(self, one: Listed, origin: Origin) -> None:
+        if is_path(one.text) and (origin.path.parent / os.path.expanduser(one.text)).is_dir():
+            message = f"the folder {one.text!r} contains no bundle"
+            self._problems.add(message, one.at, f"expected one of {', '.join(BUNDLE_FILES)} in it")
+            return
+        message = f"the bundle {one.text!r} does not exist"
+        self._problems.add(message, one.at, self._hint(one.text, origin))
 
     def _hint(self, text: str, origin: Origin) -> str:
         name, colon, _ = text.partition(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from asyncio import CancelledError
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -99,10 +100,11 @@ async def messages_of(session: Any) -> list[Any]:
 def _wrong_answer(part: _Part, call: str, answer: Any, expected: str) -> ModuleError:
     given = "None" if answer is None else f"a value of type {type(answer).__name__}"
     where = where_defined(getattr(part.obj, call))
+    module = shlex.quote(str(part.root or part.name))
     return ModuleError(
         f"{part.kind} '{part.name}': {call}() returned {given}, expected {expected} ({where})",
         hint=f"Fix {call}() of the module, or check it with: "
-        f"amplifier module validate {part.name} --behavioral",
+        f"amplifier module validate {module} --behavioral",
     )
 
 

@@ -349,8 +349,9 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(ConfigError, match="is not empty"):
         BatchFolder.create(tmp_path, FACTS, "")
-    with pytest.raises(ConfigError, match="there is no batch in"):
+    with pytest.raises(ConfigError, match="there is no batch in") as raised:
         BatchFolder(tmp_path)
+    assert str(raised.value.hint).endswith(f"-o {tmp_path}")
 
 
 def test_shards_are_merged_in_the_order_of_the_rows(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_the_number_of_bundles_is_limited(write: Write) -> None:
         ("mine:gone", "the bundle 'mine:gone' does not exist", "searched gone, gone.md"),
         ("other:x", "the bundle 'other:x' does not exist", "known bundles: mine"),
         ("other", "the bundle 'other' does not exist", "sources: {other: git+https://…}"),
-        ("./empty", "the bundle './empty' does not exist", "searched"),
+        ("./empty", "the folder './empty' contains no bundle", "expected one of"),
         ("git+ext::sh -c x", "a git URL cannot contain spaces", "%20"),
         ("git+ext::sh", "git sources over 'ext' are not allowed", "git+https"),
         ("git+https://-x/y", "is not a host", ""),

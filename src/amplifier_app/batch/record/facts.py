@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import NoneType
@@ -48,7 +49,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             f"there is no batch in {path}",
-            hint="Start one: amplifier batch run PLAN INPUT -o FOLDER",
+            hint=f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(str(path))}",
         ) from None
     except OSError as error:
         raise SessionError(f"cannot read {file}: {error.strerror}") from error

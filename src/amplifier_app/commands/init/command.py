@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _KEY_SECONDS = 60.0
-_HOW_TO_PIPE = 'Pipe it in: echo "$KEY" | amplifier init --provider NAME --key-stdin'
+_HOW_TO_PIPE = 'Pipe it in: echo "$KEY" | amplifier init --provider {} --key-stdin'
 
 
 class InitOptions(NamedTuple):
@@ -118,7 +118,7 @@ def init(context: typer.Context, options: InitOptions) -> None:
     if options.provider is None and not asking:
         hint = "Run it on a terminal, or pass --provider, and the key with --key-stdin."
         raise UsageError("cannot ask for the provider without a terminal", hint=hint)
-    key = _key_from_stdin() if options.key_stdin else None
+    key = _key_from_stdin(options.provider) if options.key_stdin else None
     given = Given(key, options.model, options.base_url)
     choice = _choose(options.provider, given, asking, seconds, invocation.verbose)
     if choice is None:
@@ -134,19 +134,20 @@ def init(context: typer.Context, options: InitOptions) -> None:
     invocation.outcome = OK
 
 
-def _key_from_stdin() -> str:
+def _key_from_stdin(provider: str | None) -> str:
     from amplifier_app.commands.init.interview import clean
 
+    how = _HOW_TO_PIPE.format(provider or "NAME")
     if stdin_is_tty():
-        raise UsageError("--key-stdin needs a pipe, but stdin is a terminal", hint=_HOW_TO_PIPE)
+        raise UsageError("--key-stdin needs a pipe, but stdin is a terminal", hint=how)
     line = read_line(_KEY_SECONDS)
     if line is None:
         message = f"no key on stdin after {_KEY_SECONDS:g} s"
-        raise UsageError(message, hint=_HOW_TO_PIPE)
+        raise UsageError(message, hint=how)
     key = clean(line)
     problem = problem_of_key(key)
     if problem:
-        raise UsageError(f"the key from stdin is unusable: {problem}", hint=_HOW_TO_PIPE)
+        raise UsageError(f"the key from stdin is unusable: {problem}", hint=how)
     return key
 
 
@@ -186,14 +187,14 @@ def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -
     from amplifier_app.runtime.provider_access import NotMounted
 
     offer = choice.offer
+    how = f"{_HOW_TO_PIPE.format(offer.provider.name)}; or set {offer.variable}."
     if offer.needs_key and choice.key is None and not choice.changes.get("base_url"):
         message = f"no key given for {offer.provider.name}"
-        raise UsageError(message, hint=f"{_HOW_TO_PIPE}; or set {offer.variable}.")
+        raise UsageError(message, hint=how)
     if seconds is not None:
         try:
             run_loop(try_out(choice, seconds, renderer))
         except NotMounted as error:
-            how = f"{_HOW_TO_PIPE}; or set {offer.variable}."
             raise UsageError(error.message, hint=how if offer.variable else None) from error
         except Exception:
             to_stderr("amplifier: the test failed, so nothing was saved; --no-test saves anyway")

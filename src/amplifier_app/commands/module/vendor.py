@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,9 +70,10 @@ def vendor(
         to_stderr("amplifier: nothing to copy: all modules are bundled")
     if chosen.merged.fetched:
         count = len(chosen.merged.fetched)
+        bundle = "BUNDLE" if request.plan is None else shlex.quote(str(request.plan))
         to_stderr(
             f"amplifier: included bundles are not copied ({count}); to run without a network, convert "
-            "the plan first: amplifier plan import BUNDLE -o FILE"
+            f"the plan first: amplifier plan import {bundle} -o FILE"
         )
     if sources and not apply:
         print(one_line(f"# {where.file}", 1000))

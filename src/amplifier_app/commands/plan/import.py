@@ -50,7 +50,7 @@ def import_bundle(
     if file is not None and file.exists() and not force:
         raise ConfigError(f"{file} already exists", hint="Pass --force to overwrite it.")
     settings = read_settings(folder_if_trusted())
-    merged = read_source(_as_path(bundle), Location("BUNDLE"), settings)
+    merged = read_source(_as_path(bundle), Location(bundle), settings)
     text = flat_plan(merged, Path.cwd() if file is None else file.absolute().parent)
     for warning in merged.warnings:
         to_stderr(f"amplifier: {one_line(warning, 1000)}")
