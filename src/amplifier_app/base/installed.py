@@ -89,10 +89,16 @@ def _installed(folders: tuple[tuple[str, int], ...]) -> list[Installed]:
     """The modules found in folders as they are now; a plan may ask for each of its modules."""
     from importlib.metadata import entry_points
 
+    points = entry_points(group=ENTRY_POINT_GROUP)
+    # Each name and version would be parsed from all metadata again.
+    known = {
+        dist: (dist.metadata["Name"], dist.metadata["Version"])
+        for dist in {point.dist for point in points if point.dist is not None}
+    }
     return [
-        Installed(point.name, point.value, point.dist.name, point.dist.version)
-        for point in entry_points(group=ENTRY_POINT_GROUP)
-        if point.dist is not None and normalised(point.dist.name) != DISTRIBUTION
+        Installed(point.name, point.value, *known[point.dist])
+        for point in points
+        if point.dist is not None and normalised(known[point.dist][0]) != DISTRIBUTION
     ]
 
 

@@ -41,9 +41,8 @@ def guard_imports(content: Content) -> None:
         _exempt.update(Path(os.path.realpath(path)) for path in (*sys.path, sys.prefix))
     _guarded[:] = [other for other in _guarded if other.folder != content.folder]
     _guarded.append(content)
-    for path in list(sys.path_importer_cache):
-        if _concerns(path):
-            del sys.path_importer_cache[path]
+    # Finders created before are not guarded. Creating all again is cheaper than checking their folders.
+    sys.path_importer_cache.clear()
     importlib.invalidate_caches()
 
 

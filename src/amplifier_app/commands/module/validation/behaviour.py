@@ -87,6 +87,10 @@ class _Recorder:
         self._ended: set[str] = set()
         self.problem = ""
 
+    def pytest_configure(self, config: pytest.Config) -> None:
+        # Its tracebacks are not shown, and the other styles search all modules for their sources.
+        config.option.tbstyle = "native"
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._findings.say(stage=_name(nodeid))
 
