@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -330,23 +330,22 @@ class Filled(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-def fill_environment(environ: MutableMapping[str, str] | None = None) -> Filled:
+def fill_environment() -> Filled:
     """Set the stored keys as environment variables of this process, for its modules.
 
     Raises:
         ConfigError: See `KeyStore.names`.
     """
-    target = os.environ if environ is None else environ
     store = KeyStore()
     names = store.names()
     treat_as_secret(names)
     added: list[str] = []
     problems: list[str] = []
     for name in names:
-        if name in target:
+        if name in os.environ:
             continue
         try:
-            target[name] = store.read(name)
+            os.environ[name] = store.read(name)
             added.append(name)
         except ConfigError as error:
             problems.append(error.message)

@@ -19,6 +19,7 @@ MAX_BYTES = 200_000
 """The largest text that is included."""
 
 _MAX_LISTED = 20_000
+_MOST_MATCHES = 50
 _LIST_SECONDS = 5.0
 _SECRET = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "id_rsa*", "id_ed25519*"),
@@ -87,13 +88,13 @@ def _walked(folder: str) -> list[str]:
     return found[:_MAX_LISTED]
 
 
-def matching(names: list[str], typed: str, limit: int = 50) -> list[str]:
+def matching(names: list[str], typed: str) -> list[str]:
     """Return the names that contain the typed characters in order, the best first."""
     wanted = typed.lower()
     ranked = [
         (rank, len(name), name) for name in names if (rank := _rank(name, wanted)) is not None
     ]
-    return [name for _, _, name in sorted(ranked)[:limit]]
+    return [name for _, _, name in sorted(ranked)[:_MOST_MATCHES]]
 
 
 def _rank(name: str, wanted: str) -> int | None:

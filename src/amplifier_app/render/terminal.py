@@ -57,7 +57,6 @@ class TerminalRenderer(Renderer):
         screen: The terminal.
         quiet: Show only the answer, warnings and errors.
         chat: Whether the user can type during a turn and use slash commands.
-        full_result_hint: How to see the folded part of a result.
     """
 
     longest_note = NOTE_ON_TERMINAL
@@ -71,14 +70,13 @@ class TerminalRenderer(Renderer):
         *,
         quiet: bool = False,
         chat: bool = False,
-        full_result_hint: str = "",
     ) -> None:
         super().__init__()
         self.visibility = Visibility(folds=True)
         self._screen = screen
         self._quiet = quiet
         self._chat = chat
-        self.full_result_hint = full_result_hint
+        self.full_result_hint = ""
         self._scrollback = Scrollback(screen)
         self._is_live = False
         self._is_stopping = False  # the turn ends after the running tool

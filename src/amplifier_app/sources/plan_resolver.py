@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import ConfigError, Location
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 def resolver_for(
     plan: ResolvedPlan,
     *,
-    cache: Path | None = None,
     lock: ModuleLock | None = None,
     partial: bool = False,
     offline: bool | None = None,
@@ -30,7 +28,6 @@ def resolver_for(
 
     Args:
         plan: The plan whose modules to resolve; its project is trusted.
-        cache: The cache folder; `paths.cache_dir()` by default.
         lock: The lock that every module must match.
         partial: Resolve modules that are not in the lock as if there were no lock.
         offline: Use only the cache. Defaults to AMPLIFIER_OFFLINE.
@@ -39,7 +36,6 @@ def resolver_for(
             modules mounted here.
     """
     return AppModuleSourceResolver(
-        cache=cache,
         environ=plan.environ,
         workspace=plan.project / "modules" if plan.project is not None else None,
         overrides=plan.sources,

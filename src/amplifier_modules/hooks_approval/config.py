@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.config import ModuleConfig, listed
 from amplifier_modules._shared.module.published import Published, another_name_of, ignored, refused
 from amplifier_modules.hooks_approval.modes import Mode
 
@@ -149,10 +149,3 @@ class ApprovalConfig(ModuleConfig):
         bool, BeforeValidator(_enabled, json_schema_input_type=bool | dict[str, Any])
     ] = True
     priority: int = 90
-
-
-def listed(value: str | list[str] | None) -> list[str]:
-    """Patterns given as one or several."""
-    if value is None:
-        return []
-    return [value] if isinstance(value, str) else value

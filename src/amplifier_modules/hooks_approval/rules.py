@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from amplifier_modules._shared.module.config import listed
 from amplifier_modules.hooks_approval import commands, places
-from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, RuleAction, listed
+from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, RuleAction
 from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.git_config import runs_only_git
 from amplifier_modules.hooks_approval.modes import Mode

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.config import ModuleConfig, listed
 from amplifier_modules._shared.process.sandbox import SandboxValue
 
 MODULE_ID = "hooks-shell"
@@ -112,10 +112,3 @@ class ShellConfig(ModuleConfig):
     hooks: list[ShellHook] = Field(default_factory=list[ShellHook])
     sandbox: SandboxValue = None
     priority: int = 50
-
-
-def listed(value: str | list[str] | None) -> list[str]:
-    """A setting given as one value or several."""
-    if value is None:
-        return []
-    return [value] if isinstance(value, str) else value

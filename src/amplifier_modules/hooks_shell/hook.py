@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import WORKING_DIR, Capability
+from amplifier_modules._shared.module.config import listed
 from amplifier_modules._shared.privacy.event_json import raw_data, to_plain
 from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules._shared.process.sandbox import command_sandbox
@@ -22,7 +23,6 @@ from amplifier_modules.hooks_shell.config import (
     MODULE_ID,
     ShellConfig,
     ShellHook,
-    listed,
 )
 from amplifier_modules.hooks_shell.running import Ran, run
 from amplifier_support.process.commands import ProcessRunner

@@ -10,7 +10,7 @@ _module = ModuleDeclaration(
     __name__,
     "loop-basic",
     "amplifier_modules._shared.loop.config:LoopConfig",
-    "amplifier_modules.loop_basic.mounting",
+    "amplifier_modules.loop_basic.orchestrator",
 )
 config_schema = _module.config_schema
 mount = _module.mount

@@ -1,4 +1,4 @@
-"""The orchestrator of loop-basic."""
+"""The orchestrator of loop-basic, and its mount."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.completion import complete
+from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.module.spans import Span
 
@@ -17,3 +18,8 @@ class BasicOrchestrator(LoopOrchestrator):
 
     async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
         return await complete(provider, request, channel, span)
+
+
+async def mount(coordinator: Any, settings: LoopConfig) -> None:
+    """Mount the orchestrator; settings as in `LoopConfig`."""
+    await BasicOrchestrator(settings).mount(coordinator)

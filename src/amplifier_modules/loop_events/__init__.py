@@ -10,7 +10,7 @@ _module = ModuleDeclaration(
     __name__,
     "loop-events",
     "amplifier_modules.loop_events.config:EventsConfig",
-    "amplifier_modules.loop_events.mounting",
+    "amplifier_modules.loop_events.orchestrator",
 )
 config_schema = _module.config_schema
 mount = _module.mount

@@ -1,14 +1,11 @@
-"""The orchestrator of loop-events."""
+"""The orchestrator of loop-events, and its mount."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.completion import complete
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
-from amplifier_modules._shared.loop.streaming import STREAM_EVENTS, stream
-from amplifier_modules._shared.module.spans import Span
+from amplifier_modules._shared.loop.streaming import STREAM_EVENTS
 from amplifier_modules.loop_events.choices import CHOICE_EVENTS
 from amplifier_modules.loop_events.config import MODULE_ID, EventsConfig
 from amplifier_modules.loop_events.turn import EventsTurn
@@ -25,6 +22,7 @@ class EventsOrchestrator(LoopOrchestrator):
     def __init__(self, config: EventsConfig | None = None) -> None:
         super().__init__(config or EventsConfig())
 
-    async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
-        how = stream if self.config.streaming else complete
-        return await how(provider, request, channel, span)
+
+async def mount(coordinator: Any, settings: EventsConfig) -> None:
+    """Mount the orchestrator; settings as in `EventsConfig`."""
+    await EventsOrchestrator(settings).mount(coordinator)

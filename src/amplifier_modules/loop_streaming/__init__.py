@@ -10,7 +10,7 @@ _module = ModuleDeclaration(
     __name__,
     "loop-streaming",
     "amplifier_modules._shared.loop.config:LoopConfig",
-    "amplifier_modules.loop_streaming.mounting",
+    "amplifier_modules.loop_streaming.orchestrator",
 )
 config_schema = _module.config_schema
 mount = _module.mount

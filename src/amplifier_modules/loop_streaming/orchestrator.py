@@ -1,14 +1,12 @@
-"""The orchestrator of loop-streaming."""
+"""The orchestrator of loop-streaming, and its mount."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.completion import complete
+from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
-from amplifier_modules._shared.loop.streaming import STREAM_EVENTS, stream
-from amplifier_modules._shared.module.spans import Span
+from amplifier_modules._shared.loop.streaming import STREAM_EVENTS
 
 
 class StreamingOrchestrator(LoopOrchestrator):
@@ -17,6 +15,7 @@ class StreamingOrchestrator(LoopOrchestrator):
     name = "loop-streaming"
     events = (*LoopOrchestrator.events, *STREAM_EVENTS)
 
-    async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
-        how = stream if self.config.streaming else complete
-        return await how(provider, request, channel, span)
+
+async def mount(coordinator: Any, settings: LoopConfig) -> None:
+    """Mount the orchestrator; settings as in `LoopConfig`."""
+    await StreamingOrchestrator(settings).mount(coordinator)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_core.message_models import ChatRequest, Degradation, ToolSpec
 from amplifier_modules._shared.history import portable_id
+from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_anthropic.config import AnthropicConfig, ThinkingConfig
 from amplifier_modules.provider_anthropic.messages import (
     Block,
@@ -129,7 +130,7 @@ class _Builder:
         asked = {
             name: value
             for name in ("temperature", "top_p")
-            if (value := _first(getattr(self.request, name), getattr(self.config, name)))
+            if (value := first_given(getattr(self.request, name), getattr(self.config, name)))
             is not None
         }
         if not asked:
@@ -268,10 +269,6 @@ class _Builder:
 
     def _degrade(self, requested: str, actual: str, reason: str) -> None:
         self.degradations.append(Degradation(requested=requested, actual=actual, reason=reason))
-
-
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
 
 
 def _rank(effort: str) -> int:

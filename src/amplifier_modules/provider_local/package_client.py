@@ -122,7 +122,7 @@ async def _run(
     env = {**without_model_keys(os.environ), "PATH": search_path(), "TMPDIR": str(scratch)}
     argv = client.arguments(requirements, target, cache)
     # Outside the user's project, whose own uv settings must not choose an index.
-    work = asyncio.ensure_future(run_in_thread(argv, cwd=target, env=env, seconds=None))
+    work = asyncio.ensure_future(run_in_thread(argv, cwd=target, env=env))
     try:
         while not (await asyncio.wait({work}, timeout=_POLL_SECONDS))[0]:
             await on_bytes(client.received(target, cache))

@@ -20,6 +20,7 @@ from amplifier_modules._shared.providers.chat_stream import tool_calls_of
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.lost_usage import add_lost, estimate_lost
 from amplifier_modules._shared.providers.merging import merge_deltas
+from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.responses_request import (
     ENCRYPTED_REASONING,
@@ -166,16 +167,16 @@ class ResponsesClient:
 
     def _body(self, request: ChatRequest, model: str, *, encrypted: bool) -> dict[str, Any]:
         config = self._config
-        limit = _first(request.max_output_tokens, config.max_tokens)
+        limit = first_given(request.max_output_tokens, config.max_tokens)
         reasoning = {
-            "effort": _first(request.reasoning_effort, config.reasoning_effort),
+            "effort": first_given(request.reasoning_effort, config.reasoning_effort),
             "summary": config.reasoning_summary,
         }
         reasoning = {key: value for key, value in reasoning.items() if value is not None}
         optional = {
             "max_output_tokens": None if limit is None else max(limit, _LEAST_OUTPUT_TOKENS),
-            "temperature": _first(request.temperature, config.temperature),
-            "top_p": _first(request.top_p, config.top_p),
+            "temperature": first_given(request.temperature, config.temperature),
+            "top_p": first_given(request.top_p, config.top_p),
             "reasoning": reasoning or None,
             "include": [ENCRYPTED_REASONING] if encrypted else None,
         }
@@ -188,7 +189,3 @@ class ResponsesClient:
             **wire_options(request),
             **config.extra_body,
         }
-
-
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)

@@ -162,9 +162,9 @@ class ResponsesStream:
         elif kind == "response.output_item.done":
             self._done(event["item"], event["output_index"], pieces)
         elif kind in ("response.created", "response.in_progress"):
-            self.response = _mapping_in(event, "response")
+            self.response = _response_in(event)
         elif kind in _ENDS:
-            self.response = _mapping_in(event, "response")
+            self.response = _response_in(event)
             if self.response.get("status") in ("failed", "cancelled") or kind.endswith("failed"):
                 raise self._failed(self.response.get("error"))
             self._end_the_rest(pieces)
@@ -317,10 +317,10 @@ def _detail(counts: object, name: str) -> int | None:
     return token_count(counts.get(name)) if isinstance(counts, dict) else None
 
 
-def _mapping_in(source: Item, field: str) -> Item:
-    found = source[field]
+def _response_in(event: Item) -> Item:
+    found = event["response"]
     if not isinstance(found, dict):
-        raise TypeError(field)
+        raise TypeError("response")
     return cast("Item", found)
 
 

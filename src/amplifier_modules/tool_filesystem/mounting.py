@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
+from amplifier_modules.tool_filesystem.changing import EditFile, WriteFile
 from amplifier_modules.tool_filesystem.config import MODULE_ID, FilesystemConfig
-from amplifier_modules.tool_filesystem.tools import filesystem_tools
+from amplifier_modules.tool_filesystem.looking import ListDirectory, ReadFile
+from amplifier_modules.tool_filesystem.workspace import Workspace
 
 
 async def mount(coordinator: Any, settings: FilesystemConfig) -> None:
@@ -17,5 +19,7 @@ async def mount(coordinator: Any, settings: FilesystemConfig) -> None:
     coordinator.register_contributor(
         "observability.events", MODULE_ID, lambda: [ARTIFACT_READ, ARTIFACT_WRITE]
     )
-    for tool in filesystem_tools(coordinator, settings):
-        await coordinator.mount("tools", tool, name=tool.name)
+    # They share the session's allowed folders.
+    workspace = Workspace(coordinator, settings)
+    for kind in (ReadFile, WriteFile, EditFile, ListDirectory):
+        await coordinator.mount("tools", kind(workspace), name=kind.name)

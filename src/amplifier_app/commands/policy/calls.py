@@ -21,6 +21,7 @@ ModeOption = Annotated[
 ]
 
 _KEYS = {"bash": "command", "web_fetch": "url", "web_search": "query", "grep": "pattern"}
+_LONGEST = 200
 _FILE_TOOLS = ("read_file", "write_file", "edit_file", "list_directory")
 
 
@@ -71,17 +72,17 @@ def parse_call(call: str, given: str | None) -> tuple[str, dict[str, Any]]:
     return tool, {key: text}
 
 
-def describe_call(tool: str, values: Mapping[str, Any], limit: int = 200) -> str:
+def describe_call(tool: str, values: Mapping[str, Any]) -> str:
     """A call as one line: `bash: ls -l`."""
     for key in (*_KEYS.values(), "file_path", "path"):
         if len(values) == 1 and isinstance(values.get(key), str):
-            return visible(f"{tool}: {values[key]}", limit)
+            return visible(f"{tool}: {values[key]}", _LONGEST)
     if isinstance(values.get("command"), str):
-        return visible(f"{tool}: {values['command']}", limit)
+        return visible(f"{tool}: {values['command']}", _LONGEST)
     path = next((values[key] for key in ("file_path", "path") if key in values), None)
     if isinstance(path, str):
-        return visible(f"{tool}: {path}", limit)
-    return visible(f"{tool} {json.dumps(dict(values), default=repr, ensure_ascii=False)}", limit)
+        return visible(f"{tool}: {path}", _LONGEST)
+    return visible(f"{tool} {json.dumps(dict(values), default=repr, ensure_ascii=False)}", _LONGEST)
 
 
 def saved_calls(session_ids: Sequence[str]) -> Iterator[SavedCall]:

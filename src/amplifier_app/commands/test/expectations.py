@@ -27,6 +27,7 @@ from amplifier_app.commands.test.working_dir import FileState
 from amplifier_app.plan.explain import misspelling
 from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
 from amplifier_app.plan.overrides import look_up
+from amplifier_app.plan.rules import is_null
 from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
 from amplifier_support.path_patterns import fits
 
@@ -212,7 +213,7 @@ def _files(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     paths = sorted(before.keys() | after.keys())
     changed = [path for path in paths if before.get(path) != after.get(path)]
     for name, content in wanted.items():
-        if _is_null(content):
+        if is_null(content):
             yield from ((f"{path} exists",) for path in after if _is_file(name, path, wanted))
         elif not any(_is_file(name, path, wanted) for path in changed):
             exists = any(_is_file(name, path, wanted) for path in after)
@@ -220,12 +221,12 @@ def _files(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     for path in changed:
         expected = [one for name, one in wanted.items() if _is_file(name, path, wanted)]
         if path not in after:
-            if not any(_is_null(one) for one in expected):
+            if not any(is_null(one) for one in expected):
                 yield (f"{path} was removed",)
         elif not expected:
             yield (f"{path} was {'changed' if path in before else 'added'}",)
         for content in expected:
-            if path in after and not _is_null(content):
+            if path in after and not is_null(content):
                 yield from _file(path, content, after[path])
 
 
@@ -237,10 +238,6 @@ def _is_file(name: str, path: str, wanted: Mapping[str, Node]) -> bool:
 def _file(path: str, node: Node, state: FileState) -> Iterator[tuple[str, ...]]:
     for first, *rest in differences(node, state.content.decode("utf-8", "replace"), exact=True):
         yield f"{path}: {first}", *rest
-
-
-def _is_null(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.value is None
 
 
 # -- amounts -----------------------------------------------------------------------------

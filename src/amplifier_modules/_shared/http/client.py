@@ -148,15 +148,10 @@ class Endpoint:
         return await self._json("POST", path, content, None, headers, None)
 
     async def get_json(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str | int] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
+        self, path: str, *, params: Mapping[str, str | int] | None = None
     ) -> dict[str, Any]:
         """Get one JSON object. Arguments and errors as for `post_json`."""
-        return await self._json("GET", path, None, None, headers, timeout, params)
+        return await self._json("GET", path, None, None, None, None, params)
 
     async def get_lines(self, path: str) -> AsyncGenerator[bytes]:
         """Yield the lines of a text of any length as they arrive. Errors as for `post_json`.

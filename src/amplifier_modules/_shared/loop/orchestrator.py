@@ -1,10 +1,9 @@
-"""The base of the bundled loops, which differ in how they call a provider."""
+"""The base of the bundled loops."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -13,6 +12,7 @@ from amplifier_modules._shared.history import Readings
 from amplifier_modules._shared.loop.answer_format import AnswerFormat
 from amplifier_modules._shared.loop.budget import open_budget
 from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.completion import complete
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK
 from amplifier_modules._shared.loop.interrupt import uninterrupted
@@ -20,12 +20,13 @@ from amplifier_modules._shared.loop.limit_requests import BUDGET_REACHED
 from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import STEER_EVENTS, Steering
+from amplifier_modules._shared.loop.streaming import stream
 from amplifier_modules._shared.loop.turn import Turn
 from amplifier_modules._shared.loop.turn_end import TurnOutcome
 from amplifier_modules._shared.module.spans import Span
 
 
-class LoopOrchestrator(ABC):
+class LoopOrchestrator:
     """Runs turns: provider call, tool calls, and so on, until an answer without tool calls.
 
     Attributes:
@@ -68,9 +69,10 @@ class LoopOrchestrator(ABC):
         STEER.register(coordinator, self.steer)
         await coordinator.mount("orchestrator", self)
 
-    @abstractmethod
     async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
         """Return the complete answer to `request`; emits events for its blocks."""
+        how = stream if self.config.streaming else complete
+        return await how(provider, request, channel, span)
 
     async def execute(
         self,

@@ -31,6 +31,13 @@ class ModuleConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
+def listed(value: str | list[str] | None) -> list[str]:
+    """A setting given as one value or several."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else value
+
+
 def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_id: str) -> ModelT:
     """Validate a module's config against its model.
 

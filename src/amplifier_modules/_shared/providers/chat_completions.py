@@ -38,7 +38,7 @@ from amplifier_modules._shared.providers.chat_stream import (
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.lost_usage import add_lost, estimate_lost
 from amplifier_modules._shared.providers.merging import merge_deltas
-from amplifier_modules._shared.providers.settings import HTTPProviderConfig
+from amplifier_modules._shared.providers.settings import HTTPProviderConfig, first_given
 
 _PATH = "/chat/completions"
 _BATCH_URL = "/v1/chat/completions"
@@ -221,9 +221,9 @@ class ChatCompletionsProvider(HTTPProvider):
         if taste.stream_usage:
             body["stream_options"] = {"include_usage": True}
         optional = {
-            taste.max_tokens: _first(request.max_output_tokens, defaults.max_tokens),
-            "temperature": _first(request.temperature, defaults.temperature),
-            "top_p": _first(request.top_p, defaults.top_p),
+            taste.max_tokens: first_given(request.max_output_tokens, defaults.max_tokens),
+            "temperature": first_given(request.temperature, defaults.temperature),
+            "top_p": first_given(request.top_p, defaults.top_p),
             "stop": request.stop or None,
             "response_format": wire_response_format(request),
             "reasoning_effort": self._effort(request, taste),
@@ -239,14 +239,14 @@ class ChatCompletionsProvider(HTTPProvider):
         return body | self._extra_body
 
     def _effort(self, request: ChatRequest, taste: Taste) -> str | None:
-        wanted = _first(request.reasoning_effort, self._reasoning_effort)
+        wanted = first_given(request.reasoning_effort, self._reasoning_effort)
         return taste.effort_with_tools if wanted is None and request.tools else wanted
 
     def _degradations(self, request: ChatRequest, body: Mapping[str, Any]) -> list[Degradation]:
         """Where the request that was sent departs from the one that was asked for."""
         model: str = body["model"]
         forced = (self._learned.get(model) or self._taste(model)).effort_with_tools
-        wanted = _first(request.reasoning_effort, self._reasoning_effort)
+        wanted = first_given(request.reasoning_effort, self._reasoning_effort)
         if not request.tools or wanted is not None or forced is None:
             return []
         return [
@@ -256,10 +256,6 @@ class ChatCompletionsProvider(HTTPProvider):
                 reason=f"{self._name} refuses tools together with reasoning for {model}",
             )
         ]
-
-
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
 
 
 def _lesson(message: str, body: Mapping[str, Any], taste: Taste) -> Taste | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import AliasChoices, Field, SecretStr
 
@@ -79,3 +79,8 @@ def from_environment(configured: SecretStr | str | None, *names: str) -> str | N
         if value and (stripped := value.strip()):
             return stripped
     return None
+
+
+def first_given(*values: Any) -> Any:
+    """The first value that is not None: of a request, else of the config."""
+    return next((value for value in values if value is not None), None)
