@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
@@ -141,6 +142,32 @@ async def test_a_call_that_a_third_party_loop_never_ended_was_denied() -> None:
         "denied",
         "ok",
         "interrupted",
+    ]
+
+
+async def test_parallel_calls_without_ids_are_told_apart_and_keep_the_reason_of_a_denial() -> None:
+    it = Recorded()
+
+    async def call(command: str, denied: bool) -> None:
+        await it.emit("tool:pre", tool_name="bash", tool_input={"command": command})
+        await asyncio.sleep(0)
+        if denied:
+            await it.emit(
+                "approval:denied",
+                tool_name="bash",
+                decided_by="default",
+                reason=None if command == "x" else "it must not",
+                by_default=command == "x",
+            )
+            return
+        await it.emit("tool:post", tool_name="bash", result=ToolResult())
+
+    await asyncio.gather(call("x", True), call("y", False), call("z", True))
+    result = it.result()
+    assert [tool.outcome for tool in result.tools] == ["denied", "ok", "denied"]
+    assert [(one.reason, one.by_default) for one in result.denied] == [
+        ("denied: default", True),
+        ("denied: it must not", False),
     ]
 
 

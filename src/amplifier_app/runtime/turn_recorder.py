@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.event_data import EventHandler, peek, result_in, succeeded
@@ -18,6 +20,7 @@ from amplifier_app.runtime.turn import (
     TurnResult,
 )
 from amplifier_app.runtime.usage import Usage, field_of
+from amplifier_core.events import APPROVAL_DENIED
 
 _OUTCOMES: dict[str, ToolOutcome] = {
     "Denied": "denied",
@@ -53,6 +56,7 @@ class TurnRecorder:
         self._last_tool = self.last_tool
         self._tools = []
         self._running: dict[str, tuple[ToolUse, float]] = {}
+        self._by_task = WeakKeyDictionary[asyncio.Task[Any], str]()
         self._questioned: set[str] = set()
         self._sub_sessions: list[SubSession] = []
         self._sub_agent_usage = Usage()
@@ -70,7 +74,7 @@ class TurnRecorder:
             "tool:error": self._on_tool_error,
             "approval:required": self._on_question,
             "approval:granted": self._on_decision,
-            "approval:denied": self._on_decision,
+            APPROVAL_DENIED: self._on_decision,
             "sandbox:denied": self._on_sandbox,
             "orchestrator:complete": self._on_complete,
         }
@@ -179,6 +183,8 @@ class TurnRecorder:
         )
         tool.span = peek(data, "span_id")
         self._tools.append(tool)
+        if (task := asyncio.current_task()) is not None:
+            self._by_task[task] = tool.id
         self._running[tool.id] = (tool, time.monotonic())
 
     def _on_question(self, event: str, data: dict[str, Any]) -> None:
@@ -192,6 +198,9 @@ class TurnRecorder:
             by, reason = peek(data, "decided_by"), peek(data, "reason")
             found[0].decision = one_line(f"{by}: {reason}" if reason else str(by), 200)
             found[0].by_default = peek(data, "by_default") is True
+            if event == APPROVAL_DENIED:
+                # Some loops end such a call without an event.
+                found[0].reason = f"denied: {reason or by}"
 
     def _on_sandbox(self, event: str, data: dict[str, Any]) -> None:
         span, reason = peek(data, "span_id"), str(peek(data, "reason") or "")
@@ -230,7 +239,12 @@ class TurnRecorder:
         call_id = peek(data, "tool_call_id")
         if call_id:
             return str(call_id)
-        # Some loops send no ids: use the longest-running call of this tool.
+        # Some loops send no ids, but all events of a call from one task.
+        task = asyncio.current_task()
+        key = None if task is None else self._by_task.get(task)
+        if key in self._running:
+            return key
+        # The longest-running call of this tool.
         name = peek(data, "tool_name")
         return next((key for key, (tool, _) in self._running.items() if tool.name == name), "")
 
