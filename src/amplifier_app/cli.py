@@ -46,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         _keep_own_files_usable()
         _keep_keys_private()
         code = _main(sys.argv[1:], stdout)
+        _let_signals_end_it()
     except KeyboardInterrupt:  # before or after what reports it
         code = 130
     leave(code)
@@ -87,6 +88,16 @@ def _keep_own_files_usable() -> None:
     """Ignore a umask that takes the owner's permissions: new folders could not be entered."""
     mask = os.umask(0o077)
     os.umask(mask & 0o077)
+
+
+def _let_signals_end_it() -> None:
+    """End quietly by another signal from now on: all is written, and no one reports an interrupt."""
+    import signal
+
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _keep_keys_private() -> None:

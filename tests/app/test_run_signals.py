@@ -15,7 +15,7 @@ import pytest
 
 from tests.app.plans import mock_plan, module_folder
 from tests.app.schemas import RESULT
-from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.cli import run_amplifier, run_python, start_amplifier
 
 SLEEPER = """
 import asyncio
@@ -200,3 +200,18 @@ def test_an_interrupt_before_the_start_saves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert b"Traceback" not in stderr
     assert not (Path(os.environ["AMPLIFIER_HOME"]) / "sessions").exists()
+
+
+AT_THE_END = """
+import atexit, os, signal, sys
+from amplifier_app.cli import main
+
+atexit.register(os.kill, os.getpid(), int(sys.argv.pop(1)))
+main()
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_at_the_very_end_leaves_no_traceback(signum: signal.Signals) -> None:
+    done = run_python(AT_THE_END, str(int(signum)), "session", "list", "--all")
+    assert (done.returncode, done.stderr) == (-signum, "No saved sessions.\n"), done.stderr
