@@ -138,6 +138,28 @@ def temporary_folder() -> str:
     return tempfile.gettempdir()
 
 
+def open_locked(path: str | Path) -> int | None:
+    """Open the file `path`, created with mode 0600, and lock it as `try_lock` does.
+
+    Returns:
+        A descriptor, whose closing releases the lock; None if another one holds it.
+
+    Raises:
+        OSError: It is a link or not a regular file, or the system refused; `strerror` says which.
+    """
+    descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
+    try:
+        if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+            return descriptor
+    except FileNotFoundError:
+        pass  # Removed by its last holder.
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
 def try_lock(descriptor: int) -> bool:
     """Lock an open file for this process alone, until it is closed or its holder dies.
 

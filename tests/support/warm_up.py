@@ -48,7 +48,6 @@ _THIRD_PARTY = (
     "encodings.latin_1",
     "encodings.utf_16",
     "encodings.utf_8_sig",
-    "filelock",
     "httpx",
     "jsonschema",
     "keyring.core",

