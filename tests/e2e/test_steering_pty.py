@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from amplifier_app.render.screen import ERASE_DOWN
 from tests.app.plans import held_plan, let_go, module_folder
+from tests.app.render.screen import Emulator
 from tests.app.terminal import (
     ALT_ENTER,
     CTRL_C,
@@ -323,3 +325,25 @@ def test_typed_control_characters_are_not_shown(tmp_path: Path) -> None:
         leave(terminal)
     assert "\x1b]" not in terminal.unmarked
     assert "\u202e" not in terminal.raw
+
+
+def test_a_narrower_terminal_shows_the_live_region_once(tmp_path: Path) -> None:
+    with chat(tmp_path, ["done"]) as terminal:
+        begin(terminal)
+        terminal.until("waiting")
+        terminal.type("later" + ENTER)
+        terminal.until("queued for the next step: later")
+        before = len(terminal.raw)
+        terminal.process.setwinsize(30, 40)
+        terminal.until("queued for the next step: later")
+        erased = terminal.raw.index(ERASE_DOWN, before)
+        drawn_again = terminal.raw.rindex("\x1b[?2026h", 0, erased)
+        emulator = Emulator(100, 30)
+        emulator.feed(terminal.raw[:drawn_again])
+        emulator.narrow(40)
+        emulator.feed(terminal.raw[drawn_again:])
+        shown = emulator.lines()
+        assert sum("queued for the next step" in line for line in shown) == 1
+        assert sum("waiting" in line for line in shown) == 1
+        let_go(tmp_path)
+        terminal.until("done")

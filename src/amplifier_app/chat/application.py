@@ -26,7 +26,6 @@ from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.search import stop_search
 
 from amplifier_app.base.errors import AppError
@@ -36,9 +35,9 @@ from amplifier_app.chat.external_editor import edit
 from amplifier_app.chat.folding import Folds
 from amplifier_app.chat.keys import key_bindings
 from amplifier_app.chat.layout import STYLE, ChatLayout
+from amplifier_app.chat.renderer import ReflowRenderer, TerminalOutput
 from amplifier_app.chat.terminal import Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
-from amplifier_app.render.screen import ERASE_DOWN
 
 # Terminals with synchronized updates draw nothing in between; others ignore the sequences.
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
@@ -90,14 +89,6 @@ class _UpdateFile:
         return self._output.fd
 
 
-class _TerminalOutput(Vt100_Output):
-    """A terminal whose scrollback has nothing of what is erased."""
-
-    def erase_down(self) -> None:
-        """Erase from the start of the line; prompt_toolkit does this in the first column only."""
-        self.write_raw(ERASE_DOWN)
-
-
 class ChatApplication:
     """A `ChatTerminal` that is also a `Screen`; use it as an async context manager.
 
@@ -146,6 +137,8 @@ class ChatApplication:
             # The signal is enough; polling would erase a question that has the terminal.
             terminal_size_polling_interval=None,
         )
+        renderer = self._app.renderer
+        self._app.renderer = ReflowRenderer(renderer.style, self._app.output)
         # A lone Esc stops a turn: decide soon whether it begins a sequence.
         self._app.ttimeoutlen = 0.05
         self._app.timeoutlen = 0.3
@@ -372,10 +365,10 @@ class ChatApplication:
         before = self.buffer.document.text_before_cursor
         return before.startswith("/") or before.rpartition(" ")[2].startswith("@")
 
-    def _create_output(self) -> Vt100_Output:
+    def _create_output(self) -> TerminalOutput:
         file: Any = self._file
         # Without reports of the cursor position nothing is mixed with the keys that are typed.
-        return _TerminalOutput(file, self._size, term=os.environ.get("TERM"), enable_cpr=False)
+        return TerminalOutput(file, self._size, term=os.environ.get("TERM"), enable_cpr=False)
 
     def _size(self) -> Size:
         try:

@@ -75,7 +75,7 @@ class AnsiScreen:
 
     def __init__(self, output: Output, environment: Mapping[str, str] | None = None) -> None:
         self._output = output
-        self._reflows = _reflows(os.environ if environment is None else environment)
+        self._reflows = reflows(os.environ if environment is None else environment)
         self._live: list[str] = []
         self._drawn: list[str] = []  # as written: cut to the width of that moment
 
@@ -137,7 +137,7 @@ class AnsiScreen:
         return columns or 80, rows or 24
 
 
-def _reflows(environment: Mapping[str, str]) -> bool:
+def reflows(environment: Mapping[str, str]) -> bool:
     """Whether the terminal wraps lines again when it becomes narrower; a few cut them instead."""
     if "TMUX" in environment:
         return True

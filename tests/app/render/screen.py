@@ -21,6 +21,19 @@ class Emulator:
     def resize(self, columns: int, rows: int) -> None:
         self.screen.resize(rows, columns)
 
+    def narrow(self, columns: int) -> None:
+        """Become narrower like a terminal that wraps its lines again; they have to fit."""
+        x, y = self.screen.cursor.x, self.screen.cursor.y
+        lines = [
+            [line[at : at + columns] for at in range(0, len(line), columns)] or [""]
+            for line in self.visible()
+        ]
+        self.screen.erase_in_display(2)
+        self.resize(columns, self.screen.lines)
+        rows = [row for wrapped in lines for row in wrapped][: self.screen.lines]
+        top = sum(map(len, lines[:y])) + x // columns
+        self.feed("\x1b[H" + "\r\n".join(rows) + f"\x1b[{top + 1};{x % columns + 1}H")
+
     def visible(self) -> list[str]:
         """Return the lines on the screen, without trailing spaces."""
         return [line.rstrip() for line in self.screen.display]
