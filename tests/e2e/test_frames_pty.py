@@ -98,3 +98,16 @@ def test_a_run_on_a_terminal(tmp_path: Path, columns: int) -> None:
     ]
     together = " ".join(line.strip() for line in lines[footer + 1 :])
     assert together == "2 steps · T · N in · N out · 1 file changed"
+
+
+def test_an_error_is_wrapped_between_words(tmp_path: Path) -> None:
+    with Terminal("run", "--resume", "missing", "hi", cwd=tmp_path, size=(30, 24)) as terminal:
+        assert terminal.finish() == 6
+    emulator = Emulator(30, 24)
+    emulator.feed(terminal.raw)
+    assert emulator.lines() == [
+        "amplifier: there is no session",
+        "'missing'",
+        "  All sessions: amplifier",
+        "  session list --all",
+    ]

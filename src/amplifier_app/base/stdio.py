@@ -262,7 +262,26 @@ def read_line(seconds: float) -> str | None:
     return data.partition(b"\n")[0].decode("utf-8-sig", "replace")
 
 
-def to_stderr(line: str) -> None:
-    """Print a line on stderr; errors are ignored if stderr is closed."""
+def to_stderr(text: str) -> None:
+    """Print lines on stderr, on a terminal wrapped between words; errors are ignored if it is closed."""
+    if stderr_is_tty():
+        text = "\n".join(_wrapped(line) for line in text.split("\n"))
     with contextlib.suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
+
+
+def _wrapped(line: str) -> str:
+    """The line for the terminal at stderr, further lines indented like the first."""
+    try:
+        width = os.get_terminal_size(2).columns or 80
+    except OSError:  # the terminal is gone
+        return line
+    if len(line) <= width:
+        return line
+    import textwrap
+
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    # A long word, such as a path, is left to the terminal, so that it can be copied.
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

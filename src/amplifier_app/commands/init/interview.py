@@ -111,7 +111,7 @@ class Interview:
         """Prompt for the key, then the provider's other settings, the model last."""
         offer = choice.offer
         if offer.variable is not None:
-            choice = choice._replace(key=self._key(offer, choice.key))
+            choice = choice._replace(key=self._key(choice))
         use_key(choice)
         for field in offer.info.config_fields:
             asked = field.id not in {*MODEL_FIELDS, *skip} and field.field_type != "secret"
@@ -121,9 +121,12 @@ class Interview:
             choice = choice.with_changes(self._model(choice))
         return choice
 
-    def _key(self, offer: Offer, typed: str | None) -> str | None:
+    def _key(self, choice: Choice) -> str | None:
         """A new key; None keeps the current one, or continues without a key."""
+        offer, typed = choice.offer, choice.key
         prompt = one_line(offer.secret.prompt if offer.secret is not None else "Key", 60)
+        if choice.has_own_address:
+            prompt = "API key"
         if typed:
             note = "press Enter for the one you gave"
         elif offer.credentials:
@@ -214,7 +217,8 @@ class Interview:
         """Test the provider; if that fails, ask what to do."""
         if self._seconds is None:
             return "keep"
-        self._write(f"Testing {one_line(choice.offer.info.display_name, 30)} … ")
+        name = "the server" if choice.has_own_address else choice.offer.info.display_name
+        self._write(f"Testing {one_line(name, 30)} … ")
         try:
             answered = self._run(try_out(choice, self._seconds, self._renderer))
         # Any failure is shown, and the user chooses what to do.

@@ -80,8 +80,8 @@ def onboard() -> bool:
     head += [f"git {branch}"] if branch else []
     columns = shutil.get_terminal_size().columns
     question = "No model is set up yet. How do you want to work?"
-    for text in (for_terminal(" · ".join(head)), "", question):
-        to_stderr(textwrap.fill(text, columns))
+    to_stderr(for_terminal(" · ".join(head)))
+    to_stderr(f"\n{question}")
     for line in _menu(rows, columns):
         to_stderr(line)
     interview = Interview(run_loop, StderrNotices(quiet=False), _TEST_SECONDS)

@@ -166,7 +166,7 @@ def _entries(plan: ResolvedPlan) -> dict[str, dict[str, Any]]:
 def _described(name: str, value: Any) -> str:
     setting = name.removeprefix("config.")
     if setting == "when":
-        return "condition removed"
+        return "enabled"
     if setting == "priority":
         return "used first"
     return f"{setting} {value}" if value is not None else f"{setting} reset to the default"
