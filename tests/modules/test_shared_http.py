@@ -279,6 +279,8 @@ async def test_a_stream_that_breaks_off_is_a_stream_error(stop: type[Exception])
             with pytest.raises(StreamError) as caught:
                 await stream.read()
         assert caught.value.retryable
+        assert " cut the answer off: " in str(caught.value)
+        assert "without an answer" not in str(caught.value)
         await service.aclose()
 
 

@@ -289,11 +289,13 @@ class _Connection(asyncio.Protocol):
         return event
 
     def _next_event(self) -> Any:
+        is_head = self._http.their_state is h11.SEND_RESPONSE
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
-            silent = self._http.trailing_data == (b"", True)
-            said = "the connection was closed without an answer" if silent else str(error)
+            said = str(error)
+            if self._http.trailing_data == (b"", True):
+                said = "no answer came" if is_head else "the connection was closed"
             raise httpx.RemoteProtocolError(said) from error
 
     async def _arrived(self, patience: float | None) -> None:

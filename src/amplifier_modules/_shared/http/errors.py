@@ -252,8 +252,7 @@ class TransportFaults(NamedTuple):
             return named
         if isinstance(error, httpx.HTTPError | httpx.StreamError):
             if streaming:
-                what = f"closed the connection in the middle of the answer: {_reason(error)}"
-                return self._error(StreamError, what)
+                return self._error(StreamError, f"cut the answer off: {_reason(error)}")
             return self._error(NetworkError, f"closed the connection: {_reason(error)}")
         return error
 
