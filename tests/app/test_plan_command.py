@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,14 @@ def test_origins_in_bundled_profiles_are_short(folder: Path) -> None:
     shown = plan(folder, "show", "-P", "mock", "--origins")
     assert re.search(r"- module: provider-mock  # mock\.yaml:\d+ \(bundled\)\n", shown.stdout)
     assert re.search(r"- module: tool-bash  # default\.yaml:\d+ \(bundled\)\n", shown.stdout)
+
+
+def test_origins_in_saved_sessions_are_short(folder: Path) -> None:
+    saved = Path(os.environ["AMPLIFIER_HOME"]) / "sessions" / "20260101-000000-abcdef" / "plan.yaml"
+    saved.parent.mkdir(parents=True)
+    saved.write_text("extends: mock\ninstruction: hi\n")
+    shown = plan(folder, "show", "-f", str(saved), "--origins")
+    assert "instruction: hi  # plan.yaml:2 (session)" in shown.stdout
 
 
 def test_show_gives_origins_as_a_parallel_structure(folder: Path) -> None:

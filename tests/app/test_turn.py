@@ -93,7 +93,10 @@ async def test_a_call_that_waits_for_approval_does_not_run() -> None:
 
     await it.emit("approval:required", tool_name="bash", tool_call_id="2")
     assert running() == ["1"]
+    await asyncio.sleep(0.01)
+    waited = it.recorder.running[0].seconds
     await it.emit("approval:granted", tool_name="bash", tool_call_id="2", decided_by="answer")
+    assert it.recorder.running[0].seconds < waited, "the calls of an answer begin together"
     assert running() == ["1", "2"]
 
 

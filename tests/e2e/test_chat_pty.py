@@ -224,6 +224,20 @@ def test_a_failed_turn_is_reported_and_the_chat_continues(tmp_path: Path) -> Non
     assert "Traceback" not in terminal.shown
 
 
+def test_an_answer_that_was_cut_off_is_continued_in_the_chat(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [{"text": "the first half", "finish_reason": "length"}, "the rest"])
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        shown = terminal.until("Enter on an empty line continues")
+        assert "Resume with" not in shown
+        terminal.prompt()
+        terminal.type(ENTER)
+        terminal.until("the rest")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "Continue."]
+
+
 def test_a_reached_budget_is_reported_and_can_be_raised_on_resume(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["first", "second", "third"])
     limit = ("--set", "session.budget.max_steps=2")

@@ -72,14 +72,18 @@ class _Card:
         self._request = request
         self._agent = agent
         self._is_plain = is_plain
+        self._shows_all = False
         self._options = {"y": _option(request, "once", "allow"), "n": _option(request, "deny")}
         for key, word in (("s", "session"), ("a", "always"), ("o", "outside")):
             if any(word in option.lower() for option in request.options):
                 self._options[key] = _option(request, word)
 
     def show(self, *, whole: bool) -> None:
-        width = self._width
-        self._write(["", *card_lines(self._request, self._agent, width, whole=whole)])
+        shown, all_lines = (
+            card_lines(self._request, self._agent, self._width, whole=one) for one in (whole, True)
+        )
+        self._shows_all = shown == all_lines
+        self._write(["", *shown])
 
     def show_answer(self, answer: ToolApprovalAnswer | None) -> None:
         if answer is None or not answer.option.lower().startswith("allow"):
@@ -99,7 +103,8 @@ class _Card:
         Raises:
             Stopped: Ctrl-C was pressed.
         """
-        keys = (*self._options, "t", "v", "escape", "c-d", "c-c", "<sigint>")
+        more = () if self._shows_all else ("v",)
+        keys = (*self._options, "t", *more, "escape", "c-d", "c-c", "<sigint>")
         window = Window(
             FormattedTextControl(lambda: _with_bold_keys(self._key_lines()), show_cursor=False),
             height=lambda: len(self._key_lines()),
@@ -120,7 +125,7 @@ class _Card:
         return pressed
 
     def _key_lines(self) -> list[str]:
-        return key_lines(self._request, self._width)
+        return key_lines(self._request, self._width, shows_all=self._shows_all)
 
     async def comment(self) -> str | None:
         """Return the message of the user to the model; None if the user goes back with Esc.

@@ -20,6 +20,9 @@ _NEXT_KEYS = {
 """How a turn failed → what can be done besides trying again."""
 
 
+_CONTINUES = "Enter on an empty line continues"
+
+
 def show_outcome(renderer: Renderer, outcome: Outcome, level: Level) -> None:
     """Show what happened, with its hint."""
     hint = f"\n  {outcome.hint}" if outcome.hint else ""
@@ -48,14 +51,18 @@ def show_failure(renderer: Renderer, outcome: Outcome, *, has_history: bool) -> 
 
 
 def show_ending(session: OpenSession, renderer: Renderer) -> bool:
-    """Show how a turn without an error ended, if not well; return whether it was stopped."""
+    """Show how a turn without an error ended, if not well; return whether it can be continued here."""
     turn = session.turn
     if turn.status == "cancelled":
-        renderer.notice("stopped; Enter on an empty line continues", "warning", "chat")
+        renderer.notice(f"stopped; {_CONTINUES}", "warning", "chat")
         return True
     # The hint on resuming helps only at a limit, which a new run can raise.
-    limited = turn.status == "incomplete" and session.is_saved
+    limited = turn.limit is not None and session.is_saved
     outcome = outcome_of_turn(turn, None, session.id if limited else None)
-    if outcome.ending is not Ending.OK:
-        show_outcome(renderer, outcome, "warning")
-    return False
+    if outcome.ending is Ending.OK:
+        return False
+    continues = turn.status == "incomplete" and turn.limit is None and turn.reason != "denied"
+    if continues:
+        outcome = outcome._replace(hint=_CONTINUES)
+    show_outcome(renderer, outcome, "warning")
+    return continues

@@ -132,8 +132,9 @@ def with_files(prompt: str, folder: str) -> Included:
             problems.append(f"{one_line(path)} was not added: {error}")
             continue
         parts.append(f'<file path="{path}"{lines}>\n{text}\n</file>')
-        size = f"{describe.count(text.count(chr(10)) + 1, 'line')}, {len(text) / 4000:.1f}k tokens"
-        notes.append(f"added {one_line(path)}: {size}")
+        size = describe.count(text.count("\n") + 1, "line")
+        tokens = describe.tokens(-(-len(text) // 4))
+        notes.append(f"added {one_line(path)}: {size}, about {tokens} tokens")
     return Included("\n\n".join(parts), notes, problems)
 
 

@@ -50,9 +50,13 @@ def place_of(node: Node) -> str:
 
 
 def shown_place_of(node: Node) -> str:
-    """Where a value was written, for people: a packaged profile is `default.yaml:9 (bundled)`."""
-    place, folder = place_of(node), f"{paths.packaged_profiles_dir()}{os.sep}"
-    return f"{place.removeprefix(folder)} (bundled)" if place.startswith(folder) else place
+    """Where a value was written, for people: `default.yaml:9 (bundled)`, `plan.yaml:5 (session)`."""
+    place = place_of(node)
+    if place.startswith(f"{paths.packaged_profiles_dir()}{os.sep}"):
+        return f"{os.path.basename(place)} (bundled)"
+    if place.startswith(f"{paths.sessions_dir()}{os.sep}"):
+        return f"{os.path.basename(place)} (session)"
+    return place
 
 
 def _use_blocks(written: Any) -> None:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.render.ansi import clip, paint
+from amplifier_app.render.ansi import cells, clip, paint
 from amplifier_app.render.finished_call import about_call, call_key
 from amplifier_app.render.progress import spinner, with_hint
 from amplifier_app.render.tool_calls import checklist_lines, todo_items
@@ -16,6 +16,9 @@ from amplifier_app.runtime.observer import SubSessionFacts
 
 MOST_LINES = 6
 _TODO_LINES = 2
+
+_ROOM_FOR_KEYS = 60
+"""Cells of a line on which the keys are shown next to a text that is cut for them."""
 
 _SHOWN_AFTER = 1.0
 """Seconds after which a line shows its duration."""
@@ -67,10 +70,10 @@ class Activity:
         self._calls[call_key(data)] = _Call(data, number)
 
     def call_allowed(self, data: dict[str, Any]) -> None:
-        """Count the time of a tool call from now: until now it waited for approval."""
-        call = self._calls.get(call_key(data))
-        if call is not None:
-            call.started = time.monotonic()
+        """Count the time of tool calls from now: the calls of an answer begin when all are decided on."""
+        if call_key(data) in self._calls:
+            for call in self._calls.values():
+                call.started = time.monotonic()
 
     def call_wrote(self, data: dict[str, Any]) -> None:
         """Record output of a tool call."""
@@ -190,5 +193,6 @@ def _running_line(text: str, started: float, width: int, hint: str) -> str:
     """Return a line whose text is cut before its duration."""
     seconds = time.monotonic() - started
     duration = f" · {describe.duration(seconds)}" if seconds > _SHOWN_AFTER else ""
-    text = clip(text, max(width - len(duration) - 2, 8))
+    keys = cells(hint) + 2 if hint and width >= _ROOM_FOR_KEYS else 0
+    text = clip(text, max(width - len(duration) - 2 - keys, 8))
     return with_hint(f"{spinner()} {text}{duration}", hint, width)

@@ -82,8 +82,14 @@ def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = F
     return lines
 
 
-def key_lines(request: ToolApproval, width: int) -> list[str]:
-    """Return the keys that answer the question, wrapped between words."""
+def key_lines(request: ToolApproval, width: int, *, shows_all: bool = False) -> list[str]:
+    """Return the keys that answer the question, wrapped between words.
+
+    Args:
+        request: The call.
+        width: The cells of a line.
+        shows_all: The card has nothing more to show.
+    """
     items = ["y yes"]
     for option in request.options:
         scope = visible(request.scopes.get(option, ""), 400)
@@ -93,7 +99,8 @@ def key_lines(request: ToolApproval, width: int) -> list[str]:
             items.append(f"a always yes to {scope}" if scope else "a always yes")
         elif "outside" in option.lower():
             items.append("o yes, once and outside the sandbox, with all your rights")
-    items += ["n no", "t no, and tell it why", "v show all", "Esc no", "Ctrl-C stop the prompt"]
+    items += ["n no", "t no, and tell it why", *([] if shows_all else ["v show all"])]
+    items += ["Esc no", "Ctrl-C stop the prompt"]
     lines = [""]
     for item in items:
         joined = f"{lines[-1]} · {item}" if lines[-1] else item

@@ -254,8 +254,8 @@ class BlockRenderer:
             ]
             for row in parts
         ]
-        aligned = [str(cell.token.attrs.get("style", "")) for cell in parts[0].children]
-        lines, starts = table_rows(cells_of, ["right" in one for one in aligned], width)
+        styles = [str(cell.token.attrs.get("style", "")) for cell in parts[0].children]
+        lines, starts = table_rows(cells_of, [one.partition(":")[2] for one in styles], width)
         if self._is_closed(node):
             return Rows(lines, len(lines))
         complete = len(parts) - (self._source[-1] != "")

@@ -40,19 +40,20 @@ def read_table(state: StateBlock, startLine: int, endLine: int, silent: bool) ->
 
 
 def table_rows(
-    table: Sequence[Sequence[StyledText]], right: Sequence[bool], width: int
+    table: Sequence[Sequence[StyledText]], aligned: Sequence[str], width: int
 ) -> tuple[list[str], list[int]]:
     """Return the lines of a table, and the line each of its rows begins at.
 
     Args:
         table: The cells; the first row is the head.
-        right: For each column, whether it is aligned to the right.
+        aligned: For each column, `left`, `right` or `center`.
         width: Cells of a line.
     """
     natural = [
-        max(max(cells(row[n].text), 1) for row in table[:ROWS_MEASURED]) for n in range(len(right))
+        max(max(cells(row[n].text), 1) for row in table[:ROWS_MEASURED])
+        for n in range(len(aligned))
     ]
-    room = width - len(_GAP) * (len(right) - 1)
+    room = width - len(_GAP) * (len(aligned) - 1)
     widths = _fitted(natural, room)
     if widths is not None and len(table) > ROWS_MEASURED:
         widths = _loosened(widths, room)
@@ -65,7 +66,7 @@ def table_rows(
         return lines, [0, *starts]
     for index, row in enumerate(table):
         starts.append(len(lines))
-        lines += _row(row, right, widths)
+        lines += _row(row, aligned, widths)
         if index == 0:
             lines.append(paint("─┼─".join("─" * one for one in widths), "dim"))
     return lines, starts
@@ -88,15 +89,16 @@ def _loosened(widths: list[int], room: int) -> list[int]:
     return [width + min(spare, width // 4 + 2) for width in widths]
 
 
-def _row(row: Sequence[StyledText], right: Sequence[bool], widths: Sequence[int]) -> list[str]:
+def _row(row: Sequence[StyledText], aligned: Sequence[str], widths: Sequence[int]) -> list[str]:
     columns = [_lines(cell.spans, width) for cell, width in zip(row, widths, strict=True)]
     lines: list[str] = []
     for n in range(max(map(len, columns))):
         parts: list[str] = []
-        for column, width, to_right in zip(columns, widths, right, strict=True):
+        for column, width, side in zip(columns, widths, aligned, strict=True):
             text = column[n] if n < len(column) else ""
-            padding = " " * (width - cells(text))
-            parts.append(padding + text if to_right else text + padding)
+            room = width - cells(text)
+            before = {"right": room, "center": room // 2}.get(side, 0)
+            parts.append(" " * before + text + " " * (room - before))
         lines.append(paint(_GAP, "dim").join(parts).rstrip())
     return lines
 

@@ -80,6 +80,8 @@ class Progress:
 
     def settled(self) -> str:
         """Return, once, a summary of the retries; empty if there were none."""
+        if self._retry is not None and self._retry[1] > time.monotonic():
+            self._tries -= 1  # stopped before the request was repeated
         self._end_wait()
         waited, self._waited = self._waited, 0.0
         tries, self._tries = self._tries, 1

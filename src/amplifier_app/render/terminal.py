@@ -176,7 +176,7 @@ class TerminalRenderer(Renderer):
         self._refresh()
 
     def reply(self, content: Any) -> None:
-        self._message.finish()
+        self._message.print_finished()
         if isinstance(content, str):
             self._scrollback.print(self._scrollback.wrapped(for_terminal(content)))
         else:
@@ -203,7 +203,7 @@ class TerminalRenderer(Renderer):
                 self._schedule()
 
     def message_sent(self, text: str) -> None:
-        self._message.finish()
+        self._message.print_finished()
         self._scrollback.begin("message", always=True)
         first, *rest = self._scrollback.wrapped(for_terminal(text), 2)
         self._scrollback.print([f"{paint('›', 'bold')} {first}", *(f"  {line}" for line in rest)])

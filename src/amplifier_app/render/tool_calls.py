@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.render.ansi import cells, clip, fold, paint
+from amplifier_app.render.ansi import cells, clip, paint, wrapped
 from amplifier_app.render.diff import FileDiff, diff_lines, parse, summary
 from amplifier_app.render.finished_call import FinishedCall, about_call
 from amplifier_app.render.pictures import image_blocks
@@ -139,7 +139,7 @@ def _without_exit_code(text: str) -> tuple[str, str]:
 
 def _rows(text: str, width: int, most: int, *, tail: bool = False) -> list[str]:
     rows = [
-        row for line in text.splitlines() for row in fold(_untabbed(line), width - len(_INDENT))
+        row for line in text.splitlines() for row in wrapped(_untabbed(line), width - len(_INDENT))
     ]
     return rows[-most:] if tail else rows[:most]
 

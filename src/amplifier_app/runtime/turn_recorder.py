@@ -195,6 +195,8 @@ class TurnRecorder:
         self._questioned.discard(key)
         found = self._running.get(key)
         if found is not None:
+            now = time.monotonic()  # the calls of an answer begin when all are decided on
+            self._running = {one: (tool, now) for one, (tool, _) in self._running.items()}
             by, reason = peek(data, "decided_by"), peek(data, "reason")
             found[0].decision = one_line(f"{by}: {reason}" if reason else str(by), 200)
             found[0].by_default = peek(data, "by_default") is True

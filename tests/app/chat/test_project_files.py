@@ -62,9 +62,9 @@ def test_files_and_ranges_are_added_after_the_prompt(project: Path) -> None:
         '<file path="src/parse.py" lines="50-50">\nline 50\n</file>'
     )
     assert included.notes == [
-        "added src/parse.py: 3 lines, 0.0k tokens",
-        "added notes.md: 1 line, 0.0k tokens",
-        "added src/parse.py: 1 line, 0.0k tokens",
+        "added src/parse.py: 3 lines, about 6 tokens",
+        "added notes.md: 1 line, about 2 tokens",
+        "added src/parse.py: 1 line, about 2 tokens",
     ]
     assert included.problems == []
 

@@ -110,3 +110,22 @@ def test_the_lines_are_few_and_fit() -> None:
         assert all(cells(line) <= width for line in lines)
         assert plain(lines[0]).endswith("0/20")
         assert plain(lines[-1]) == "  … 8 more"
+
+
+def test_the_keys_are_shown_next_to_a_long_call() -> None:
+    activity = Activity()
+    activity.call_started(call(1, "bash", command="x" * 200))
+    wide, narrow = (plain(activity.lines(width, "Esc stop")[0]) for width in (60, 40))
+    assert wide.endswith("…  Esc stop")
+    assert len(wide) == 60
+    assert narrow.endswith("x…")
+
+
+def test_the_time_of_calls_begins_when_the_last_of_an_answer_is_allowed() -> None:
+    activity = Activity()
+    activity.call_started(call(1, "bash", command="ls"))
+    activity.call_started(call(2, "bash", command="make"))
+    time.sleep(0.05)
+    activity.call_allowed(call(2))
+    allowed = time.monotonic()
+    assert activity.call_ended(call(1)) <= time.monotonic() - allowed + 0.04

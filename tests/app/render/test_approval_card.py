@@ -143,3 +143,9 @@ def test_everything_fits_and_words_stay_whole(tmp_path: Path, width: int) -> Non
 
 def test_a_word_longer_than_a_line_is_folded() -> None:
     assert wrapped("ab " + "x" * 12, 5) == ["ab", "xxxxx", "xxxxx", "xx"]
+
+
+def test_the_key_for_all_is_offered_while_there_is_more(tmp_path: Path) -> None:
+    asked = request(tmp_path, "bash", {"command": "ls"})
+    assert "v show all" in " ".join(key_lines(asked, 80))
+    assert "v show all" not in " ".join(key_lines(asked, 80, shows_all=True))

@@ -73,6 +73,11 @@ def test_tables_keep_all_their_text(width: int) -> None:
         assert lines[2].endswith("12")
 
 
+def test_columns_of_a_table_are_aligned_as_written() -> None:
+    table = "| left | centre | right |\n|:--|:-:|--:|\n| a | b | c |\n"
+    assert rendered(table, 40)[2] == "a    │   b    │     c"
+
+
 def test_a_table_with_more_columns_than_fit_is_printed_value_by_value() -> None:
     wide = "|" + "|".join(f"head{n}" for n in range(8)) + "|\n" + "|-" * 8 + "|\n"
     wide += "|" + "|".join(f"value{n}" for n in range(8)) + "|\n"

@@ -220,6 +220,15 @@ async def test_a_failed_call_shows_more_of_its_output() -> None:
     assert lines[1:] == [f"    row {n}" for n in range(18, 30)]
 
 
+async def test_the_error_of_a_call_is_wrapped_between_words() -> None:
+    it = Shown(columns=40)
+    it.renderer.turn_started()
+    text = "unknown tool 'x'; available tools: list_directory"
+    await finished(it, call(1, "x"), text, success=False, error={"message": text})
+    it.end()
+    assert it.close()[1:] == ["    unknown tool 'x'; available tools:", "    list_directory"]
+
+
 @pytest.mark.parametrize("columns", [40, 80, 120])
 async def test_an_edit_shows_its_changes(columns: int) -> None:
     it = Shown(columns=columns)
@@ -295,6 +304,29 @@ async def test_retries_are_one_live_line_and_one_summary() -> None:
     await it.say("Done.")
     it.end("Done.")
     assert it.close() == ["· waited 1 s for the rate limit, tried 3 times", "", "Done."]
+
+
+async def test_a_retry_that_was_stopped_is_not_counted() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    for delay, seconds in ((0.3, 0.31), (0.3, 0.31), (60.0, 0.01)):
+        await it.emit("provider:retry", error_type="RateLimitError", delay=delay, provider="p")
+        await asyncio.sleep(seconds)
+    it.end()
+    assert it.close() == ["· waited 1 s for the rate limit, tried 3 times"]
+
+
+async def test_the_reply_to_a_command_splits_no_line_of_the_answer() -> None:
+    it = Shown(chat=True)
+    it.renderer.turn_started()
+    await it.emit("provider:request", tools=[])
+    about = {"block_type": "text", "block_index": 0}
+    await it.emit("content_block:delta", delta="one tw", **about)
+    it.renderer.message_sent("/cost")
+    it.renderer.reply("No usage yet.")
+    await it.say("o three")
+    it.end("one two three")
+    assert it.close()[:4] == ["› /cost", "No usage yet.", "", "one two three"]
 
 
 async def test_the_live_line_says_what_goes_on() -> None:

@@ -91,12 +91,10 @@ async def compact(chat: Chat, argument: str) -> Reply:
     result = function()
     if inspect.isawaitable(result):
         await result
-    after = estimated_tokens(await _for_request(chat))
-    if after >= before:
+    if estimated_tokens(await _for_request(chat)) >= before:
         return f"Nothing to compact: the conversation has about {describe.tokens(before)} tokens."
-    return (
-        f"Compacted: about {describe.tokens(before)} tokens before, {describe.tokens(after)} now."
-    )
+    # A notice of the context shows how much, in its own count.
+    return "Compacted."
 
 
 def estimated_tokens(messages: list[dict[str, Any]]) -> int:

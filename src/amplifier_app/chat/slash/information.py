@@ -9,6 +9,8 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.describe import first_sentence
 from amplifier_app.runtime.status import status_of
 
+_COUNTS = {"estimated_calls": "calls with estimated tokens"}
+
 
 @command("/status", "Session, profile, model and directory", during_turn=True)
 async def status(chat: Chat, argument: str) -> Reply:
@@ -47,5 +49,8 @@ async def cost(chat: Chat, argument: str) -> Reply:
     if usage.cost_usd is not None:
         about = "about " if usage.tokens.get("estimated_calls") else ""
         price = f"{about}{describe.cost(usage.cost_usd)}"
-    counts = [(name.replace("_", " "), f"{count:,}") for name, count in usage.tokens.items()]
+    counts = [
+        (_COUNTS.get(name, name.replace("_", " ")), f"{count:,}")
+        for name, count in usage.tokens.items()
+    ]
     return rows([*counts, ("cost", price)], numbers=True)

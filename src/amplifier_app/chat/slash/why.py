@@ -77,8 +77,10 @@ def _rule_of(chat: Chat, call: Any) -> str:
 
 def _outcome(call: Any) -> str:
     took = "" if call.duration_ms is None else f" · {describe.duration(call.duration_ms / 1000)}"
-    reason = f": {one_line(call.reason, 300)}" if call.reason else ""
-    return f"{call.outcome}{took}{reason}"
+    reason = one_line(call.reason, 300) if call.reason else ""
+    if reason.startswith(call.outcome):
+        return f"{reason}{took}"
+    return f"{call.outcome}{took}{f': {reason}' if reason else ''}"
 
 
 def _mounted_by(chat: Chat, tool_name: str) -> str:
