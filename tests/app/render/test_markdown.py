@@ -166,7 +166,7 @@ def test_a_long_paragraph_is_not_read_again_and_again() -> None:
     lines: list[str] = []
     for number in range(2000):
         lines += taken(stream, f"word{number} ")
-        assert len(stream._text) < 5000
+        assert len(stream._text) < 5000  # pyright: ignore[reportPrivateUsage]
     lines += [plain(line) for line in stream.finish()]
     assert lines == rendered(" ".join(f"word{number}" for number in range(2000)), 80)
 

@@ -35,7 +35,7 @@ class Shown:
         attributes[1] &= ~termios.OPOST
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
         self._slave = slave
-        self._read: list[bytes] = []
+        self.written: list[bytes] = []
         self._reader = threading.Thread(target=self._drain)
         self._reader.start()
         self.renderer = TerminalRenderer(AnsiScreen(Output(slave)), quiet=quiet, chat=chat)
@@ -51,7 +51,7 @@ class Shown:
                 return
             if not part:
                 return
-            self._read.append(part)
+            self.written.append(part)
 
     async def emit(self, event: str, **data: Any) -> None:
         result = await self.hooks.emit(event, data)
@@ -75,7 +75,7 @@ class Shown:
         os.close(self._slave)
         self._reader.join(10)
         os.close(self._master)
-        lines = screen(b"".join(self._read).decode(), self._columns)
+        lines = screen(b"".join(self.written).decode(), self._columns)
         while lines and not lines[-1]:
             lines.pop()
         return lines
@@ -260,7 +260,7 @@ async def test_a_to_do_list_is_a_checklist_and_pinned_while_it_is_open() -> None
     ]
     await finished(it, call(1, "todo", action="create", todos=todos), {"status": "created"})
     await asyncio.sleep(0.2)
-    shown = screen(b"".join(it._read).decode(), 80)
+    shown = screen(b"".join(it.written).decode(), 80)
     checklist = "☑ Read the code   ▸ Fix the bug   ☐ Run the tests"
     assert shown[0] == "✓ todo 1 of 3 done · 5 ms"
     assert shown[1] == f"    {checklist}"
@@ -297,7 +297,7 @@ async def test_retries_are_one_live_line_and_one_summary() -> None:
             attempt=attempt, max_retries=4, provider="p",
         )  # fmt: skip
         await asyncio.sleep(seconds)
-    shown = screen(b"".join(it._read).decode())
+    shown = screen(b"".join(it.written).decode())
     assert re.fullmatch(
         r". rate limited, retrying in [34] s \(2 of 4\) · Ctrl-C to give up", shown[-1]
     )
@@ -335,7 +335,7 @@ async def test_the_live_line_says_what_goes_on() -> None:
     await it.emit("provider:request", tools=[], model="m-1")
     await it.emit("content_block:delta", block_type="thinking", block_index=0, delta="x" * 400)
     await asyncio.sleep(1.3)
-    shown = screen(b"".join(it._read).decode(), 80)
+    shown = screen(b"".join(it.written).decode(), 80)
     assert re.fullmatch(r". m-1 thinking · 1 s · ↓ 100 tokens +Esc stop · type to steer", shown[-1])
     it.end()
     it.close()
@@ -364,7 +364,7 @@ async def test_the_last_output_line_of_a_running_tool_is_shown() -> None:
     await it.emit("tool:output", span_id="s2", text="of another call\n")
     await it.emit("tool:output", span_id="s1", text="first line\nlast \x1b[31mline\n")
     await asyncio.sleep(0.3)
-    seen = b"".join(it._read).decode()
+    seen = b"".join(it.written).decode()
     assert "last line" in seen.replace("\x1b[31m", "?")
     assert "first line" not in seen
     assert "another call" not in seen
@@ -384,10 +384,10 @@ async def test_a_sub_agent_is_one_line_both_running_and_finished() -> None:
     it.renderer.sub_session_started(facts)
     it.renderer.sub_session_doing("s-1", "read_file a.txt")
     await asyncio.sleep(0.3)
-    seen = b"".join(it._read).decode()
+    seen = b"".join(it.written).decode()
     assert "reader · 1 step → read_file a.txt" in seen
     assert "\x1b[2J" not in seen
-    ended = SubSession("s-1", "s", "reader", "success", 1, {}, None, 0.1)
+    ended = SubSession("s-1", "s", "reader", "success", 1, {}, None, 100)
     it.renderer.sub_session_ended(ended)
     output = {"response": "It is fine.", "session_id": "s-1", "usage": {"input_tokens": 3}}
     await it.emit(
