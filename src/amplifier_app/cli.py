@@ -174,7 +174,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
 
 def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
     if argv[0] == "run" and "_AMPLIFIER_COMPLETE" not in os.environ:
-        from amplifier_app.commands.run.words import read_words
+        from amplifier_app.commands.run.fast_arguments import read_words
 
         request = read_words(argv[1:])
         if request is not None:

@@ -16,8 +16,8 @@ from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.cli import main
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run import launch
+from amplifier_app.commands.run.fast_arguments import read_words
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.run.words import read_words
 from tests.app.schemas import RESULT
 from tests.support.cli import amplifier_command, child_environment, run_amplifier, start_amplifier
 
@@ -87,7 +87,7 @@ def test_typer_reads_the_same(monkeypatch: pytest.MonkeyPatch, words: list[str])
     fast = read_words(words)
     assert fast is not None
     assert fast == asked_for(monkeypatch, *words)
-    monkeypatch.setattr("amplifier_app.commands.run.words.read_words", lambda words: None)
+    monkeypatch.setattr("amplifier_app.commands.run.fast_arguments.read_words", lambda words: None)
     assert fast == asked_for(monkeypatch, *words)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.runtime.export.content import Exported
 from amplifier_app.runtime.export.data import as_trajectory
-from amplifier_app.runtime.export.exported import Exported
 from amplifier_app.sessions.store import SessionStore
 from tests.modules import planted
 from tests.support.cli import Finished, run_amplifier

@@ -15,15 +15,15 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 
 from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.runtime.export.content import exported
 from amplifier_app.runtime.export.data import as_data, as_trajectory
-from amplifier_app.runtime.export.exported import exported
 from amplifier_app.runtime.export.markdown import session_markdown
 from amplifier_app.runtime.export.page import as_page
 from amplifier_app.sessions.bundle import read_bundle
@@ -38,7 +38,7 @@ from amplifier_modules import provider_anthropic, provider_openai
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules.hooks_approval.commands import Unclear, may_contain, segments_of, words_of
 from amplifier_modules.hooks_approval.dangers import danger_in
-from amplifier_modules.hooks_approval.reading import only_reads
+from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from amplifier_modules.tool_mcp.results import Results
 from amplifier_modules.tool_mcp.stdio import StdioTransport
@@ -60,7 +60,7 @@ class Target(NamedTuple):
 
 
 @contextlib.contextmanager
-def _file(name: str, data: bytes) -> Iterator[Path]:
+def _file(name: str, data: bytes) -> Generator[Path]:
     path = folder() / "files" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -119,7 +119,7 @@ def _take_turns(module: Any, config: dict[str, Any], server: _Server) -> None:
             await cleanup()
         json.dumps(rig.context.messages, default=str).encode()
 
-    original = Endpoint._open_client
+    original = Endpoint._open_client  # pyright: ignore[reportPrivateUsage]
     Endpoint._open_client = open_client  # type: ignore[method-assign]
     try:
         asyncio.run(turns())
@@ -257,9 +257,9 @@ def _read_mcp(data: bytes) -> None:
 
     results = Results(10_000, folder)
     transport = StdioTransport.__new__(StdioTransport)
-    transport._on_error_output = lambda _: None
+    transport._on_error_output = lambda _: None  # pyright: ignore[reportPrivateUsage]
     for line in data.split(b"\n"):
-        message = transport._message(line)
+        message = transport._message(line)  # pyright: ignore[reportPrivateUsage]
         result = getattr(getattr(message, "message", None), "result", None)
         if result is None:
             continue

@@ -17,7 +17,7 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.endings import show_ending, show_failure, show_outcome
 from amplifier_app.chat.project_files import with_files
-from amplifier_app.chat.resumed import resumed
+from amplifier_app.chat.resume_header import resumed
 from amplifier_app.chat.shell_lines import is_shell_line, run_shell_line
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (

@@ -88,7 +88,7 @@ def resolve(
     added: list[str] = []
     if not entry_keys(tree, "providers") and (chosen.provider or merged.bundle):
         # Imported on demand: only for plans without a provider.
-        from amplifier_app.plan.offered import with_provider
+        from amplifier_app.plan.default_provider import with_provider
 
         if not chosen.traffic.replaces_providers:
             tree, added = with_provider(merged, tree, chosen.provider, environ)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_app.base.installed import normalised
-from amplifier_app.sources.held import held_by
+from amplifier_app.sources.fixed_versions import held_by
 
 _FOUNDATION = "amplifier-foundation @ git+https://github.com/microsoft/amplifier-foundation"
 _PUBLISHED = "git+https://github.com/microsoft/"

@@ -147,7 +147,7 @@ class Mounting:
             raise self._error(broken)
         reasons = self.not_mounted
         if not self._session.coordinator.get("providers"):
-            from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
+            from amplifier_app.plan.default_provider import NO_PROVIDER, SET_UP
 
             reasons += [one.note for one in self._plan.dropped if not one.is_fallback]
             raise ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
@@ -160,7 +160,7 @@ class Mounting:
         chosen = self._plan.chosen_provider
         for failure, reason in zip(self._failures, self.not_mounted, strict=True):
             if _key(failure) == chosen:
-                from amplifier_app.plan.offered import CHOSEN_MISSING, SET_UP
+                from amplifier_app.plan.default_provider import CHOSEN_MISSING, SET_UP
 
                 raise ConfigError(CHOSEN_MISSING.format(chosen), hint=f"{reason}\n{SET_UP}")
 

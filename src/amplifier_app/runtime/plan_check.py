@@ -16,6 +16,7 @@ from typing import Any
 from amplifier_app.base.errors import AppError, ConfigError, Location, ModuleError
 from amplifier_app.base.tool_schemas import tool_faults
 from amplifier_app.plan.config_check import config_problems, ignored_keys
+from amplifier_app.plan.default_provider import CHOSEN_MISSING, NO_PROVIDER, SET_UP
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.module_schemas import config_schema
 from amplifier_app.plan.modules import (
@@ -25,7 +26,6 @@ from amplifier_app.plan.modules import (
     unset_variables,
 )
 from amplifier_app.plan.nodes import MapNode, plain_data
-from amplifier_app.plan.offered import CHOSEN_MISSING, NO_PROVIDER, SET_UP
 from amplifier_app.plan.problems import PlanError, Problem
 from amplifier_app.plan.sections import PARTS
 from amplifier_app.runtime.approvals import check_policy

@@ -21,7 +21,7 @@ from amplifier_app.plan.source_spec import (
     without_password,
 )
 from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.sources import drift
+from amplifier_app.sources import lock_check
 from amplifier_app.sources.errors import DriftError, SourceError
 from amplifier_app.sources.git import GitCache
 from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path
@@ -93,14 +93,14 @@ class Fetcher:
             self._locks[file] = Lock.read(file).bundles
         entry = self._locks[file].get(name)
         if entry is None and self._locked:
-            raise DriftError("this bundle is not in the lock", hint=drift.UPDATE)
+            raise DriftError("this bundle is not in the lock", hint=lock_check.UPDATE)
         return entry
 
     def _from_git(self, source: GitSource, locked: LockEntry | None) -> tuple[Fetched, LockEntry]:
         whole = source._replace(subdirectory="")
         commit = locked.commit if locked is not None else None
         if locked is not None:
-            drift.check_source(locked, "git", source)
+            lock_check.check_source(locked, "git", source)
         key = (source.url, source.ref)
         if commit is None:
             if key not in self._commits:
@@ -120,7 +120,7 @@ class Fetcher:
 
         wanted = None
         if locked is not None:
-            drift.check_source(locked, "archive", source)
+            lock_check.check_source(locked, "archive", source)
             wanted = (locked.archive or "").removeprefix("sha256:") or None
         cache = ArchiveCache(paths.cache_dir() / "archives", offline=self._offline)
         unpacked = cache.fetch(source._replace(subdirectory=""), sha256=wanted)

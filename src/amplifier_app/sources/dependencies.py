@@ -6,7 +6,7 @@
 
 The running environment comes first on `sys.path` and is never written to, so its versions
 constrain the resolution. Only packages that this process does not import from the environment
-(`amplifier_app.sources.held`) may be installed in another version; these distributions, and
+(`amplifier_app.sources.fixed_versions`) may be installed in another version; these distributions, and
 nothing else in the folder, precede the environment. A module that needs another version of
 something Amplifier runs on is refused with the reason. `amplifier-core` is always the running one.
 """
@@ -30,9 +30,9 @@ from amplifier_app.base.installed import normalised
 from amplifier_app.base.locks import locked
 from amplifier_app.sources import vendored
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.held import held_by, other_versions, refuse_held
+from amplifier_app.sources.fixed_versions import held_by, other_versions, refuse_held
 from amplifier_app.sources.layout import Layout
-from amplifier_app.sources.preferred import preferred_in, separate
+from amplifier_app.sources.preferred_path import preferred_in, separate
 from amplifier_app.sources.requirement_names import (
     distributions,
     named,

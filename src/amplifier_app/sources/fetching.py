@@ -21,11 +21,11 @@ from amplifier_app.plan.source_spec import (
     SourceSyntaxError,
 )
 from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.sources import drift
+from amplifier_app.sources import lock_check
 from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.fixed_versions import MODULE_PACKAGES, requirements_of
 from amplifier_app.sources.git import GitCache
-from amplifier_app.sources.held import MODULE_PACKAGES, requirements_of
 from amplifier_app.sources.layout import Layout, find_layout
 from amplifier_app.sources.packages import PackageCache, refuse_without_versions
 from amplifier_app.sources.requirement_names import requirement_name
@@ -102,10 +102,10 @@ class Fetcher:
         except SourceSyntaxError as error:
             raise SourceError(error.message, hint=error.hint) from error
         if locked is not None:
-            drift.check_source(locked, _KINDS[type(source)], source)
+            lock_check.check_source(locked, _KINDS[type(source)], source)
         found = self._fetch(module_id, source, requires, locked, stop)
         if locked is not None:
-            drift.check_found(locked, found)
+            lock_check.check_found(locked, found)
         return found
 
     def equip(

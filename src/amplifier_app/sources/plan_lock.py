@@ -14,19 +14,19 @@ from typing import NamedTuple
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.offline import is_offline
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.requirements import PlanRequirement
-from amplifier_app.plan.source_spec import FolderSource, Source
-from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.plan.sourced import (
+from amplifier_app.plan.module_sources import (
     SourcedModule,
     requires_of,
     sourced_modules,
     written_override,
     written_value,
 )
-from amplifier_app.sources.drift import needs_no_lock
+from amplifier_app.plan.requirements import PlanRequirement
+from amplifier_app.plan.source_spec import FolderSource, Source
+from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.hashing import content_hash
+from amplifier_app.sources.lock_check import needs_no_lock
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolved import Place, ResolvedSource

@@ -12,7 +12,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 if TYPE_CHECKING:
     from amplifier_app.plan.model import ResolvedPlan
     from amplifier_app.plan.requirements import PlanRequirement
-    from amplifier_app.sources.drift import ModuleLock
+    from amplifier_app.sources.lock_check import ModuleLock
 
 
 def resolver_for(
@@ -59,7 +59,7 @@ def _mounted(plan: ResolvedPlan) -> list[tuple[str, str | None]]:
 def _origin(plan: ResolvedPlan, module_id: str, source: str | None) -> Location | None:
     """Where the plan sets the source of a module, or names the module."""
     # Imported here because only errors need it.
-    from amplifier_app.plan.sourced import sourced_modules
+    from amplifier_app.plan.module_sources import sourced_modules
 
     try:
         modules = sourced_modules(plan)

@@ -25,8 +25,8 @@ from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
-    from amplifier_app.sources.drift import ModuleLock
     from amplifier_app.sources.fetching import Fetcher
+    from amplifier_app.sources.lock_check import ModuleLock
 
 T = TypeVar("T")
 _Asked: TypeAlias = tuple[str, str | None]
@@ -255,12 +255,12 @@ class AppModuleSourceResolver:
     ) -> ResolvedSource:
         locked = None
         if self._lock is not None:
-            from amplifier_app.sources import drift
+            from amplifier_app.sources import lock_check
 
             locked = self._lock.entry(module_id)
-            exempt = self._partial or drift.needs_no_lock(module_id, chosen.place)
+            exempt = self._partial or lock_check.needs_no_lock(module_id, chosen.place)
             if locked is None and not exempt:
-                raise drift.unknown()
+                raise lock_check.unknown()
         requires = self._requires.get(module_id, ())
         if chosen.source is not None:
             return self._fetcher.fetch(
@@ -276,9 +276,9 @@ class AppModuleSourceResolver:
         if requires:
             self._fetcher.equip(module_id, found, requires, locked=locked, stop=stop)
         if locked is not None:
-            from amplifier_app.sources import drift
+            from amplifier_app.sources import lock_check
 
-            drift.check_found(locked, found)
+            lock_check.check_found(locked, found)
         return found
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from amplifier_core import ModuleCoordinator
 from amplifier_modules._shared.context.mounting import mount_context
 from amplifier_modules.context_persistent.config import MODULE_ID, PersistentContextConfig
+from amplifier_modules.context_persistent.conversation_file import conversation_file
 from amplifier_modules.context_persistent.journal import Journal
 from amplifier_modules.context_persistent.manager import PersistentContextManager
-from amplifier_modules.context_persistent.place import conversation_file
 
 
 async def mount(

@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from amplifier_modules._shared.module.config import listed
-from amplifier_modules.hooks_approval import commands, places
+from amplifier_modules.hooks_approval import call_paths, commands
 from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, RuleAction
 from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.git_config import runs_only_git
 from amplifier_modules.hooks_approval.modes import Mode
 from amplifier_modules.hooks_approval.programs import Programs
-from amplifier_modules.hooks_approval.reading import only_reads, programs_in
+from amplifier_modules.hooks_approval.read_only_commands import only_reads, programs_in
 from amplifier_support.below import is_below
 
 EDITS = frozenset({"write_file", "edit_file", "multi_edit", "apply_patch"})
@@ -67,18 +67,18 @@ class Call:
         self.base = base
         self.start = start or base
         self.is_sandboxed = is_sandboxed
-        self.places: list[places.Place] = []
+        self.places: list[call_paths.Place] = []
         self.command: str | None = None
         self.words: list[str] | None = None
         self.unclear: str | None = None
         try:
-            self.places = places.places_in(values, self.start)
+            self.places = call_paths.places_in(values, self.start)
         except (ValueError, OSError) as error:
             self.unclear = f"its paths cannot be read: {error}"
         self._read_command()
         if self.command is not None and not self.places and self.start != base:
             # It names no folder, but runs in another one.
-            self.places = [places.Place(self.start, self.start)]
+            self.places = [call_paths.Place(self.start, self.start)]
 
     @property
     def changes_one_file(self) -> bool:
@@ -121,7 +121,7 @@ class Call:
         """
         given = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
         try:
-            return [places.place(folder, self.start).real for folder in given] or [self.start]
+            return [call_paths.place(folder, self.start).real for folder in given] or [self.start]
         except (TypeError, ValueError):
             return None
 
@@ -315,7 +315,7 @@ def _is_allowed_by(policy: Policy, rule: Rule, call: Call) -> bool:
         return call.command is None or call.runs_in_base
     patterns = listed(rule.path)
     return bool(call.places) and all(
-        any(places.matches(place.real, pattern, call.base) for pattern in patterns)
+        any(call_paths.matches(place.real, pattern, call.base) for pattern in patterns)
         for place in call.places
     )
 
@@ -327,7 +327,7 @@ def _is_caught_by(rule: Rule, call: Call) -> bool:
     ):
         return False
     return rule.path is None or any(
-        places.matches(path, pattern, call.base, loosely=True)
+        call_paths.matches(path, pattern, call.base, loosely=True)
         for pattern in listed(rule.path)
         for place in call.places
         for path in place

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
+from amplifier_modules._shared.files.guarded_files import FileProblem
 from amplifier_modules._shared.files.roots import Location, OutsideRoots, PathError, PathGuard
-from amplifier_modules._shared.files.whole import FileProblem
-from amplifier_modules.hooks_backup.states import MISSING, Seen, State, look
+from amplifier_modules.hooks_backup.file_state import MISSING, Seen, State, look
 
 
 class Place(NamedTuple):

@@ -18,11 +18,11 @@ from amplifier_core.session_capabilities import (
     tool_working_dir,
 )
 from amplifier_modules.hooks_backup import store as stores
+from amplifier_modules.hooks_backup.call_backups import Keeper
 from amplifier_modules.hooks_backup.calls import Call, paths_under
 from amplifier_modules.hooks_backup.config import FOLDER, MODULE_ID, BackupConfig
 from amplifier_modules.hooks_backup.event_data import BACKUP_CREATED, BACKUP_RESTORED, mapping
-from amplifier_modules.hooks_backup.keeper import Keeper
-from amplifier_modules.hooks_backup.named import named_paths
+from amplifier_modules.hooks_backup.shell_files import named_paths
 from amplifier_modules.hooks_backup.store import Store
 from amplifier_modules.hooks_backup.turns import History, read_history
 from amplifier_modules.hooks_backup.undo import note_for_model, pick, take_back

@@ -7,7 +7,7 @@ from typing import Any
 
 from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
 from amplifier_modules.hooks_backup.event_data import BACKUP_EVENTS
-from amplifier_modules.hooks_backup.gate import Gate
+from amplifier_modules.hooks_backup.handlers import Gate
 
 
 async def mount(coordinator: Any, settings: BackupConfig) -> Callable[[], None]:

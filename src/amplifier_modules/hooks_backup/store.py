@@ -18,7 +18,7 @@ from typing import Any
 
 from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_backup.config import INDEX
-from amplifier_modules.hooks_backup.states import digest_of
+from amplifier_modules.hooks_backup.file_state import digest_of
 from amplifier_support.atomic_write import write_atomically
 from amplifier_support.private_files import FOLDER_MODE, make_private_folder, open_private
 

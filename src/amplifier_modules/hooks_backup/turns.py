@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amplifier_modules.hooks_backup.config import MODULE_ID
-from amplifier_modules.hooks_backup.states import State
+from amplifier_modules.hooks_backup.file_state import State
 
 logger = logging.getLogger(__name__)
 

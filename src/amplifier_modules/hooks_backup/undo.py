@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from amplifier_modules._shared.files.guarded_files import FileProblem, write_whole
 from amplifier_modules._shared.files.roots import Location, PathError
-from amplifier_modules._shared.files.whole import FileProblem, write_whole
 from amplifier_modules.hooks_backup.calls import reason
 from amplifier_modules.hooks_backup.config import MODULE_ID
-from amplifier_modules.hooks_backup.states import MISSING, Moved, Seen, exactly, look_now
+from amplifier_modules.hooks_backup.file_state import MISSING, Moved, Seen, exactly, look_now
 from amplifier_modules.hooks_backup.store import Full, Store
 from amplifier_modules.hooks_backup.turns import Change, History, Turn
 from amplifier_support.printable import printable

@@ -13,9 +13,9 @@ from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.provider_replay.config import MODULE_ID, ReplayConfig
 from amplifier_modules.provider_replay.player import Player, StreamingPlayer, model_names
 from amplifier_modules.provider_replay.recorder import Recorder, recorder_for
-from amplifier_modules.provider_replay.recording import Recording, current_call, is_of_a_call
+from amplifier_modules.provider_replay.recording_reader import Tape
+from amplifier_modules.provider_replay.recording_writer import Recording, current_call, is_of_a_call
 from amplifier_modules.provider_replay.requests import Plain
-from amplifier_modules.provider_replay.tape import Tape
 from amplifier_support.redaction import Redactor
 
 TAKE_OVER = Capability[Callable[[], Awaitable[None]]]("replay.take_over")

@@ -11,10 +11,10 @@ from amplifier_core.llm_errors import AbortError, InvalidRequestError
 from amplifier_core.message_models import ToolCall
 from amplifier_core.models import ModelInfo, ProviderInfo
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules.provider_replay.plain import error_of, response_of
-from amplifier_modules.provider_replay.recording import is_of_a_call
+from amplifier_modules.provider_replay.plain_data import error_of, response_of
+from amplifier_modules.provider_replay.recording_reader import RecordedCall, Tape
+from amplifier_modules.provider_replay.recording_writer import is_of_a_call
 from amplifier_modules.provider_replay.requests import Plain, plain_request
-from amplifier_modules.provider_replay.tape import RecordedCall, Tape
 from amplifier_support.provider_order import DEFAULT_PRIORITY
 from amplifier_support.redaction import Redactor
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-from amplifier_modules.provider_replay.plain import plain
-from amplifier_modules.provider_replay.recording import Call, Recording
+from amplifier_modules.provider_replay.plain_data import plain
+from amplifier_modules.provider_replay.recording_writer import Call, Recording
 from amplifier_modules.provider_replay.requests import Plain, plain_request
 from amplifier_support.provider_order import priority_of
 

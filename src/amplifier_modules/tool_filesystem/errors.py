@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 
-from amplifier_modules._shared.files.whole import FileProblem as FileProblem
+from amplifier_modules._shared.files.guarded_files import FileProblem as FileProblem
 
 
 class BinaryFile(FileProblem):

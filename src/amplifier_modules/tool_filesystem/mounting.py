@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-from amplifier_modules.tool_filesystem.changing import EditFile, WriteFile
 from amplifier_modules.tool_filesystem.config import MODULE_ID, FilesystemConfig
-from amplifier_modules.tool_filesystem.looking import ListDirectory, ReadFile
+from amplifier_modules.tool_filesystem.read_tools import ListDirectory, ReadFile
 from amplifier_modules.tool_filesystem.workspace import Workspace
+from amplifier_modules.tool_filesystem.write_tools import EditFile, WriteFile
 
 
 async def mount(coordinator: Any, settings: FilesystemConfig) -> None:

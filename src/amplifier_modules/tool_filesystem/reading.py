@@ -6,8 +6,8 @@ import io
 import os
 from typing import BinaryIO, NamedTuple
 
+from amplifier_modules._shared.files.guarded_files import opened
 from amplifier_modules._shared.files.roots import Location
-from amplifier_modules._shared.files.whole import opened
 from amplifier_modules.tool_filesystem.errors import BinaryFile, ImageTooLarge, PastTheEnd
 from amplifier_modules.tool_filesystem.images import (
     MOST_PIXELS,

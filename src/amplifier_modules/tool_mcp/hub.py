@@ -21,7 +21,7 @@ from amplifier_modules.tool_mcp.error_log import ErrorLog
 from amplifier_modules.tool_mcp.names import tool_name
 from amplifier_modules.tool_mcp.results import Results
 from amplifier_modules.tool_mcp.server import Listener, Server
-from amplifier_modules.tool_mcp.ways import LocalWay, RemoteWay
+from amplifier_modules.tool_mcp.transports import LocalWay, RemoteWay
 from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
 
 logger = logging.getLogger(__name__)

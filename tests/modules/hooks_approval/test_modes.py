@@ -15,7 +15,7 @@ from amplifier_modules.hooks_approval import mount
 from amplifier_modules.hooks_approval.config import ApprovalConfig
 from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.modes import MODES, Mode
-from amplifier_modules.hooks_approval.reading import only_reads
+from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.hooks_approval.rules import Call, Policy, judge
 from tests.app.plans import mock_plan
 from tests.support.cli import run_amplifier

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
+from amplifier_app.plan.default_provider import NO_PROVIDER, SET_UP
 from amplifier_app.runtime.provider_access import NotMounted, all_providers, mounted
 from amplifier_core.provider_batches import ProviderBatches
 from amplifier_support.provider_order import first_mounted

@@ -28,7 +28,7 @@ from amplifier_app.batch.reports.distribution import Distribution, histogram
 from amplifier_app.batch.reports.session_pages import SessionPages
 from amplifier_app.batch.statistics.pass_rates import CONFIDENCE, pass_rates
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.export.exported import redactor
+from amplifier_app.runtime.export.content import redactor
 
 _OK = Ending.OK.value
 

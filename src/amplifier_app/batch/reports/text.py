@@ -16,7 +16,7 @@ from amplifier_app.batch.record.results import dollars_of, reason_of, seconds_of
 from amplifier_app.batch.statistics.pass_rates import CONFIDENCE, pass_rates
 from amplifier_app.render.junit import Case, suite
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.export.exported import redactor
+from amplifier_app.runtime.export.content import redactor
 
 _COLUMNS = (
     "number",

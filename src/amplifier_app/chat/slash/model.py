@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.continued import continued
+from amplifier_app.chat.reopening import continued
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.plan.problems import suggest

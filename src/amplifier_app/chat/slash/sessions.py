@@ -16,7 +16,7 @@ from amplifier_app.base.errors import AppError, SessionError, UsageError
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.chat.resumed import conversation_of
+from amplifier_app.chat.resume_header import conversation_of
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.runtime import describe
@@ -154,8 +154,8 @@ async def export(chat: Chat, argument: str) -> Reply:
             hint="Known endings: .md, .json, .html, .tar.gz",
         )
     # Exports load archives, a Markdown parser and the patterns of secrets.
+    from amplifier_app.runtime.export.content import exported, redactor
     from amplifier_app.runtime.export.data import as_data
-    from amplifier_app.runtime.export.exported import exported, redactor
     from amplifier_app.runtime.export.markdown import session_markdown
     from amplifier_app.runtime.export.page import as_page
     from amplifier_app.sessions.bundle import write_bundle

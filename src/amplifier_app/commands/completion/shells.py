@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from typer._completion_shared import _completion_scripts  # pyright: ignore[reportPrivateUsage]
 
-from amplifier_app.commands.completion.words import complete
+from amplifier_app.commands.completion.candidates import complete
 
 _SAFE = re.compile(r"[\w.@/+=,-]+")
 """What no shell interprets. zsh evaluates an answer, and names come from files of others."""

@@ -20,7 +20,7 @@ from amplifier_app.commands.init.interview import Interview
 from amplifier_app.commands.init.report import report_saved, show_suggestions
 from amplifier_app.commands.init.saving import save
 from amplifier_app.commands.init.setup import Given, offer_of, problem_of_address, user_plan
-from amplifier_app.plan.offered import NO_PROVIDER, SET_UP
+from amplifier_app.plan.default_provider import NO_PROVIDER, SET_UP
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.provider_access import find_provider

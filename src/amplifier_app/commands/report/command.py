@@ -23,7 +23,7 @@ from amplifier_app.commands.doctor.examine import examine
 from amplifier_app.commands.session.shared import YesOption, confirm
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.event_log import read_events
-from amplifier_app.runtime.export.exported import redactor
+from amplifier_app.runtime.export.content import redactor
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 

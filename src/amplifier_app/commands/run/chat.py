@@ -104,9 +104,9 @@ async def _chat(
     request = part.request
     async with terminal:
         # After the input line is painted: it brings most of the chat.
-        from amplifier_app.chat.continued import continued
         from amplifier_app.chat.conversation import chat
         from amplifier_app.chat.endings import show_outcome
+        from amplifier_app.chat.reopening import continued
         from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
 
         screen = terminal if isinstance(terminal, ChatApplication) else None

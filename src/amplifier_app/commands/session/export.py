@@ -15,8 +15,8 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
+from amplifier_app.runtime.export.content import Exported, exported, redactor
 from amplifier_app.runtime.export.data import as_data, as_trajectory
-from amplifier_app.runtime.export.exported import Exported, exported, redactor
 from amplifier_app.runtime.export.markdown import session_markdown
 from amplifier_app.sessions.bundle import write_bundle
 from amplifier_app.sessions.folder import SessionFolder

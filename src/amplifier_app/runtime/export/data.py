@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import SessionError
-from amplifier_app.runtime.export.exported import Exported
+from amplifier_app.runtime.export.content import Exported
 from amplifier_app.sessions.conversation import Item, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amplifier_app.base.sanitize import for_pipe, one_line
-from amplifier_app.runtime.export.exported import Exported
+from amplifier_app.runtime.export.content import Exported
 from amplifier_app.runtime.export.parts import Heading, Part, heading_of, parts_of
 from amplifier_app.runtime.visibility import Visibility
 

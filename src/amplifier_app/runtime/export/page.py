@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from amplifier_app.base.sanitize import for_pipe
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.export.exported import Exported
+from amplifier_app.runtime.export.content import Exported
 from amplifier_app.runtime.export.parts import heading_of
 from amplifier_app.runtime.export.timeline import Span, Turn, turns_of
 from amplifier_app.sessions.conversation import Call, Item, Note, Prompt, Step

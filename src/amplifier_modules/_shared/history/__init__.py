@@ -36,7 +36,7 @@ from amplifier_modules._shared.history.arguments import (
 )
 from amplifier_modules._shared.history.joining import CONTINUE, INTERRUPTED, LEAD_IN, NO_MESSAGE
 from amplifier_modules._shared.history.parsed_cache import Readings
-from amplifier_modules._shared.history.portable import portable_id
+from amplifier_modules._shared.history.portable_ids import portable_id
 from amplifier_modules._shared.history.request import (
     NormalisedRequest,
     normalise,

@@ -13,7 +13,7 @@ from amplifier_modules._shared.history.built_messages import BuiltMessage
 from amplifier_modules._shared.history.parsed_cache import Readings
 from amplifier_modules._shared.history.parsed_message import Call, Reading, Result
 from amplifier_modules._shared.history.parsing import read
-from amplifier_modules._shared.history.plain import plain_block
+from amplifier_modules._shared.history.plain_blocks import plain_block
 from amplifier_modules._shared.history.values import clean_text, is_blank
 
 INTERRUPTED = (

@@ -27,7 +27,7 @@ from amplifier_modules._shared.history.access import (
 )
 from amplifier_modules._shared.history.arguments import arguments_or_text
 from amplifier_modules._shared.history.parsed_message import Call, Reading, Result
-from amplifier_modules._shared.history.portable import portable_id
+from amplifier_modules._shared.history.portable_ids import portable_id
 from amplifier_modules._shared.history.values import (
     as_json_text,
     clean_text,

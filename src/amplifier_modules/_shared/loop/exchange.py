@@ -20,7 +20,7 @@ from amplifier_modules._shared.loop.conversation import view_of
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, Fallbacks
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.limit_requests import LimitRequests
-from amplifier_modules._shared.loop.offer import offered_tools
+from amplifier_modules._shared.loop.offered_tools import offered_tools
 from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room, size_of
 from amplifier_modules._shared.loop.replies import (
     blocks_of,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from amplifier_core._event_data import PlainData, plain
 from amplifier_core.message_models import ChatResponse, Usage
-from amplifier_modules._shared.history.plain import plain_block, plain_usage
+from amplifier_modules._shared.history.plain_blocks import plain_block, plain_usage
 from amplifier_modules._shared.history.values import clean_value, is_plain
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.fields import read

@@ -24,7 +24,7 @@ from amplifier_modules._shared.loop.aliases import (
 )
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.offer import tool_called
+from amplifier_modules._shared.loop.offered_tools import tool_called
 from amplifier_modules._shared.loop.results import as_result, failure, recalled, revised
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span

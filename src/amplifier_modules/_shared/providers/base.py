@@ -29,7 +29,7 @@ from amplifier_core.provider_batches import DeferredAnswer, ProviderBatches
 from amplifier_core.session_capabilities import DEFERRAL
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 from amplifier_modules._shared.history import normalise
-from amplifier_modules._shared.history.plain import plain_usage
+from amplifier_modules._shared.history.plain_blocks import plain_usage
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.providers.deferred import deferred_request

@@ -13,7 +13,7 @@ from amplifier_app.commands.module.validation.subject import Subject
 from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.layout import ENTRY_POINT_GROUP, Layout, find_layout
-from amplifier_app.sources.preferred import preferred_in
+from amplifier_app.sources.preferred_path import preferred_in
 from amplifier_app.sources.requirement_names import distributions, required_by
 
 DEFAULT_SECONDS = 60.0

@@ -1,6 +1,6 @@
 """A module's own description: its kind, summary and configuration.
 
-    python -P -m amplifier_app.commands.module.facts FOLDER
+    python -P -m amplifier_app.commands.module.description FOLDER
 
 A module that is not bundled is imported in this child process, with a time limit, so that its code
 never runs in the main process. The child reads `request.json` in FOLDER and writes `facts.json`.

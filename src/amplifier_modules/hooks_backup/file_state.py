@@ -8,9 +8,9 @@ import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from amplifier_modules._shared.files.guarded_files import opened
 from amplifier_modules._shared.files.off_loop import off_loop
 from amplifier_modules._shared.files.roots import Location, PathGuard
-from amplifier_modules._shared.files.whole import opened
 
 
 class State(NamedTuple):

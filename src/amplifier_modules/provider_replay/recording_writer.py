@@ -24,10 +24,10 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from amplifier_modules.provider_replay.plain_data import plain, plain_error
 from amplifier_support.private_files import open_regular
 from amplifier_support.redaction import Redactor
 
-from .plain import plain, plain_error
 from .requests import Comparing, Plain, fingerprint
 from .rewriting import change_deltas
 

@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple, cast
 
 from amplifier_modules.provider_replay.difference import difference
-from amplifier_modules.provider_replay.recording import SCHEMA
+from amplifier_modules.provider_replay.recording_writer import SCHEMA
 from amplifier_modules.provider_replay.requests import (
     Comparing,
     Plain,

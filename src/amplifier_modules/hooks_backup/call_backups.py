@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amplifier_modules._shared.files.guarded_files import FileProblem
 from amplifier_modules._shared.files.roots import OutsideRoots, PathError, PathGuard
-from amplifier_modules._shared.files.whole import FileProblem
 from amplifier_modules.hooks_backup.calls import (
     Before,
     Call,
@@ -18,7 +18,7 @@ from amplifier_modules.hooks_backup.calls import (
     state_at,
 )
 from amplifier_modules.hooks_backup.config import BackupConfig
-from amplifier_modules.hooks_backup.states import MISSING, Seen, State
+from amplifier_modules.hooks_backup.file_state import MISSING, Seen, State
 from amplifier_modules.hooks_backup.store import Full, Store
 
 _MOST_FOLLOWED = 500

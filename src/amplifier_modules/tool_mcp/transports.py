@@ -78,7 +78,7 @@ class RemoteWay:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
-        from amplifier_modules.tool_mcp.bounded import ENCODING, bound
+        from amplifier_modules.tool_mcp.limited_http import ENCODING, bound
 
         # Calls have their own time limit; the message stream may be silent forever.
         limits = httpx2.Timeout(min(self._patience, 30.0), read=None)

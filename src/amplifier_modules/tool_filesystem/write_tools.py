@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.files.guarded_files import exists, read_whole, write_whole
 from amplifier_modules._shared.files.off_loop import off_loop
 from amplifier_modules._shared.files.roots import Location
-from amplifier_modules._shared.files.whole import exists, read_whole, write_whole
 from amplifier_modules._shared.module.tool_input import InvalidInput
 from amplifier_modules.tool_filesystem.diff import unified_diff
 from amplifier_modules.tool_filesystem.editing import Edit, edited
