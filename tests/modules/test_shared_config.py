@@ -7,9 +7,9 @@ from typing import Self
 import pytest
 from pydantic import model_validator
 
+from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
-from amplifier_modules.context_simple.config import SimpleContextConfig
 from amplifier_modules.hooks_logging.config import LoggingConfig
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_openai.config import OpenAIConfig
@@ -42,7 +42,7 @@ class Checked(ModuleConfig):
         LoggingConfig,
         LoopConfig,
         OpenAIConfig,
-        SimpleContextConfig,
+        ContextConfig,
     ],
 )
 def test_no_settings_are_the_defaults(

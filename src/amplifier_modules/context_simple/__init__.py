@@ -12,8 +12,8 @@ __amplifier_module_type__ = "context"
 _module = ModuleDeclaration(
     __name__,
     "context-simple",
-    "amplifier_modules.context_simple.config:SimpleContextConfig",
-    "amplifier_modules.context_simple.mounting",
+    "amplifier_modules._shared.context.config:ContextConfig",
+    "amplifier_modules.context_simple.manager",
 )
 config_schema = _module.config_schema
 mount = _module.mount

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from amplifier_core.interfaces import Hooks
+from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.context.manager import CompactingContext
+from amplifier_modules._shared.context.mounting import mount_context
 from amplifier_modules._shared.module.config import parse_config
-from amplifier_modules.context_simple.config import MODULE_ID, SimpleContextConfig
+
+MODULE_ID = "context-simple"
 
 
 class SimpleContextManager(CompactingContext):
     """Keeps the conversation in memory.
 
     Args:
-        config: Settings; see `SimpleContextConfig`.
+        config: Settings; see `ContextConfig`.
         hooks: Where compaction events go; None for nowhere.
         coordinator: The session's coordinator; may be None.
         **settings: Single settings, which take precedence over those in `config`.
@@ -26,13 +29,23 @@ class SimpleContextManager(CompactingContext):
 
     def __init__(
         self,
-        config: Mapping[str, Any] | SimpleContextConfig | None = None,
+        config: Mapping[str, Any] | ContextConfig | None = None,
         *,
         hooks: Hooks | None = None,
         coordinator: Any = None,
         **settings: Any,
     ) -> None:
-        if settings or not isinstance(config, SimpleContextConfig):
+        if settings or not isinstance(config, ContextConfig):
             given = {**dict(config or {}), **settings}
-            config = parse_config(SimpleContextConfig, given, MODULE_ID)
+            config = parse_config(ContextConfig, given, MODULE_ID)
         super().__init__(config, hooks=hooks, coordinator=coordinator)
+
+
+async def mount(coordinator: Any, settings: ContextConfig) -> Callable[[], None]:
+    """Mount a `SimpleContextManager` that learns from the usage providers report.
+
+    Returns:
+        Cleanup: stop listening for usage.
+    """
+    context = SimpleContextManager(settings, hooks=coordinator.hooks, coordinator=coordinator)
+    return await mount_context(coordinator, context, MODULE_ID)

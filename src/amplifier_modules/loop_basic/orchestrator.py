@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.completion import complete
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules._shared.loop.streaming import complete
 from amplifier_modules._shared.module.spans import Span
 
 

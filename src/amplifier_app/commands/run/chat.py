@@ -18,7 +18,6 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.run.screen_mode import draws
 from amplifier_app.runtime.opening import Opening
 
 
@@ -78,7 +77,7 @@ def _changed(request: Request, changes: Mapping[str, Any]) -> Request:
 def _terminal(
     request: Request, chosen: Chosen, stdout: Output
 ) -> Generator[ChatApplication | PlainTerminal]:
-    if not draws(request, chosen.plan.display):
+    if not request.draws(chosen.plan.display):
         yield PlainTerminal(stdout)
         return
     with KeyMode(0) as keys:

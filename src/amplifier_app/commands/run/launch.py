@@ -19,7 +19,6 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.run.screen_mode import draws
 from amplifier_app.plan.documents import is_stdin
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.opening import Opening, OpeningTimedOut
@@ -160,7 +159,7 @@ async def _run(
     must_hold = schema is not None or (bool(checks) and not request.stream)
     renderer = choose_renderer(request, invocation, chosen.plan.display, hold=must_hold)
     approvals = approvals_for(
-        request, renderer, invocation.stdout, is_plain=not draws(request, chosen.plan.display)
+        request, renderer, invocation.stdout, is_plain=not request.draws(chosen.plan.display)
     )
     assert invocation.report is not None
     async with opened(request, invocation, chosen, renderer, approvals, opening) as session:

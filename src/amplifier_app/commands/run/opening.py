@@ -13,7 +13,6 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, open_chosen, sources_of, terminal_to_ask_on
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.run.screen_mode import screen_mode
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.log_notices import show_logs
 from amplifier_app.runtime.observer import Renderer
@@ -78,7 +77,7 @@ def choose_renderer(
     """
     from amplifier_app.runtime.visibility import Shown, Visibility
 
-    renderer = _renderer(request, invocation, screen_mode(request, display), screen, hold)
+    renderer = _renderer(request, invocation, request.screen_mode(display), screen, hold)
     level = request.show or cast("Shown", display.get("show") or "user")
     renderer.signals = display.get("signals") != "none"
     renderer.visibility = Visibility(level, folds=renderer.folds_thinking)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.stdio import is_dumb
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.option import Option
 
@@ -310,6 +311,14 @@ class Request(NamedTuple):
             if name in cls._fields
         }
         return cls(**fields)
+
+    def screen_mode(self, display: Mapping[str, str]) -> str:
+        """`full`, `plain` or `answer`: as requested, or else as set."""
+        return self.screen or display.get("screen") or "full"
+
+    def draws(self, display: Mapping[str, str]) -> bool:
+        """Whether to draw on the terminal, not only to write lines."""
+        return self.screen_mode(display) == "full" and not is_dumb()
 
     def checked(self) -> "Request":
         """The request, with what one option implies for another.

@@ -9,9 +9,9 @@ from secrets import token_hex
 from typing import Any, cast
 
 from amplifier_modules._shared.history import InvalidArguments, parse_arguments
+from amplifier_modules._shared.history.access import field_of
 from amplifier_modules._shared.history.arguments import TOO_DEEP
 from amplifier_modules._shared.history.values import MAX_DEPTH, clean_value, is_deeper, is_plain
-from amplifier_modules._shared.loop.fields import read
 
 CALL_BLOCKS = ("tool_call", "tool_use")
 
@@ -37,7 +37,7 @@ class Call:
 async def calls_of(provider: Any, response: Any, blocks: list[dict[str, Any]]) -> list[Call]:
     """The tool calls of a response, in order, as its provider reads them."""
     parse = getattr(provider, "parse_tool_calls", None)
-    found: Any = parse(response) if callable(parse) else read(response, "tool_calls")
+    found: Any = parse(response) if callable(parse) else field_of(response, "tool_calls")
     if inspect.isawaitable(found):
         found = await found
     if parse is None and not found:
@@ -47,12 +47,12 @@ async def calls_of(provider: Any, response: Any, blocks: list[dict[str, Any]]) -
 
 def _call(item: Any) -> Call:
     """A `ToolCall`, or a dict with `arguments` or `input`, also in the vendor's nested form."""
-    inner: Any = read(item, "function") or item
-    call = Call(id=str(read(item, "id") or ""), name=str(read(inner, "name") or ""))
-    invalid = read(item, "invalid_arguments")
-    arguments: Any = read(inner, "arguments")
+    inner: Any = field_of(item, "function") or item
+    call = Call(id=str(field_of(item, "id") or ""), name=str(field_of(inner, "name") or ""))
+    invalid = field_of(item, "invalid_arguments")
+    arguments: Any = field_of(inner, "arguments")
     if arguments is None:
-        arguments = read(inner, "input", {})
+        arguments = field_of(inner, "input", {})
     try:
         found = _valid(str(invalid) if invalid else arguments)
     except InvalidArguments as error:

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ValidationError
 
 from amplifier_core._event_data import PlainData, plain
 from amplifier_core.message_models import ChatResponse, Usage
+from amplifier_modules._shared.history.access import field_of
 from amplifier_modules._shared.history.plain_blocks import plain_block, plain_usage
 from amplifier_modules._shared.history.values import clean_value, is_plain
 from amplifier_modules._shared.loop.calls import Call
-from amplifier_modules._shared.loop.fields import read
 from amplifier_support.usage import add_counts, dollars, token_count, token_counts
 
 _TEXT_FIELDS = {"text": "text", "thinking": "thinking", "redacted_thinking": "data"}
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 def blocks_of(response: Any) -> list[dict[str, Any]]:
     """The content blocks of a response as dicts, in order, without fields that are None."""
-    content = read(response, "content")
+    content = field_of(response, "content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     if not isinstance(content, (list, tuple)):
@@ -79,7 +79,7 @@ def usage_of(response: Any) -> dict[str, Any]:
 
     Empty if it reports none, or if a count is not valid: the rest would be too low.
     """
-    usage = read(response, "usage")
+    usage = field_of(response, "usage")
     if isinstance(usage, BaseModel):
         usage = plain_usage(usage)
     if token_counts(usage, *_COUNTED) is None:
@@ -95,7 +95,7 @@ def shown_to_hooks(response: Any) -> PlainData:
     shown = plain(response)
     if not isinstance(shown, PlainData):
         fields = ChatResponse.model_fields
-        shown = PlainData({name: plain(read(response, name)) for name in fields})
+        shown = PlainData({name: plain(field_of(response, name)) for name in fields})
     shown["usage"] = plain(usage_of(response)) or None
     return shown
 
@@ -133,7 +133,7 @@ def revised(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:
 
 def metadata_of(response: Any) -> dict[str, Any]:
     """The metadata of a response, empty if it has none."""
-    metadata = read(response, "metadata")
+    metadata = field_of(response, "metadata")
     return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
 
 

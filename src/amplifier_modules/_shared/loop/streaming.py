@@ -1,4 +1,4 @@
-"""Calls streaming providers and emits events for their chunks."""
+"""Calls a provider, streaming if it can, and emits events for what it answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 from amplifier_core._event_data import plain
 from amplifier_core.llm_errors import StreamError
 from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.completion import announce, complete
+from amplifier_modules._shared.loop.replies import blocks_of
 from amplifier_modules._shared.module.spans import Span
 
 STREAM_EVENTS = ("provider:stream",)
@@ -18,6 +18,25 @@ STREAM_EVENTS = ("provider:stream",)
 _CHUNK_START = "content_block_start"
 _CHUNK_DELTA = "content_block_delta"
 _CHUNK_END = "content_block_end"
+
+
+async def complete(provider: Any, request: Any, channel: Channel, span: Span) -> Any:
+    """Request a complete answer and emit events for its blocks."""
+    response = await provider.complete(request)
+    await announce(response, channel, span)
+    return response
+
+
+async def announce(response: Any, channel: Channel, span: Span) -> None:
+    """Emit start and end events, without deltas, for the blocks of a complete answer."""
+    blocks = blocks_of(response)
+    for index, block in enumerate(blocks):
+        about = {"block_type": block.get("type"), "block_index": index, **span.fields}
+        named = {key: block[key] for key in ("id", "name", "visibility") if key in block}
+        await channel.notify("content_block:start", {**about, **named})
+        await channel.notify(
+            "content_block:end", {**about, "total_blocks": len(blocks), "block": block}
+        )
 
 
 async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from amplifier_core.events import MESSAGE_END
 from amplifier_modules._shared.history import Readings
+from amplifier_modules._shared.history.access import field_of
 from amplifier_modules._shared.loop.answer_format import AnswerFormat
 from amplifier_modules._shared.loop.budget import BudgetReached, budget_of
 from amplifier_modules._shared.loop.calls import Call, CallLedger
@@ -23,7 +24,6 @@ from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.dispatch import Dispatcher
 from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply
 from amplifier_modules._shared.loop.fallback import Fallbacks, fallbacks_of
-from amplifier_modules._shared.loop.fields import read
 from amplifier_modules._shared.loop.interrupt import Interrupted
 from amplifier_modules._shared.loop.limit_requests import LimitRequests
 from amplifier_modules._shared.loop.limits import Reached
@@ -246,7 +246,9 @@ class Turn:
         await self._add(assistant_message(reply.response, blocks, calls))
         if calls and (outcome := await self._run_calls(calls, reply.span)) is not None:
             return outcome
-        return await self._conclude(calls, text_of(blocks), read(reply.response, "finish_reason"))
+        return await self._conclude(
+            calls, text_of(blocks), field_of(reply.response, "finish_reason")
+        )
 
     async def _counted(self, exchange: Awaitable[Reply]) -> Reply:
         """The answer of an exchange, counted in the turn's usage."""
