@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.app.plans import module_folder
 from tests.e2e.test_batch_e2e import workers_of
 from tests.e2e.test_batch_economy_e2e import USD, Economy, wait_until, working
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
@@ -182,3 +183,35 @@ def _with_kills(
         with contextlib.suppress(ProcessLookupError):
             os.kill(draw.choice(workers) if workers else process.pid, by)
     return process
+
+
+KILLS_ONE_ROW = """
+import os, signal
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    async def kill(event, data):
+        if coordinator.session_id == "r1":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    coordinator.hooks.register("provider:response", kill, name="kill")
+"""
+
+
+def test_only_the_row_that_kills_its_workers_fails_and_the_others_share_their_batches(
+    tmp_path: Path,
+) -> None:
+    module_folder(tmp_path, KILLS_ONE_ROW, "amplifier_module_hooks_kill")
+    with ScriptedLLM.running([working(1)], repeat_last=True) as server:
+        run = Killed(tmp_path, server, "anthropic")
+        run.plan["hooks"] = [{"module": "hooks-kill", "source": "./amplifier-module-hooks-kill"}]
+        run.rows(4)
+        done = run("run")
+        assert done.code == 1, done.stderr
+        outcomes = {name: one["outcome"] for name, one in run.results().items()}
+        assert outcomes == {"r0": "ok", "r1": "error", "r2": "ok", "r3": "ok"}
+        run.check_each_answer_was_paid_and_counted_once()
+        # One batch for each step: no row waits until those of other workers have ended.
+        assert [len(batch.requests) for batch in run.sent.all] == [4, 3]

@@ -48,6 +48,9 @@ _TICK_SECONDS = 0.5
 _MOST_DEATHS = 5
 """How many workers may die while a row waits in them, before it is taken for the cause."""
 
+_MOST_ALONE = 16
+"""How many rows whose workers died may have a worker of their own at a time."""
+
 DEFAULT_TRIES = 5
 """How often a row may find the provider unavailable before it ends with that."""
 
@@ -152,7 +155,7 @@ class Dispatcher:
     async def run(self) -> None:
         """Run rows until all have ended, or the batch is stopped and no row runs any more."""
         await self._fill()
-        while self._running or (not self.stopped and self._waiting):
+        while self._running or (not self.stopped and (self._waiting or self._suspects)):
             await self._wait()
             await self._fill()
             if self.broker is not None:
@@ -185,18 +188,11 @@ class Dispatcher:
             return None
         if self.broker is not None and len(self._running) >= self._limits.waiting:
             return None
-        if self._is_alone():
-            return None
         if self._waiting and self._waiting[0][0] <= now:
             return heapq.heappop(self._waiting)[2]
-        row = next(self._rows, None)
-        if row is None and not self._running and not self._waiting and self._suspects:
+        if self._suspects and len(self._died & self._running.keys()) < _MOST_ALONE:
             return self._suspects.popleft()
-        return row
-
-    def _is_alone(self) -> bool:
-        """Whether a row runs that must be the only one."""
-        return any(row_id in self._died for row_id in self._running)
+        return next(self._rows, None)
 
     async def _start(self, row: Row) -> None:
         state = self._writer.progress.of(row.key)
@@ -205,7 +201,8 @@ class Dispatcher:
         prompt, workdir = self._prompts.render(row), self._workdirs.of(row, session)
         self._writer.claim(row.key, attempt, session)
         self._running[row.key] = row
-        task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir)
+        alone = row.key in self._died
+        task = RowTask(row.key, prompt, row.fields, session, state.begun, workdir, alone)
         await self._engine.submit(task)
         if self.stopped:  # while the worker was starting
             await self._engine.cancel(self._when)
@@ -300,7 +297,7 @@ class Dispatcher:
         self._crowd = max(1.0, self._crowd / 2)
 
     async def _all_died(self, event: Died) -> None:
-        """Run the rows of a dead worker again, each alone; a row that kills its worker again ends."""
+        """Run the rows of a dead worker again, each in its own; a row that kills its worker again ends."""
         for row_id in event.ids:
             row = self._running[row_id]
             if not event.began or self._was_waiting(row_id):

@@ -114,6 +114,45 @@ async def test_rows_that_kill_their_workers_count_as_failed(tmp_path: Path) -> N
     assert len(ended) == 1
 
 
+async def test_rows_whose_worker_died_run_at_the_same_time_each_in_its_own(tmp_path: Path) -> None:
+    """While other rows go on."""
+    rows = [f"r{n}" for n in range(20)]
+    at_once: list[int] = []
+
+    class Dying(Scripted):
+        """Kills all rows of its first worker, and holds all others until no more come."""
+
+        def __init__(self) -> None:
+            super().__init__(lambda row, run: Ending.OK, 0)
+            self.held: list[RowTask] = []
+
+        async def submit(self, task: RowTask) -> None:
+            self.held.append(task)
+
+        async def event(self) -> Event:
+            while self._events.empty():
+                await asyncio.sleep(0)
+                if self.held and not self.held[0].alone:
+                    dead, self.held = self.held, []
+                    return Died([task.id for task in dead], "SIGKILL", began=True)
+                assert all(task.alone for task in self.held)
+                at_once.append(len(self.held))
+                await super().submit(self.held.pop())
+            return await self._events.get()
+
+    batch = BatchFolder.create(tmp_path / "out", {"input": "rows", "rows": len(rows)}, "")
+    inputs = (Row(n, Location("rows", n), name, {"prompt": "p"}) for n, name in enumerate(rows, 1))
+    with writing(batch) as writer:
+        workdirs = Workdirs("same", tmp_path, tmp_path / "work")
+        dispatcher = Dispatcher(
+            inputs, PromptTemplate(None), workdirs, Dying(), writer, lambda: Limits(20)
+        )
+        async with asyncio.timeout(60):
+            await dispatcher.run()
+    assert {one["row"]: one["outcome"] for one in batch.results()} == dict.fromkeys(rows, "ok")
+    assert max(at_once) == 16
+
+
 class Waiting:
     """A broker with whose answers all rows wait."""
 

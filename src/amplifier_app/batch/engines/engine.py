@@ -19,6 +19,7 @@ class RowTask(NamedTuple):
         session: The id of its session.
         begun: Whether the session exists already, and is continued.
         workdir: Its working directory.
+        alone: Whether it needs a worker of its own, as it may be what killed its last one.
     """
 
     id: str
@@ -27,6 +28,7 @@ class RowTask(NamedTuple):
     session: str
     begun: bool
     workdir: Workdir
+    alone: bool = False
 
 
 class Spent(NamedTuple):

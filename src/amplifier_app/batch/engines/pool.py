@@ -53,7 +53,7 @@ class WorkerPool:
     """An `Engine` of worker processes, which start when they are needed.
 
     Args:
-        most: How many workers there may be; one starts when all others have a row.
+        most: How many workers with several rows there may be; one starts when all others have a row.
         setup: What each worker needs to know; see `amplifier_app.commands.batch.execution.worker`.
         connect: Starts a worker.
     """
@@ -70,9 +70,10 @@ class WorkerPool:
 
     async def submit(self, task: RowTask) -> None:
         """See `Engine`."""
-        worker = min(self._workers, key=lambda one: len(one.rows), default=None)
-        if worker is None or (worker.rows and len(self._workers) < self._most):
-            worker = _Worker(self)
+        shared = [one for one in self._workers if not one.is_alone]
+        worker = min(shared, key=lambda one: len(one.rows), default=None)
+        if task.alone or worker is None or (worker.rows and len(shared) < self._most):
+            worker = _Worker(self, is_alone=task.alone)
             self._workers.append(worker)
         await worker.submit(task)
 
@@ -110,6 +111,10 @@ class WorkerPool:
         await link.send(self._setup)
         return link
 
+    def forget(self, worker: _Worker) -> None:
+        """Remove a worker that has ended."""
+        self._workers.remove(worker)
+
     def put(self, event: Event) -> None:
         """Report an event of a worker."""
         self._false_starts = 0
@@ -130,10 +135,16 @@ class WorkerPool:
 
 
 class _Worker:
-    """One worker, started with its first row and again after its death."""
+    """One worker, started with its first row and again after its death.
 
-    def __init__(self, pool: WorkerPool) -> None:
+    Args:
+        pool: Its pool.
+        is_alone: Whether it has one row only, and ends with it.
+    """
+
+    def __init__(self, pool: WorkerPool, *, is_alone: bool) -> None:
         self._pool = pool
+        self.is_alone = is_alone
         self._link: Link | None = None
         self._reading: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -163,6 +174,10 @@ class _Worker:
                 if not isinstance(event, Spent | Asked):
                     self.rows.discard(message["id"])
                 self._pool.put(event)
+                if self.is_alone and not self.rows:
+                    await link.close()
+                    self._pool.forget(self)
+                    return
             how = await link.ended()
         except AppError as error:
             self._pool.fail(error)
@@ -170,6 +185,8 @@ class _Worker:
         self._link = None
         rows = sorted(self.rows)
         self.rows.clear()
+        if self.is_alone:
+            self._pool.forget(self)
         self._pool.died(rows, how, ready=ready)
 
     async def close(self) -> None:

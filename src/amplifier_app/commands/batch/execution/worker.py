@@ -2,7 +2,7 @@
 
 It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy"}`, then any number of
 
-    {"row": {"id", "prompt", "fields", "session", "begun", "workdir"}}
+    {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "alone"}}
     {"stop": "now" | "after the tool" | "after the request"}
     {"reply", "answer", "refused", "batch"}  to a request of a row
 
