@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,12 +18,19 @@ from typing import Any
 import pytest
 
 import amplifier_support
-from amplifier_support.process.commands import Command, CommandNotStarted, ProcessRunner
+from amplifier_support.process.commands import (
+    Command,
+    CommandNotStarted,
+    Ended,
+    ProcessRunner,
+    SupervisorLost,
+)
 from amplifier_support.sandbox import available, private_folder, seccomp, system_calls
 from amplifier_support.sandbox.available import Layer
 from amplifier_support.sandbox.kernel_layer import KernelLayer
 from amplifier_support.sandbox.policy import PolicyError, parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
+from tests.support.thorough import Scale
 
 pytestmark = pytest.mark.skipif(
     not (sys.platform.startswith("linux") and available.kernel_layer().works),
@@ -349,20 +358,111 @@ async def test_no_file_becomes_a_program_with_rights_of_its_owner_or_a_device(
     assert await box.run(f"rm -rf shared copy; {group}") == (0, "2755\n")
 
 
-async def test_old_versions_of_landlock_are_completed_by_the_filter(
-    box: Box, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_every_version_of_landlock_refuses_all_but_the_gaps_it_names(
+    box: Box, monkeypatch: pytest.MonkeyPatch, stranger: subprocess.Popen[bytes], version: int
 ) -> None:
-    sandbox = box.sandbox()
-    monkeypatch.setattr(system_calls, "landlock_version", lambda: 1)
-    truncate = python(f'import os; os.truncate("{box.home}/notes/a", 0)')
-    empty = python(f'import os; os.open("{box.home}/notes/a", os.O_RDONLY | os.O_TRUNC)')
-    for attempt in (truncate, empty, "echo x > ~/notes/b", "cat ~/.ssh/id"):
-        assert (await box.run(attempt, sandbox))[0], attempt
-    assert await box.run("echo x > made; : > made; mkdir d; mv made d/; cat d/made", sandbox) == (
-        0,
-        "",
-    )
-    assert (box.home / "notes" / "a").read_text() == "note\n"
+    if system_calls.landlock_version() < version:
+        pytest.skip("the kernel is older")
+    monkeypatch.setattr(system_calls, "landlock_version", lambda: version)
+    available.kernel_layer.cache_clear()
+    try:
+        sandbox = box.sandbox()
+        gaps = " ".join(sandbox.describe())
+        note = box.home / "notes" / "a"
+        (box.home / "notes" / "sub").mkdir()
+        opened = [f'os.open("{note}", {how} | os.O_TRUNC)' for how in ("0", "3", "os.O_WRONLY")]
+        refused = [python(f"import os; {each}") for each in (f'os.truncate("{note}", 0)', *opened)]
+        refused += ["echo x > ~/notes/b", "cat ~/.ssh/id", "ln ~/notes/a hard", "mv ~/notes/a ."]
+        refused += ["mkdir ~/notes/c", "mkfifo ~/notes/c", "ln -s a ~/notes/c", "rm -r ~/notes/sub"]
+        refused += [python('import socket; socket.create_server(("127.0.0.1", 0))')]
+        if "send signals" not in gaps:
+            assert version >= 6
+            refused.append(f"kill -0 {stranger.pid}")
+        for attempt in refused:
+            assert (await box.run(attempt, sandbox))[0], attempt
+        moves = python('import os; os.rename("made", "d/made")')
+        code, said = await box.run(f"echo x > made; : > made; mkdir -p d; {moves}", sandbox)
+        assert bool(code) == ("cannot be moved between folders" in gaps) == (version < 2), said
+        assert note.read_text() == "note\n"
+        assert sorted(path.name for path in note.parent.iterdir()) == ["a", "sub"]
+    finally:
+        available.kernel_layer.cache_clear()
+
+
+ATTACK = """
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int main(int count, char **arguments)
+{
+    int parent = getppid(), number = atoi(arguments[1]), copies = 6;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", parent);
+    for (;;) {
+        /* The thread that has started this process is a few numbers before it. */
+        for (int i = 0; i < 200; i++)
+            for (int task = getpid() - 3; task < getpid(); task++)
+                if (task != parent && syscall(SYS_tgkill, parent, task, number) == 0 && copies)
+                    for (write(1, "reached", 7); copies && fork(); copies--);
+        DIR *tasks = opendir(path);
+        for (struct dirent *entry; tasks && (entry = readdir(tasks));)
+            if (atoi(entry->d_name))
+                kill(atoi(entry->d_name), number);
+        if (tasks)
+            closedir(tasks);
+    }
+}
+"""
+
+
+def compiled(program: str, path: Path) -> Path:
+    line = ["cc", "-O2", "-x", "c", "-", "-o", path]
+    subprocess.run(line, input=program.encode(), check=True, capture_output=True)
+    return path
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is not installed")
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM])
+async def test_a_command_that_attacks_the_thread_that_starts_it_harms_only_itself(
+    box: Box, scale: Scale, number: int
+) -> None:
+    attack = compiled(ATTACK, box.work / f"attack-{os.getpid()}")
+    runner = ProcessRunner(box.sandbox())
+    folder = os.open(box.work, os.O_RDONLY)
+
+    async def run(*argv: str, limit: float) -> tuple[Ended, bytes]:
+        written = bytearray()
+        command = Command(argv, {"PATH": os.environ["PATH"]}, folder)
+        return await runner.run(command, timeout=limit, output=written.extend), bytes(written)
+
+    try:
+        # It reaches the thread in about half of the attempts.
+        for _ in range(scale(4, 100)):
+            with contextlib.suppress(SupervisorLost):
+                ended, _ = await run(str(attack), str(int(number)), limit=0.3)
+                assert ended.timed_out
+                assert ended.unkillable == ()
+            ended, said = await run("/bin/echo", "next", limit=60)
+            assert (ended.exit_code, said) == (0, b"next\n")
+    finally:
+        os.close(folder)
+        await runner.close()
+    assert running(attack.name) == []
+
+
+def running(name: str) -> list[int]:
+    """Processes that run a program, without those that have ended."""
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*/exe"):
+        with contextlib.suppress(OSError):
+            if entry.readlink().name == name:
+                found.append(int(entry.parent.name))
+    return found
 
 
 async def test_a_sandbox_that_cannot_be_enforced_starts_nothing(

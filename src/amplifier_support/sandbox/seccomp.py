@@ -356,12 +356,11 @@ def _files(
             continue
         body: list[bytes] = []
         if truncation:
-            body = [
-                _argument(flags),
-                _masked(_O_ACCMODE | _O_TRUNC),
-                _jump(_IF_EQUAL, _O_TRUNC, 0, 1),
-                refuse,
-            ]
+            # A file that is opened for neither reading nor writing is truncated as well.
+            body = [_argument(flags), _masked(_O_ACCMODE | _O_TRUNC)]
+            for refused, skipped in ((_O_TRUNC, 1), (_O_TRUNC | _O_ACCMODE, 0)):
+                body.append(_jump(_IF_EQUAL, refused, skipped, 1 - skipped))
+            body.append(refuse)
         # Without these there is no mode, and the register holds anything.
         makes = [_argument(flags), _jump(_IF_ANY_BIT, _O_CREAT | _O_TMPFILE, 1, 0), _return(_ALLOW)]
         body += [*makes, *_unless_set(flags + 1, set_id, refuse), _return(_ALLOW)]
