@@ -178,7 +178,7 @@ class Conversation:
     def interrupted(self) -> None:
         """Stop what runs: the turn, or else the command."""
         if self._turn_runs:
-            self.session.stop(immediate=self.session.is_stopping)
+            self.session.stop(immediate=self.session.stopping.is_requested)
         elif self._command is not None:
             self._command.cancel()
 

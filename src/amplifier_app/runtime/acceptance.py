@@ -79,7 +79,7 @@ class Attempts:
 
     def stop_after_step(self) -> None:
         """Stop the running turn after its step, or the running check."""
-        self._stop(self._session.stop_after_step)
+        self._stop(self._session.stopping.request_after_step)
 
     def _stop(self, stop_turn: Callable[[], None]) -> None:
         self._is_stopped = True

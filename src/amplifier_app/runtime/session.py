@@ -288,11 +288,11 @@ class OpenSession:
                 self._task = asyncio.create_task(self._execute(prompt))
                 answer = checked_answer(self.session, await self._task)
                 response = await shown_answer(self.session, self.renderer.visibility, answer)
-            if self.is_stopping and not response:
+            if self.stopping.is_requested and not response:
                 status = "cancelled"
         except asyncio.CancelledError:
             status = "cancelled"
-            if not self.is_stopping:
+            if not self.stopping.is_requested:
                 raise
             if self.recorder.has_requested:
                 partial = await partial_answer(self.session)
@@ -353,19 +353,10 @@ class OpenSession:
         facts, raised = self.facts, self.budget.raised
         return self._resumption.state(facts.provider, facts.model, mode, self.sources, raised)
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether a stop of the running turn was requested."""
-        return self.stopping.is_requested
-
     def stop(self, immediate: bool) -> None:
         """Stop the running turn; see `Stopping.request`."""
         if self.stopping.request(immediate=immediate) and self._task is not None:
             self._task.cancel()
-
-    def stop_after_step(self) -> None:
-        """Stop the running turn once its request or its tool call has ended."""
-        self.stopping.request_after_step()
 
     # Sub-agents
 

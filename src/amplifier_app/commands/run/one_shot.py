@@ -122,7 +122,7 @@ class OneShot:
         self._attempts.stop(immediate)
 
     def stop_after_step(self) -> None:
-        """Stop the running turn after its step; see `OpenSession.stop_after_step`."""
+        """Stop the running turn after its step; see `Stopping.request_after_step`."""
         self._attempts.stop_after_step()
 
     async def send(

@@ -13,7 +13,7 @@ from amplifier_modules._shared.context.budget import window_of
 from amplifier_modules._shared.context.compaction import Limits, View, truncated
 from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.context.ledger import Ledger, check
-from amplifier_modules._shared.context.strategies import STRATEGIES
+from amplifier_modules._shared.context.strategies import make_strategy
 from amplifier_modules._shared.context.strategy import StrategyInputs
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.providers.tokens import Calibration, reported_input
@@ -48,7 +48,7 @@ class CompactingContext:
         self._ledger = Ledger()
         self._calibration = Calibration()
         inputs = StrategyInputs(config, self, hooks, coordinator)
-        self._strategy = STRATEGIES[config.strategy](inputs)
+        self._strategy = make_strategy(config.strategy, inputs)
         self._view: View | None = None
         self._provider: Any = None
         self._budget = config.max_tokens

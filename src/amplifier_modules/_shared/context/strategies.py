@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from amplifier_modules._shared.context.compaction import Limits, View, truncated
@@ -22,25 +21,14 @@ class Truncate:
         pass
 
 
-def _truncate(inputs: StrategyInputs) -> Strategy:
+def make_strategy(name: str, inputs: StrategyInputs) -> Strategy:
+    """The strategy with this name; only the chosen one is imported."""
+    if name == "importance":
+        from amplifier_modules._shared.context.importance import Importance
+
+        return Importance()
+    if name == "summarize":
+        from amplifier_modules._shared.context.summarize import Summarize
+
+        return Summarize(inputs)
     return Truncate()
-
-
-def _importance(inputs: StrategyInputs) -> Strategy:
-
-    from amplifier_modules._shared.context.importance import Importance
-
-    return Importance()
-
-
-def _summarize(inputs: StrategyInputs) -> Strategy:
-    from amplifier_modules._shared.context.summarize import Summarize
-
-    return Summarize(inputs)
-
-
-STRATEGIES: dict[str, Callable[[StrategyInputs], Strategy]] = {
-    "truncate": _truncate,
-    "summarize": _summarize,
-    "importance": _importance,
-}
