@@ -57,10 +57,11 @@ def test_examples_are_named_by_their_installed_place() -> None:
 
 
 def test_a_page_on_a_terminal_is_rendered() -> None:
-    with Terminal("docs", "output") as terminal:
+    with Terminal("docs", "output", env={"PAGER": "cat"}) as terminal:
         terminal.until("a budget was reached")
         assert terminal.finish() == 0
     assert "# Output" not in terminal.shown
+    assert "\nstderr, without secrets." in terminal.shown, "paragraphs are wrapped to the terminal"
     assert "| code |" not in terminal.shown
 
 
@@ -73,6 +74,19 @@ def test_a_search_names_topic_and_line() -> None:
     assert page[int(found[1]) - 1] == "## Exit codes"
     as_json = json.loads(_json("docs", "--search", "EXIT CODES"))
     assert {"topic": "output", "line": int(found[1]), "text": "## Exit codes"} in as_json
+
+
+def test_a_long_page_on_a_terminal_goes_through_the_pager() -> None:
+    with Terminal("docs", "output", env={"PAGER": "sed -e s/^/PAGED/"}) as terminal:
+        terminal.until("PAGEDOutput and exit codes")
+        assert terminal.finish() == 0
+
+
+def test_an_unknown_page_suggests_a_search_that_finds_something() -> None:
+    run = run_amplifier("docs", "exit-codes")
+    assert run.code == 2
+    assert "  Search them with: amplifier docs --search 'exit codes'\n" in run.stderr
+    assert "--search" not in run_amplifier("docs", "no-such-page").stderr
 
 
 def test_a_search_without_a_match_ends_with_1() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.base.pager import show_paged
 from amplifier_app.commands.docs.pages import find_page, pages
 from amplifier_app.render.table import Column, OutputOption, print_table, terminal_width
 
@@ -71,10 +72,24 @@ def _print_json(chosen: list[Page], search: str | None) -> None:
 
 
 def _show(page: Page) -> None:
-    """Print a page: rendered on a terminal, otherwise as Markdown."""
+    """Print a page: rendered, in a pager, on a terminal, otherwise as Markdown."""
     if not sys.stdout.isatty():
         sys.stdout.write(page.text)
         return
     from amplifier_app.render.markdown import markdown_lines
 
-    print("\n".join(markdown_lines(page.text, terminal_width(1) or 80)))
+    lines = markdown_lines(_unwrapped(page.text), terminal_width(1) or 80)
+    show_paged("".join(f"{line}\n" for line in lines))
+
+
+def _unwrapped(text: str) -> str:
+    """Markdown with each paragraph on one line: the breaks are those of the file, not of the terminal."""
+    from markdown_it import MarkdownIt
+
+    lines = text.split("\n")
+    for token in reversed(MarkdownIt("commonmark").enable("table").parse(text)):
+        if token.type == "inline" and token.map is not None:
+            first, end = token.map
+            rest = (line.strip() for line in lines[first + 1 : end])
+            lines[first:end] = [" ".join([lines[first].rstrip(), *rest])]
+    return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -66,8 +67,11 @@ def find_page(topic: str) -> Page:
     wanted = topic.strip().lower().removesuffix(".md")
     if wanted in known:
         return known[wanted]
-    near = did_you_mean(wanted, set(known))
-    raise UsageError(f"unknown page {topic!r}", hint=near or "List all pages with: amplifier docs")
+    hint = did_you_mean(wanted, set(known)) or "List all pages with: amplifier docs"
+    words = wanted.replace("-", " ")
+    if words and any(words in page.text.casefold() for page in known.values()):
+        hint += f"\nSearch them with: amplifier docs --search {shlex.quote(words)}"
+    raise UsageError(f"unknown page {topic!r}", hint=hint)
 
 
 def _of_the_app() -> Iterator[Page]:
