@@ -224,6 +224,28 @@ def test_a_failed_turn_is_reported_and_the_chat_continues(tmp_path: Path) -> Non
     assert "Traceback" not in terminal.shown
 
 
+def test_an_edited_prompt_replaces_the_one_that_failed(tmp_path: Path) -> None:
+    failing = {"error": {"type": "InvalidRequestError", "message": "refused"}}
+    plan = mock_plan(tmp_path, [failing, "one answer", failing, "another answer"])
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("first" + ENTER)
+        terminal.until("Up edits it")
+        terminal.prompt()
+        terminal.type(UP)
+        terminal.until("first")
+        terminal.type(" edited" + ENTER)
+        terminal.until("one answer")
+        terminal.prompt()
+        terminal.type("second" + ENTER)
+        terminal.until("Up edits it")
+        terminal.prompt()
+        terminal.type("a new one" + ENTER)
+        terminal.until("another answer")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["first edited", "second", "a new one"]
+
+
 def test_an_answer_that_was_cut_off_is_continued_in_the_chat(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, [{"text": "the first half", "finish_reason": "length"}, "the rest"])
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:

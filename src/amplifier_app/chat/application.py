@@ -269,9 +269,10 @@ class ChatApplication:
         text = self.folds.unfolded(shown)
         if text.strip():
             self.buffer.history.append_string(text)
+        lines = self.buffer._working_lines  # pyright: ignore[reportPrivateUsage]
+        sent = Sent(text, shown, is_recalled=self.buffer.working_index < len(lines) - 1)
         self.buffer.reset()
         self.folds = Folds()
-        sent = Sent(text, shown)
         if self.listener is None:
             if text.strip():
                 self._sent_early.append(sent)

@@ -32,12 +32,14 @@ from amplifier_app.chat.slash.registry import (
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.render.status_line import status_line
 from amplifier_app.runtime.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
-from amplifier_app.runtime.continuation import CONTINUE
+from amplifier_app.runtime.continuation import CONTINUE, prompt_to_continue
 from amplifier_app.runtime.observer import Renderer
 from amplifier_app.runtime.status import status_of
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
+
+_RETRY = "/retry"
 
 _MAX_WAITING = 3
 """Lines shown of the messages that wait; the rest is counted."""
@@ -205,6 +207,7 @@ class Conversation:
         Raises:
             Leave: A command ends the chat.
         """
+        is_recalled = False
         if self._upcoming:
             text = self._upcoming.pop(0)
             self.renderer.message_sent(self._as_shown(text))
@@ -213,7 +216,7 @@ class Conversation:
             sent = await self._inputs.get()
             if sent is None:
                 return False
-            text = sent.text
+            text, is_recalled = sent.text, sent.is_recalled
             if not text.strip():
                 if self._on_empty_line is None:
                     return True
@@ -226,8 +229,16 @@ class Conversation:
         elif command_in(text):
             await self._interruptible(self.command(text))
         else:
+            if is_recalled and self._has_failed and self.last_prompt is not None:
+                # The edited prompt replaces the one that was not answered.
+                await prompt_to_continue(self.session, self.last_prompt)
             await self._turn(self._with_files(text))
         return True
+
+    @property
+    def _has_failed(self) -> bool:
+        """Whether the last prompt ended with an error."""
+        return self._on_empty_line == _RETRY
 
     @staticmethod
     def _is_command(text: str) -> bool:
@@ -302,7 +313,7 @@ class Conversation:
             except Exception as error:
                 has_history = not self.terminal.echoes
                 show_failure(self.renderer, outcome_of(error), has_history=has_history)
-                self._on_empty_line = "/retry"
+                self._on_empty_line = _RETRY
                 return False
         if interrupts.terminated:
             raise Terminated

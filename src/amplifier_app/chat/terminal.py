@@ -27,10 +27,12 @@ class Sent(NamedTuple):
     Attributes:
         text: What was typed or pasted.
         shown: The same with long pasted parts folded.
+        is_recalled: Whether it is an earlier input, perhaps edited.
     """
 
     text: str
     shown: str
+    is_recalled: bool = False
 
 
 class Listener(Protocol):
