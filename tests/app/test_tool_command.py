@@ -48,6 +48,9 @@ def test_the_approval_rules_of_the_plan_apply(tmp_path: Path) -> None:
     denied = run_amplifier(*call, cwd=tmp_path)
     assert (denied.code, denied.stdout) == (8, "")
     assert "approval was denied" in denied.stderr
+    edit = '{"file_path": "made.txt", "content": ""}'
+    refused = run_amplifier("tool", "invoke", "write_file", edit, cwd=tmp_path)
+    assert f"approval was denied for write_file: {tmp_path}" in refused.stderr
     assert not (tmp_path / "made.txt").exists()
     allowed = run_amplifier(*call, "--approve", "allow", cwd=tmp_path)
     assert (allowed.code, allowed.stdout.splitlines()[0]) == (0, "made")

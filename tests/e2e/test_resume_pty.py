@@ -65,7 +65,7 @@ def test_the_picker_filters_renames_deletes_and_resumes(project: Path, env: dict
         terminal.type(CTRL_X)
         screen_with(terminal, 'Delete "Another one"? [y/N]')
         terminal.type("y")
-        screen_with(terminal, "no session of this directory contains this")
+        screen_with(terminal, "no session of this directory matches")
         terminal.type("\x7f" * 7 + CTRL_R)
         screen_with(terminal, "New title: Review it")
         terminal.type(" twice" + ENTER)

@@ -95,7 +95,7 @@ class Picker:
             text.append((style, clip(mark + self._row(one), columns - 1) + "\n"))
         if not shown:
             where = "no session" if self._everywhere else "no session of this directory"
-            text.append(("", f"  {where} contains this\n" if self._filter else f"  {where}\n"))
+            text.append(("", f"  {where} matches\n" if self._filter else f"  {where}\n"))
         more = len(shown) - self._first - count
         if more > 0:
             text.append(("class:dim", f"  {more:,} more\n"))

@@ -77,7 +77,9 @@ class Approvals:
             return None
         # A user who says no needs no advice.
         hint = "Allow it with --approve allow, or run on a terminal to be asked."
-        message = f"approval was denied: {self.denied[0]}"
+        asked = self.denied[0]
+        call = asked.removeprefix("Allow ")  # of a tool call
+        message = f"approval was denied{':' if call == asked else ' for'} {call}"
         return Outcome(Ending.DENIED, message, None if self.is_interactive else hint)
 
     def forget(self) -> None:

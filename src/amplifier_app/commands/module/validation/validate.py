@@ -105,9 +105,7 @@ def _find_layout(subject: Subject, checks: list[Check]) -> Layout | None:
     try:
         layout = subject.layout or find_layout(subject.path or Path())
     except SourceError as error:
-        advice = (
-            error.hint or "see contracts/README.md of amplifier_core for the structure of a module"
-        )
+        advice = error.hint or "see the structure of a module in: amplifier docs contracts"
         checks.append(Check("structure", False, error.message, advice=advice))
         return None
     checks.append(Check("structure", True, _structure(subject, layout)))
