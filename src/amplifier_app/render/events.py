@@ -15,7 +15,7 @@ from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.event_data import EventHandler, input_in, peek, result_in, succeeded
 from amplifier_app.runtime.observer import Level, SessionFacts, SubSessionFacts
-from amplifier_app.runtime.turn import SubSession
+from amplifier_app.runtime.turn import SubSession, TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult
@@ -33,7 +33,7 @@ class EventStream(StderrNotices):
         self._output = output
         self._report = report
         self._is_event = False
-        self._streamed: set[Any] = set()  # indices of the blocks that were streamed
+        self._begin_message()
 
     def handlers(self) -> dict[str, EventHandler]:
         return {
@@ -79,26 +79,42 @@ class EventStream(StderrNotices):
     def sub_session_ended(self, ended: SubSession) -> None:
         self._event("sub_session_end", **sub_session_object(ended))
 
+    def turn_started(self) -> None:
+        self._begin_message()
+
+    def turn_ended(self, result: TurnResult) -> None:
+        # Some loops send no blocks of an answer.
+        if not self._has_text and result.has_answer and result.response:
+            self._event("text", delta=result.response)
+
+    def _begin_message(self) -> None:
+        self._streamed: set[Any] = set()  # indices of the blocks that were streamed
+        self._has_text = False
+
     def _event(self, kind: str, **fields: Any) -> None:
         if not self._output.write(json_line({"type": kind, **fields})):
             self.on_failure()
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
-        self._streamed.clear()
+        self._begin_message()
         self._event("request", provider=peek(data, "provider"), model=peek(data, "model"))
 
     def _on_delta(self, event: str, data: dict[str, Any]) -> None:
         kind, delta = peek(data, "block_type"), peek(data, "delta")
         if kind in ("text", "thinking") and isinstance(delta, str):
             self._streamed.add(peek(data, "block_index"))
-            self._event(kind, delta=delta)
+            self._block_text(kind, delta)
 
     def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
         kind = peek(data, "block_type")
         if kind in ("text", "thinking") and peek(data, "block_index") not in self._streamed:
             text = describe.block_text(data)
             if text:
-                self._event(kind, delta=text)
+                self._block_text(kind, text)
+
+    def _block_text(self, kind: str, text: str) -> None:
+        self._has_text = self._has_text or kind == "text"
+        self._event(kind, delta=text)
 
     def _on_tool_start(self, event: str, data: dict[str, Any]) -> None:
         self._event(

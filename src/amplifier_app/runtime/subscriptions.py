@@ -15,10 +15,18 @@ from amplifier_app.runtime.event_data import EventHandler, peek
 from amplifier_app.runtime.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
 from amplifier_app.runtime.turn_recorder import TurnRecorder
 from amplifier_app.runtime.visibility import visible_only
-from amplifier_core.events import APPROVAL_DENIED
+from amplifier_core.events import (
+    APPROVAL_DENIED,
+    APPROVAL_GRANTED,
+    APPROVAL_REQUIRED,
+    TOOL_ERROR,
+    TOOL_POST,
+    TOOL_PRE,
+)
 from amplifier_core.session_capabilities import REDACT_EVENT
 
 _DELTA = "content_block:delta"
+_OF_CALLS = (TOOL_PRE, TOOL_POST, TOOL_ERROR, APPROVAL_REQUIRED, APPROVAL_GRANTED, APPROVAL_DENIED)
 
 
 def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None:
@@ -31,7 +39,7 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
     shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
     if renderer.is_for_people:
         shown = with_short_denials(shown)
-    shown = with_denied_ends(shown)
+    shown = with_call_ids(with_denied_ends(shown), recorder)
     for event, handler in shown.items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
         hooks.register(event, redacted(coordinator, handler), priority, name="app-renderer")
@@ -48,6 +56,23 @@ def redacted(coordinator: Any, handler: EventHandler) -> EventHandler:
         handler(event, data if redact is None else redact(event, data))
 
     return shown
+
+
+def with_call_ids(
+    handlers: dict[str, EventHandler], recorder: TurnRecorder
+) -> dict[str, EventHandler]:
+    """Wrap the handlers of a renderer so that every event of a call has the call's id.
+
+    Some loops send none, and calls of one tool that run in parallel could not be told apart.
+    """
+
+    def identified(handler: EventHandler) -> EventHandler:
+        return lambda event, data: handler(event, recorder.identified(data))
+
+    return {
+        event: identified(handler) if event in _OF_CALLS else handler
+        for event, handler in handlers.items()
+    }
 
 
 def with_short_denials(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:

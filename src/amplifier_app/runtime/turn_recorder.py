@@ -104,6 +104,21 @@ class TurnRecorder:
         """The tool call that started last, also of an earlier turn."""
         return self._tools[-1] if self._tools else self._last_tool
 
+    def identified(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of an event of a call with the id and duration that `result` has.
+
+        Some loops send neither. Valid until the task that emits the event emits that of another call.
+        """
+        task = asyncio.current_task()
+        call_id = peek(data, "tool_call_id") or (task and self._by_task.get(task))
+        tool = next((tool for tool in reversed(self._tools) if tool.id == call_id), None)
+        if tool is None:
+            return data
+        filled = {**data, "tool_call_id": tool.id}
+        if peek(data, "duration_ms") is None and tool.id not in self._running:
+            filled["duration_ms"] = tool.duration_ms
+        return filled
+
     @property
     def has_requested(self) -> bool:
         """Whether the model was called."""
@@ -231,6 +246,8 @@ class TurnRecorder:
             self._on_tool_pre("tool:pre", data)
             key = self._tools[-1].id
         tool, started = self._running.pop(key)
+        if (task := asyncio.current_task()) is not None:
+            self._by_task[task] = key
         tool.outcome, tool.reason = outcome, reason
         milliseconds = peek(data, "duration_ms")
         measured = isinstance(milliseconds, (int, float))
@@ -244,10 +261,10 @@ class TurnRecorder:
         # Some loops send no ids, but all events of a call from one task.
         task = asyncio.current_task()
         key = None if task is None else self._by_task.get(task)
-        if key in self._running:
+        name = peek(data, "tool_name")
+        if key in self._running and name in (None, self._running[key][0].name):
             return key
         # The longest-running call of this tool.
-        name = peek(data, "tool_name")
         return next((key for key, (tool, _) in self._running.items() if tool.name == name), "")
 
     def _settle(self, outcome: Literal["denied", "interrupted"]) -> None:

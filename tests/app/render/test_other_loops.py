@@ -1,0 +1,92 @@
+"""Loops that send no ids of calls and no blocks of the answer, as some published ones do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any
+
+from amplifier_app.base.stdio import Output
+from amplifier_app.render.events import EventStream
+from amplifier_app.render.result import RunReport
+from amplifier_app.runtime.subscriptions import subscribe
+from amplifier_app.runtime.turn import TurnResult
+from amplifier_app.runtime.turn_recorder import TurnRecorder
+from amplifier_core.coordinator import ModuleCoordinator
+
+
+class Streamed:
+    """A turn with `--output stream-json`."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        self._coordinator = ModuleCoordinator()
+        self._recorder = TurnRecorder()
+        self._stream = EventStream(Output(self._writing), RunReport())
+        subscribe(self._coordinator, self._stream, self._recorder)
+        self._stream.turn_started()
+
+    async def emit(self, event: str, **data: Any) -> None:
+        await self._coordinator.hooks.emit(event, data)
+
+    def end(self, response: str) -> TurnResult:
+        result = self._recorder.result(response)
+        self._stream.turn_ended(result)
+        os.close(self._writing)
+        return result
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        with os.fdopen(self._reading) as written:
+            return [json.loads(line) for line in written]
+
+
+async def test_events_of_parallel_calls_have_the_ids_and_durations_of_the_result() -> None:
+    it = Streamed()
+    second_ended = asyncio.Event()
+
+    async def call(command: str) -> None:
+        await it.emit("tool:pre", tool_name="bash", tool_input={"command": command})
+        if command == "slow":
+            await second_ended.wait()
+        result = {"success": True, "output": command}
+        await it.emit("tool:post", tool_name="bash", result=result)
+        second_ended.set()
+
+    await asyncio.gather(call("slow"), call("fast"))
+    calls = {tool.id: tool for tool in it.end("done").tools}
+    events = it.events
+    started = {e["id"]: e["input"]["command"] for e in events if e["type"] == "tool_start"}
+    ended = [e for e in events if e["type"] == "tool_end"]
+    assert started == {"call-1": "slow", "call-2": "fast"}
+    assert [(e["id"], e["output"]) for e in ended] == [("call-2", "fast"), ("call-1", "slow")]
+    assert all(e["duration_ms"] == calls[e["id"]].duration_ms for e in ended)
+
+
+async def test_calls_that_end_in_another_order_in_one_task_keep_their_tool() -> None:
+    it = Streamed()
+    for name in ("read", "write"):
+        await it.emit("tool:pre", tool_name=name, tool_input={})
+    for name in ("read", "write"):
+        await it.emit("tool:post", tool_name=name, result={"success": name == "write"})
+    outcomes = [(tool.name, tool.outcome) for tool in it.end("done").tools]
+    assert outcomes == [("read", "error"), ("write", "ok")]
+    ended = [(e["id"], e["name"]) for e in it.events if e["type"] == "tool_end"]
+    assert ended == [("call-1", "read"), ("call-2", "write")]
+
+
+async def test_an_answer_without_blocks_is_streamed_at_the_end_of_its_turn() -> None:
+    it = Streamed()
+    await it.emit("provider:request", provider="mock")
+    it.end("the answer")
+    assert [e["delta"] for e in it.events if e["type"] == "text"] == ["the answer"]
+
+
+async def test_an_answer_with_blocks_is_streamed_once() -> None:
+    it = Streamed()
+    await it.emit("provider:request", provider="mock")
+    block = {"type": "text", "text": "the answer"}
+    await it.emit("content_block:end", block_type="text", block_index=0, block=block)
+    it.end("the answer")
+    assert [e["delta"] for e in it.events if e["type"] == "text"] == ["the answer"]
