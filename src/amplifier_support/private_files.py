@@ -123,19 +123,29 @@ def sync_folder(path: str | Path) -> None:
         os.close(descriptor)
 
 
+NO_TEMPORARY_FOLDER = "no folder for temporary files can be written to"
+
+
+class NoTemporaryFolder(OSError):
+    """There is no folder for temporary files."""
+
+
 def temporary_folder() -> str:
     """The folder for temporary files.
 
     Raises:
-        OSError: There is none that can be used.
+        NoTemporaryFolder: None can be written to.
     """
     chosen = os.environ.get("TMPDIR", "/tmp")
     if os.name == "posix" and os.path.isdir(chosen) and os.access(chosen, os.W_OK | os.X_OK):
         return os.path.abspath(chosen)
     import tempfile
 
-    # It looks further, and tries each by a file, which a kill leaves behind.
-    return tempfile.gettempdir()
+    try:
+        # It looks further, and tries each by a file, which a kill leaves behind.
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        raise NoTemporaryFolder(NO_TEMPORARY_FOLDER) from None
 
 
 def open_locked(path: str | Path) -> int | None:

@@ -227,6 +227,7 @@ def check(done: Finished, line: tuple[str, ...], environment: Environment) -> No
         assert done.code in expected, (line, done)
     assert "Traceback" not in done.stderr, (line, done)
     assert "Exception ignored" not in done.stderr, (line, done)
+    assert "No usable temporary" not in done.stdout + done.stderr, (line, done)
     if done.code in (6, 78) and line[0] != "doctor":
         assert done.stderr.strip()
     if line[0] in ("run", "continue", "batch") or "replay" in line:
@@ -241,6 +242,27 @@ def test_commands_work_or_report_why_not(name: str, shared: tuple[Furnished, Pat
     environment = ENVIRONMENTS[name]
     begin = SOME[:1] if starts_an_interpreter(environment) else SOME
     assert run_all(environment, *shared, begin) == len(begin)
+
+
+def test_without_a_folder_for_temporary_files_what_needs_one_reports_it(
+    shared: tuple[Furnished, Path],
+) -> None:
+    place, _ = shared
+    test = place.work / "temporary.test.yaml"
+    test.write_text("plan: plan.yaml\nprompt: hi\nscript: [done]\n")
+    run = ("run", "-f", "plan.yaml", "--check", "true", "hi")
+    for line in (("test", str(test)), ("module", "validate", "tool-bash"), run):
+        done = run_amplifier(
+            *line,
+            cwd=place.work,
+            env={"TMPDIR": "/nonexistent"},
+            conditions=Conditions(limits={"RLIMIT_FSIZE": 0}),
+        )
+        assert done.code in (6, 78), (line, done)
+        if line[0] != "run":
+            assert "no folder for temporary files can be written to" in done.stderr
+            assert "Set TMPDIR to a folder that can be written to." in done.stderr
+    test.unlink()
 
 
 @pytest.mark.thorough

@@ -16,8 +16,9 @@ from amplifier_app.base.errors import (
     Terminated,
     UsageError,
 )
-from amplifier_app.base.paths import working_dir
+from amplifier_app.base.paths import temporary_dir, working_dir
 from amplifier_app.base.redact import redact
+from amplifier_support.private_files import NoTemporaryFolder
 
 
 class Ending(enum.Enum):
@@ -159,11 +160,14 @@ def _kernel_outcome(error: BaseException) -> Outcome:
             f"amplifier module validate {module} --behavioral\nFor the traceback, run again with -v."
         )
         return Outcome(ending, origin.text, hint)
-    if isinstance(error, FileNotFoundError) and error.filename is None:
+    if isinstance(error, NoTemporaryFolder) or (
+        isinstance(error, FileNotFoundError) and error.filename is None
+    ):
         try:
             working_dir()
-        except ConfigError as removed:
-            return outcome_of(removed)
+            temporary_dir()
+        except ConfigError as missing:
+            return outcome_of(missing)
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename is not None else ""
         if isinstance(error, (ConnectionError, TimeoutError)):

@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_support.private_files import NO_TEMPORARY_FOLDER, NoTemporaryFolder, temporary_folder
 
 PROJECT_FOLDER = ".amplifier"
 
@@ -64,6 +65,23 @@ def working_dir() -> str:
         raise ConfigError(
             "the current directory no longer exists", hint="Change to another one."
         ) from None
+
+
+def temporary_dir() -> str:
+    """The folder in which Python creates temporary files.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    # Most commands do not need it.
+    import tempfile
+
+    try:
+        temporary_folder()
+        return tempfile.gettempdir()
+    except (NoTemporaryFolder, FileNotFoundError) as error:
+        hint = "Set TMPDIR to a folder that can be written to."
+        raise ConfigError(NO_TEMPORARY_FOLDER, hint=hint) from error
 
 
 def sessions_dir() -> Path:

@@ -12,6 +12,7 @@ import typer
 from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.outcome import Ending
+from amplifier_app.base.paths import temporary_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.signals import Interrupts
@@ -101,6 +102,8 @@ def run_tests(
     if options.list_only:
         _print_list(cases, output)
         return
+    # Otherwise each test would fail for it.
+    temporary_dir()
     started = time.monotonic()
     invocation: Invocation = context.obj
     stdout = invocation.stdout = invocation.resources.enter_context(claimed_stdout())

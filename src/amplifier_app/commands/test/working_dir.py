@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.paths import temporary_dir
 from amplifier_app.commands.test.cases import Case
 from amplifier_app.plan.nodes import Node, text_of
 from amplifier_support.folder_copies import is_special, reason_of
@@ -63,8 +64,11 @@ def temporary_folder() -> Generator[Path]:
     Raises:
         ConfigError: It cannot be created.
     """
+    place = temporary_dir()
     try:
-        made = tempfile.TemporaryDirectory(prefix="amplifier-test-", ignore_cleanup_errors=True)
+        made = tempfile.TemporaryDirectory(
+            prefix="amplifier-test-", dir=place, ignore_cleanup_errors=True
+        )
     except OSError as error:
         raise ConfigError(f"cannot create a temporary folder: {reason_of(error)}") from error
     with made as folder:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.session_capabilities import SESSION_DIR, TOOL_OUTPUT_DIR
-from amplifier_support.private_files import make_private_folder
+from amplifier_support.private_files import make_private_folder, temporary_folder
 
 
 def output_dir(coordinator: Any) -> Path:
@@ -29,7 +29,7 @@ def output_dir(coordinator: Any) -> Path:
             raise OSError(errno.ELOOP, "it is a link", str(folder))
         make_private_folder(folder)
     else:
-        folder = Path(tempfile.mkdtemp(prefix="amplifier-output-"))
+        folder = Path(tempfile.mkdtemp(prefix="amplifier-output-", dir=temporary_folder()))
         coordinator.register_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     TOOL_OUTPUT_DIR.register(coordinator, str(folder))
     return folder
