@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from amplifier_app.plan.interpolation import is_secret_name, names_in
 from amplifier_app.plan.nodes import (
@@ -16,7 +18,12 @@ from amplifier_app.plan.nodes import (
 )
 from amplifier_support.secret_names import SENSITIVE_KEYS
 
+if TYPE_CHECKING:
+    from amplifier_support.redaction import Redactor
+
 MASK = "[REDACTED]"
+
+_SHORTEST_TOKEN = 14
 
 _USERINFO = r"(?<=://)[^/@\s:]*:[^/@\s]*(?=@)"
 # Without a password, the user name may be a token.
@@ -28,7 +35,7 @@ def masked_tree(tree: MapNode, *, written: bool = False) -> MapNode:
     """A plan with secrets masked; every value keeps its location.
 
     A value from a variable whose name suggests a secret becomes `${NAME}`; a literal value under a
-    key whose name suggests a secret becomes `[REDACTED]`. Every literal `$`, and the `@` of an
+    key whose name suggests a secret, or with the form of a token, becomes `[REDACTED]`. Every literal `$`, and the `@` of an
     include-like line of an instruction, is doubled, so the result can be read as a plan again.
 
     Args:
@@ -113,8 +120,11 @@ def _masked_secret(node: Node) -> ScalarValue:
 
 
 def _masked_scalar(node: Scalar, escape: bool) -> ScalarValue:
-    if node.secret and node.expression is not None:
+    is_token = isinstance(node.value, str) and _is_token(node.value)
+    if (node.secret or is_token) and node.expression is not None:
         return _references(node.expression)
+    if is_token:
+        return MASK
     if isinstance(node.value, str):
         shown = re.sub(_USERINFO, MASK, node.value)
         # In prose a URL is an example.
@@ -123,6 +133,20 @@ def _masked_scalar(node: Scalar, escape: bool) -> ScalarValue:
             shown = re.sub(_QUERY, _masked_query, shown)
         return _escaped(shown) if escape else shown
     return node.value
+
+
+def _is_token(text: str) -> bool:
+    """Whether a value is one word with the form of a secret; texts with examples of them stay."""
+    if len(text) < _SHORTEST_TOKEN or len(text.split()) != 1 or "://" in text or "$" in text:
+        return False
+    return re.search("[0-9]", text) is not None and _redactor().text(text) is not text
+
+
+@functools.cache
+def _redactor() -> Redactor:
+    from amplifier_support.redaction import Redactor
+
+    return Redactor()
 
 
 def _masked_query(found: re.Match[str]) -> str:

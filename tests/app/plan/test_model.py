@@ -15,6 +15,7 @@ from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.plan import PlanError, ResolvedPlan, apply_overrides
 from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
+from tests.modules import planted
 
 SESSION = "session: {orchestrator: loop-basic, context: context-simple}\n"
 PROVIDERS = """
@@ -351,6 +352,29 @@ def test_an_invalid_set_is_reported(text: str, message: str, write: Write) -> No
 def test_secrets_in_addresses_are_masked(write: Write, text: str, shown: str) -> None:
     write(f"{SESSION}tools: [{{module: a, config: {{address: '{text}'}}}}]\n")
     assert shown in load_plan("plan.yaml").to_yaml()
+
+
+def test_tokens_are_masked_whatever_they_are_called(write: Write) -> None:
+    token = planted.SECRETS["github-classic"]
+    write(
+        f"{SESSION}tools:\n"
+        "  - module: a\n"
+        "    config:\n"
+        f"      args: [--verbose, {token}, --auth={token}]\n"
+        f"      env: {{X: {token}, Y: '${{PLAIN}}'}}\n"
+        f"      digest: sha256:{'0123456789abcdef' * 4}\n"
+        f"instruction: Replace {token}, an example.\n"
+    )
+    plan = load_plan("plan.yaml", environ={"PLAIN": token})
+    import yaml
+
+    shown = yaml.safe_load(plan.to_yaml())
+    assert shown["tools"][0]["config"] == {
+        "args": ["--verbose", "[REDACTED]", "[REDACTED]"],
+        "env": {"X": "[REDACTED]", "Y": "${PLAIN}"},
+        "digest": f"sha256:{'0123456789abcdef' * 4}",
+    }
+    assert token in shown["instruction"]
 
 
 def test_secrets_are_masked_and_everything_else_is_not(write: Write) -> None:
