@@ -81,6 +81,16 @@ def test_a_folder_of_the_user_is_kept(folder: Path) -> None:
     assert (folder / "out" / "mine.txt").read_text() == "mine"
 
 
+def test_failed_rows_are_reported_with_the_commands_for_their_folder(folder: Path) -> None:
+    what = ("mock.yaml", "rows.txt", "-o", "my out", "--check", "false")
+    done = run_amplifier("batch", "run", *what, cwd=folder)
+    assert done.code == 9, done.stderr
+    assert "See why: amplifier batch report 'my out'" in done.stderr
+    assert "amplifier batch retry 'my out' --only check_failed" in done.stderr
+    missing = run_amplifier("batch", "status", "none", cwd=folder)
+    assert "there is no batch in none\n" in missing.stderr
+
+
 def test_a_batch_that_has_begun_is_kept(folder: Path) -> None:
     done = run_amplifier("batch", "run", "mock.yaml", "rows.txt", "-o", "out", cwd=folder)
     assert done.code == 0, done.stderr

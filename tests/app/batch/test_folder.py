@@ -352,6 +352,9 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no batch in") as raised:
         BatchFolder(tmp_path)
     assert str(raised.value.hint).endswith(f"-o {tmp_path}")
+    with pytest.raises(ConfigError) as raised:
+        BatchFolder(tmp_path / "notes.txt")
+    assert "Pass the folder" in str(raised.value.hint)
 
 
 def test_shards_are_merged_in_the_order_of_the_rows(tmp_path: Path) -> None:

@@ -137,10 +137,18 @@ def test_a_missing_field_names_the_row_and_its_fields() -> None:
     assert "Its fields: x." in str(caught.value)
 
 
-@pytest.mark.parametrize("template", ["{{}}", "{{.a}}"])
-def test_braces_without_a_field_are_refused(template: str) -> None:
-    with pytest.raises(UsageError, match="names no field"):
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [("{{}}", "names no field"), ("{{.a}}", "names no field"), (r"\{{ {{a}} {{b", "'{{b' without")],
+)
+def test_braces_without_a_field_are_refused(template: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
         PromptTemplate(template)
+
+
+def test_a_prompt_that_is_null_is_empty() -> None:
+    with pytest.raises(ConfigError, match="is empty"):
+        PromptTemplate(None).render(row(prompt=None))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from amplifier_app.batch.input.rows import Row
 _FIELD = re.compile(r"\\?\{\{\s*([^{}]*?)\s*\}\}")
 _NAME = re.compile(r"[^.{}\s][^.{}]*(\.[^.{}]+)*")
 
+_PLAIN_BRACES = r"Write {{field}}; for plain braces write \{{."
+
 _DEFAULT_FIELDS = ("prompt", "text")
 """Fields that are the whole prompt if there is no template."""
 
@@ -35,8 +37,12 @@ class PromptTemplate:
             if not match[0].startswith("\\") and not _NAME.fullmatch(match[1]):
                 raise UsageError(
                     f"the prompt contains {match[0]!r}, which names no field",
-                    hint=r"Write {{field}}; for plain braces write \{{.",
+                    hint=_PLAIN_BRACES,
                 )
+        rest = _FIELD.sub("", text or "").replace(r"\{{", "")
+        if "{{" in rest:
+            found = rest[rest.index("{{") :][:20]
+            raise UsageError(f"the prompt contains {found!r} without '}}}}'", hint=_PLAIN_BRACES)
 
     def render(self, row: Row) -> str:
         """The prompt of a row.
@@ -46,7 +52,8 @@ class PromptTemplate:
         """
         if self._text is None:
             name = next((one for one in _DEFAULT_FIELDS if one in row.fields), _DEFAULT_FIELDS[0])
-            prompt = _as_text(_value(row, name))
+            value = _value(row, name)
+            prompt = "" if value is None else _as_text(value)
         else:
             prompt = _FIELD.sub(lambda match: _replaced(match, row), self._text)
         if not prompt.strip():

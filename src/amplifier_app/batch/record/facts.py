@@ -47,10 +47,11 @@ def read_facts(path: Path) -> dict[str, Any]:
     try:
         facts = read_json(file)
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(
-            f"there is no batch in {path}",
-            hint=f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(str(path))}",
-        ) from None
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        hint = f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(str(shown))}"
+        if path.is_file():
+            hint = "Pass the folder that was given to: amplifier batch run -o FOLDER"
+        raise ConfigError(f"there is no batch in {shown}", hint=hint) from None
     except OSError as error:
         raise SessionError(f"cannot read {file}: {error.strerror}") from error
     except (ValueError, RecursionError):

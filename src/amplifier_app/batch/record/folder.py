@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -308,5 +309,5 @@ def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
 
 
 def _in_use(path: Path) -> ConfigError:
-    hint = f"Continue it: amplifier batch resume {path}"
+    hint = f"Continue it: amplifier batch resume {shlex.quote(str(path))}"
     return ConfigError(f"{path} already contains a batch", hint=hint)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Generator
 from decimal import Decimal
 from typing import Any
@@ -34,7 +35,7 @@ def writing(folder: BatchFolder) -> Generator[BatchWriter]:
     except InUse as error:
         raise SessionError(
             f"the batch in {folder.shown} is running ({error.holder})",
-            hint=f"Show its progress: amplifier batch status {folder.shown}",
+            hint=f"Show its progress: amplifier batch status {shlex.quote(folder.shown)}",
         ) from error
     try:
         writer = BatchWriter(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -29,10 +30,12 @@ def outcome_of_batch(folder: BatchFolder, counts: Counts) -> Outcome:
     message = f"{number} of {counts.ended} {folder.unit}s failed: {in_words(failed)}"
     if folder.repeat > 1:
         message += f"; {rates_in_words(pass_rates(folder, counts))}"
-    again = (
-        f"Run them again: amplifier batch retry {folder.shown} --only {','.join(sorted(failed))}"
+    what = shlex.quote(folder.shown)
+    hint = (
+        f"See why: amplifier batch report {what}\n"
+        f"Run them again: amplifier batch retry {what} --only {','.join(sorted(failed))}"
     )
-    return Outcome(ending, message, again)
+    return Outcome(ending, message, hint)
 
 
 def in_words(outcomes: Counter[str]) -> str:

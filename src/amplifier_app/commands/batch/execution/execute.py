@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -56,7 +57,7 @@ def execute(
         try:
             return run_loop(_execute(writer, request, quiet))
         except AppError as error:
-            error.hint = error.hint and error.hint.replace("FOLDER", folder.shown)
+            error.hint = error.hint and error.hint.replace("FOLDER", shlex.quote(folder.shown))
             raise
 
 
@@ -164,10 +165,9 @@ def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
         if stopped.ending in OF_EVERY_ROW and not has_begun(folder.path):
             return Outcome(stopped.ending, stopped.message, stopped.hint)
         done = f"{counts.ended} of {folder.runs} {folder.unit}s have ended"
-        hint = stopped.hint or f"Continue with: amplifier batch resume {folder.shown}"
-        return Outcome(
-            stopped.ending, f"{stopped.message}; {done}", hint.replace("FOLDER", folder.shown)
-        )
+        hint = stopped.hint or "Continue with: amplifier batch resume FOLDER"
+        hint = hint.replace("FOLDER", shlex.quote(folder.shown))
+        return Outcome(stopped.ending, f"{stopped.message}; {done}", hint)
     return outcome_of_batch(folder, counts)
 
 
