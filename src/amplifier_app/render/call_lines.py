@@ -48,6 +48,10 @@ class CallLines:
             "tool:pre": self._on_start,
             "tool:post": self._on_end,
             "tool:error": self._on_end,
+            # The calls of an answer begin when all are decided on.
+            "approval:required": lambda event, data: self._hold(),
+            "approval:granted": lambda event, data: self._begin_again(),
+            "approval:denied": lambda event, data: self._begin_again(),
         }
 
     def turn_started(self) -> None:
@@ -63,10 +67,20 @@ class CallLines:
         self._running.clear()
 
     def _on_start(self, event: str, data: dict[str, Any]) -> None:
-        about = self._about(data)
+        self._running[call_key(data)] = self._begin(self._about(data))
+
+    def _begin(self, about: str) -> _Running:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(LONG_CALL_SECONDS, self._write, f"{about}: running")
-        self._running[call_key(data)] = _Running(about, time.monotonic(), timer)
+        return _Running(about, time.monotonic(), timer)
+
+    def _hold(self) -> None:
+        for call in self._running.values():
+            call.timer.cancel()
+
+    def _begin_again(self) -> None:
+        self._hold()
+        self._running = {key: self._begin(call.about) for key, call in self._running.items()}
 
     def _on_end(self, event: str, data: dict[str, Any]) -> None:
         running = self._running.pop(call_key(data), None)

@@ -112,6 +112,24 @@ async def test_a_long_call_has_a_line_when_it_runs(monkeypatch: pytest.MonkeyPat
     assert lines[1:] == ["bash make: interrupted"]
 
 
+async def test_a_call_does_not_run_while_one_of_its_answer_waits_for_approval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(call_lines, "LONG_CALL_SECONDS", 0.01)
+    lines: list[str] = []
+    shown = CallLines(lines.append, lambda call_id: None, 200)
+    handlers = shown.handlers()
+    for data in (call(1, "bash", command="ls"), call(2, "bash", command="make")):
+        handlers["tool:pre"]("tool:pre", data)
+    handlers["approval:required"]("approval:required", {"tool_name": "bash"})
+    await asyncio.sleep(0.05)
+    assert lines == []
+    handlers["approval:granted"]("approval:granted", {"tool_name": "bash"})
+    await asyncio.sleep(0.05)
+    assert lines == ["bash ls: running", "bash make: running"]
+    shown.turn_ended()
+
+
 REPLIES = [
     {
         "tool_calls": [

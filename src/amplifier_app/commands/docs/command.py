@@ -32,7 +32,13 @@ def docs(
     ] = None,
     output: OutputOption = "text",
 ) -> None:
-    """Show the documentation."""
+    """Show the documentation.
+
+    \b
+      amplifier docs
+      amplifier docs output
+      amplifier docs --search "exit code"
+    """
     chosen = pages() if topic is None else [find_page(topic)]
     if output == "json":
         _print_json(chosen, search)

@@ -31,6 +31,10 @@ def doctor(
 ) -> None:
     """Check your setup and suggest fixes.
 
+    \b
+      amplifier doctor
+      amplifier doctor --online
+
     Checks Python, git, uv, the sandbox, the terminal, keys, settings, profiles, disk space and
     trust. Changes nothing, and stays offline unless you pass --online. Lines marked 'warn' may
     cause problems, lines marked 'FAIL' do; each is followed by a fix. Exits with 78 if a check

@@ -27,6 +27,10 @@ def new(
 ) -> None:
     """Create a package for a new module: tool, provider, hook, orchestrator or context.
 
+    \b
+      amplifier module new tool my-tool
+      amplifier module new provider my-provider --dir modules
+
     The package works as created and passes its tests. Prints the path of the new folder.
     """
     from amplifier_app.commands.module.scaffold.generate import generate

@@ -24,6 +24,10 @@ def override(
 ) -> None:
     """Load a module from a different source in every plan (`sources:` in settings).
 
+    \b
+      amplifier module override tool-web ../my-fork
+      amplifier module override tool-web --remove
+
     Without --scope, changes settings.local.yaml of the project, or outside a project your own
     settings.
     """

@@ -18,6 +18,9 @@ def remove(
 ) -> None:
     """Remove a module from every profile.
 
+    \b
+      amplifier module remove tool-web
+
     Deletes its entry in settings, or excludes it if a profile lists it. Without --scope, changes
     settings.yaml of the project, or outside a project your own settings.
     """

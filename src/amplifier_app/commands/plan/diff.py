@@ -37,6 +37,9 @@ def diff(
 ) -> None:
     """Show how two plans differ, with everything they extend.
 
+    \b
+      amplifier plan diff default plan.yaml
+
     Compares them as written: variables are not replaced, and providers are included even without
     credentials on this machine.
     """

@@ -43,6 +43,9 @@ def import_bundle(
 ) -> None:
     """Convert a bundle and everything it includes to one plan.
 
+    \b
+      amplifier plan import bundle.md -o plan.yaml
+
     The plan contains all their modules, agents and instructions, each with its origin in a
     comment. Variables are kept as written. Entries from a fetched bundle are pinned to the fetched
     commit.

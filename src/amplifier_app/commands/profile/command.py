@@ -96,6 +96,10 @@ def use(
 ) -> None:
     """Make a profile the default (`profile:` in settings).
 
+    \b
+      amplifier profile use local
+      amplifier profile use review --scope project
+
     Without --scope, changes settings.local.yaml of the project, or outside a project your own
     settings.
     """

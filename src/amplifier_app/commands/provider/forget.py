@@ -23,6 +23,9 @@ def forget(
 ) -> None:
     """Remove the stored keys of a provider from the keyring or the file.
 
+    \b
+      amplifier provider forget openai
+
     Environment variables, settings and plans are not changed.
     """
     store = KeyStore()

@@ -77,7 +77,7 @@ def report(
 ) -> None:
     """Write a file for a bug report: versions, setup, and what happened in a session.
 
-    Without --texts only names, numbers and error messages of the session are included. Secrets are
+    Without --texts, only names, numbers and error messages of the session are included. Secrets are
     replaced by [REDACTED:…]. Lists what the file contains before it is written.
 
     \b

@@ -40,6 +40,10 @@ def resume(
 ) -> None:
     """Continue a saved session in a chat.
 
+    \b
+      amplifier resume
+      amplifier resume 1a2b3c
+
     Without an ID, lists the sessions of this directory: type to filter, Enter resumes.
     """
     if not stdin_is_tty() or not os.isatty(1):

@@ -31,6 +31,10 @@ def delete(
 ) -> None:
     """Delete sessions with everything stored for them: sub-sessions, logs, copies of files.
 
+    \b
+      amplifier session delete 1a2b3c
+      amplifier session delete 1a2b3c 4d5e6f --yes
+
     A session that is in use is not deleted. Nothing outside its folder is touched.
     """
     store = SessionStore()

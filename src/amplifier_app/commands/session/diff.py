@@ -36,6 +36,9 @@ def diff(
 ) -> None:
     """Show where two sessions part and what differs after.
 
+    \b
+      amplifier session diff 1a2b3c 4d5e6f
+
     Ids, times and usage are not compared. Exits with 0 if the sessions are the same, else 1.
     """
     store = SessionStore()

@@ -29,6 +29,9 @@ def import_sessions(
 ) -> None:
     """Import a session with its sub-sessions.
 
+    \b
+      amplifier session import review.tar.gz
+
     The bundle is checked as a whole before anything is stored. Its plan is not used: to resume the
     session, choose a plan with --plan or --profile. Prints the session's id.
     """

@@ -33,6 +33,10 @@ def search(
 ) -> None:
     """Search titles, prompts, answers and tool calls of all sessions.
 
+    \b
+      amplifier session search pytest fails
+      amplifier session search "exit code" --output json
+
     A word also matches the beginning of a longer one. Exits with 1 if nothing is found.
     """
     text = " ".join(words)

@@ -34,6 +34,10 @@ def verify_sessions(
 ) -> None:
     """Check saved sessions for damage.
 
+    \b
+      amplifier session verify
+      amplifier session verify 1a2b3c --repair
+
     Exits with 6 if a session cannot be resumed as it is. A session in use is not repaired.
     """
     store = SessionStore()
