@@ -313,7 +313,7 @@ async def test_a_chat_asks_and_continues_without_it(
     def talk() -> None:
         with chat(hostile, env) as terminal:
             shown = terminal.until(r"\[1\] trust +\[2\] skip project settings +\[3\] quit:")
-            assert "you have not trusted yet" in shown
+            assert "you have not trusted yet" in " ".join(shown.split())
             assert re.search(r"settings\.yaml:\d+: source \.\./evil", shown)
             assert hostile.damage == []
             terminal.type("2" + ENTER)

@@ -16,6 +16,7 @@ from prompt_toolkit.output import create_output
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.terminal_modes import forget_typed
+from amplifier_app.render.ansi import wrapped
 
 ALONE_SECONDS = 0.12
 """How long no other key may follow one that allows something."""
@@ -62,7 +63,14 @@ async def ask_on_terminal(
         # What was typed before was not typed as an answer.
         forget_typed()
         clear_typeahead(session.app.input)
-    output.write(f"\n{for_terminal(question)}\n")
+    width = output.get_size().columns
+    # Indented lines are quoted, and left as they are.
+    lines = [
+        row
+        for line in for_terminal(question).split("\n")
+        for row in ([line] if line.startswith(" ") else wrapped(line, width))
+    ]
+    output.write("\n" + "".join(f"{line}\n" for line in lines))
     output.flush()
     session.app.ttimeoutlen, session.app.timeoutlen = 0.05, 0.3
     async with asyncio.timeout(timeout):

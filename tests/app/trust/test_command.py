@@ -491,15 +491,16 @@ def test_a_terminal_prompts_and_the_answer_is_stored(project: Path) -> None:
         terminal.until(r"\+profile: ours.*\[1\] yes +\[2\] no:")
         terminal.type("no" + ENTER)
         assert terminal.finish() == 78
-    with Terminal("run", "hi", cwd=project) as terminal:
-        terminal.until("you have not trusted yet.*quit:")
+    with Terminal("run", "hi", cwd=project, size=(40, 30)) as terminal:
+        shown = terminal.until(r"not\s+trusted\s+yet.*quit:")
+        assert "You are asked again when any of it" in shown.splitlines(), "wrapped between words"
         terminal.type("trust" + ENTER)
         terminal.until("done")
         assert terminal.finish() == 0
     assert amplifier(project, "run", "hi").stdout == "done\n"
     append(project / ".amplifier/settings.yaml", "# changed\n")
     with Terminal("run", "hi", cwd=project) as terminal:
-        shown = terminal.until("has changed since you trusted it.*quit:")
+        shown = terminal.until(r"has\s+changed\s+since\s+you\s+trusted\s+it.*quit:")
         assert "+# changed" in shown
         terminal.type("1" + ENTER)
         terminal.until("done")
