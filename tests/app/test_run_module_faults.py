@@ -112,6 +112,19 @@ def test_a_failing_orchestrator_is_named(tmp_path: Path, body: str, said: str) -
     fails(plan, 3, "orchestrator 'loop-theirs'", said, place)
 
 
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_module_that_ends_the_program_has_failed(tmp_path: Path, output: str) -> None:
+    loop = foreign(tmp_path, "loop-theirs", LOOP, "import os; os._exit(0)")
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": loop, "context": "context-simple"})
+    done = run_amplifier("run", "-f", plan, "go", "--output", output)
+    assert done.code == 3, done
+    assert "orchestrator 'loop-theirs' raised SystemExit: 0" in done.stderr
+    if output == "json":
+        assert json.loads(done.stdout)["outcome"] == "module"
+    else:
+        assert done.stdout == ""
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

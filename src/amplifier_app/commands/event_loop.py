@@ -1,10 +1,12 @@
-"""Run a coroutine to its end in an event loop of its own."""
+"""Run a coroutine to its end in an event loop of its own, which no module ends before."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import contextlib
+import os
+from collections.abc import Coroutine, Generator, Mapping
+from typing import Any, NoReturn, TypeVar
 
 from amplifier_app.base.errors import ModuleError
 
@@ -23,8 +25,10 @@ def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
     loop = asyncio.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
-        return loop.run_until_complete(main)
+        with _without_sudden_end():
+            return loop.run_until_complete(main)
     except SystemExit as error:
+        _report_once(loop, error)
         raise ModuleError(f"a module raised SystemExit: {error.code}") from error
     finally:
         try:
@@ -33,6 +37,36 @@ def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
         finally:
             asyncio.set_event_loop(None)
             loop.close()
+
+
+@contextlib.contextmanager
+def _without_sudden_end() -> Generator[None]:
+    """Have `os._exit` raise SystemExit in this process, but not in its forks.
+
+    With an exit code of 0, the program would otherwise seem to have succeeded.
+    """
+    end, process = os._exit, os.getpid()
+
+    def raise_instead(status: int) -> NoReturn:
+        if os.getpid() != process:
+            end(status)
+        raise SystemExit(status)
+
+    os._exit = raise_instead
+    try:
+        yield
+    finally:
+        os._exit = end
+
+
+def _report_once(loop: asyncio.AbstractEventLoop, reported: SystemExit) -> None:
+    """Keep the task that raised an exception from reporting it once more when it is removed."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        if context.get("exception") is not reported:
+            loop.default_exception_handler(dict(context))
+
+    loop.set_exception_handler(handle)
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

@@ -17,7 +17,7 @@ from amplifier_core._foreign import blame, line_in, module_of, root_of, where_de
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError
 
-_BUNDLED = "amplifier_modules"
+_OURS = ("amplifier_modules", "amplifier_app")
 
 
 class _Part(NamedTuple):
@@ -35,9 +35,9 @@ class _Part(NamedTuple):
 
     @property
     def root(self) -> Path | None:
-        """The folder of its code; None for bundled modules, which share theirs."""
+        """The folder of its code; None for bundled ones and for stand-ins, which share theirs."""
         module = module_of(self.obj)
-        if module is None or module.__name__.partition(".")[0] == _BUNDLED:
+        if module is None or module.__name__.partition(".")[0] in _OURS:
             return None
         return root_of(module)
 

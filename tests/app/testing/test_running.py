@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -263,20 +264,31 @@ async def mount(coordinator, config=None):
 """
 
 
-def test_a_module_cannot_end_the_program_as_if_all_had_passed(tmp_path: Path) -> None:
+def test_a_module_cannot_end_the_program_as_if_all_had_passed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name, how in {
         "here": "await end()",
+        "at_once": "import os; os._exit(0)",
+        "in_thread": "import os; await asyncio.to_thread(os._exit, 0)",
+        "in_fork": "import os; os.waitpid(os.fork() or os._exit(0), 0)",
         "elsewhere": "asyncio.create_task(end()); await asyncio.sleep(60)",
     }.items():
         folder = tmp_path / name
         (folder / f"loop_{name}").mkdir(parents=True)
         (folder / f"loop_{name}" / "__init__.py").write_text(LOOP.replace("HOW", how))
         plan = yaml.safe_load(mock_plan(folder, []).read_text())
-        plan["session"]["orchestrator"] = {"module": f"loop-{name}", "source": f"./loop_{name}"}
+        module = f"loop-{name.replace('_', '-')}"
+        plan["session"]["orchestrator"] = {"module": module, "source": f"./loop_{name}"}
         (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
-    file = write_tests(tmp_path / "here", {}, {"profile": "mock"})
-    failed, other = run_tests(file)
-    assert "orchestrator 'loop-here' raised SystemExit: 0" in str(failed.failures)
-    assert other.status == "passed"
+    for name in ("here", "at-once", "in-thread"):
+        folder = tmp_path / name.replace("-", "_")
+        failed, other = run_tests(write_tests(folder, {}, {"profile": "mock"}))
+        assert f"orchestrator 'loop-{name}' raised SystemExit: 0" in str(failed.failures)
+        assert other.status == "passed"
     with pytest.raises(ModuleError, match="a module raised SystemExit: 0"):
         run_tests(write_tests(tmp_path / "elsewhere"))
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+    (forked,) = run_tests(write_tests(tmp_path / "in_fork", {"script": []}))
+    assert forked.status == "passed", forked

@@ -59,6 +59,8 @@ from amplifier_core.session_capabilities import BUDGET, DEFERRAL, PACE_DIR
 from amplifier_support.process_privacy import forbid_inspection
 from amplifier_support.usage import dollars
 
+_exit = os._exit  # not as the event loop replaces it
+
 _LONGEST_LINE = 1 << 30
 
 _MOST_NOTICES = 100
@@ -377,7 +379,7 @@ def main() -> None:
 def _end(code: int) -> NoReturn:
     """End without waiting for rows, some of them in threads."""
     sys.stderr.flush()
-    os._exit(code)
+    _exit(code)
 
 
 if __name__ == "__main__":
