@@ -144,6 +144,9 @@ class _Filler:
         if whole:
             self.whole_default = default
         value = self.environ.get(name)
+        if value and not _is_utf8(value):
+            self.problems.add(f"the value of {name} is not UTF-8", self.at, "export it again")
+            return ""
         if default is not None:
             return value if value else self.fill(default)
         if value is None and self.keep_unset:
@@ -155,6 +158,14 @@ class _Filler:
                 f"export {name}, or give a default: ${{{name}:-value}}",
             )
         return value or ""
+
+
+def _is_utf8(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # bytes that Python keeps as lone surrogates
+        return False
+    return True
 
 
 def _closing_brace(text: str, dollar: int) -> int | None:

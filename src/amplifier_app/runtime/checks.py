@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -71,12 +72,28 @@ class CheckResult(NamedTuple):
 
 
 def checks_of(plan: Mapping[str, Any], commands: Sequence[str]) -> tuple[Check, ...]:
-    """The checks of a plan, then those of the command line."""
-    found = [
-        Check(entry.get("name") or entry["run"], entry["run"], float(entry.get("timeout", SECONDS)))
-        for entry in plan.get("checks") or ()
-    ]
+    """The checks of a plan, then those of the command line.
+
+    Raises:
+        ConfigError: A time limit, which may come from a variable, is not a number of seconds.
+    """
+    found = [_check(entry) for entry in plan.get("checks") or ()]
     return (*found, *(Check(command, command) for command in commands))
+
+
+def _check(entry: Mapping[str, Any]) -> Check:
+    name, limit = entry.get("name") or entry["run"], entry.get("timeout", SECONDS)
+    try:
+        seconds = float(limit)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ConfigError(
+            f"the timeout of check {name!r} must be a number of seconds greater than 0 "
+            f"(got {limit!r})",
+            hint="Set it in the plan, or fix the variable it comes from.",
+        )
+    return Check(name, entry["run"], seconds)
 
 
 class CheckRunner:

@@ -97,6 +97,12 @@ def test_only_defaults_that_are_used_need_their_variables() -> None:
         fill("${EMPTY:-${NO}}", {"EMPTY": ""})
 
 
+@pytest.mark.parametrize("text", ["${X}", "a ${X} b", "${X:-default}"])
+def test_a_variable_that_is_not_utf8_is_a_problem(text: str) -> None:
+    with pytest.raises(PlanError, match="the value of X is not UTF-8"):
+        fill(text, {"X": "a\udcffb"})
+
+
 def test_every_unset_variable_is_reported_with_its_line(write: Write) -> None:
     write(
         "session: {orchestrator: loop-basic, context: context-simple}\n"
