@@ -58,7 +58,8 @@ async def test_usage_of_the_provider_counts_if_the_loop_reports_none() -> None:
     it = Recorded()
     await it.emit("provider:response", usage={})
     await it.emit("llm:response", usage={"input_tokens": 3, "output_tokens": 4})
-    assert it.result().usage == {"input_tokens": 3, "output_tokens": 4}
+    assert it.result().usage == {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
+    assert it.recorder.context_tokens == 7
 
 
 async def test_a_call_without_reported_usage_makes_the_cost_unknown() -> None:

@@ -19,7 +19,7 @@ from amplifier_app.runtime.turn import (
     ToolUse,
     TurnResult,
 )
-from amplifier_app.runtime.usage import Usage, field_of
+from amplifier_app.runtime.usage import Usage, field_of, total_tokens
 from amplifier_core.events import APPROVAL_DENIED
 
 _OUTCOMES: dict[str, ToolOutcome] = {
@@ -177,9 +177,7 @@ class TurnRecorder:
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
         usage = peek(data, "usage")
         self._reported_by_loop.add(usage)
-        total = field_of(usage, "total_tokens")
-        if isinstance(total, int) and total:
-            self.context_tokens = total
+        self.context_tokens = total_tokens(usage) or self.context_tokens
         self._unreported += not usage
 
     def _on_error(self, event: str, data: dict[str, Any]) -> None:
@@ -187,7 +185,10 @@ class TurnRecorder:
         self._reported_by_loop.add(peek(data, "usage"))
 
     def _on_llm_response(self, event: str, data: dict[str, Any]) -> None:
-        self._reported_by_provider.add(peek(data, "usage"))
+        usage = peek(data, "usage")
+        self._reported_by_provider.add(usage)
+        if not self._reported_by_loop.calls:
+            self.context_tokens = total_tokens(usage) or self.context_tokens
 
     def _on_tool_pre(self, event: str, data: dict[str, Any]) -> None:
         name = str(peek(data, "tool_name") or "")

@@ -52,7 +52,8 @@ class Usage:
         """Add one call's usage: the kernel's model, or a dict with the same keys."""
         if not usage:
             return
-        add_counts(self.tokens, {name: field_of(usage, name) for name in _TOKEN_FIELDS})
+        counts = {name: field_of(usage, name) for name in _TOKEN_FIELDS}
+        add_counts(self.tokens, {**counts, "total_tokens": total_tokens(usage)})
         self._add_cost(dollars(field_of(usage, "cost_usd")))
 
     def add_unknown(self, calls: int) -> None:
@@ -74,6 +75,14 @@ class Usage:
             self.cost_usd = None
         else:
             self.cost_usd = (self.cost_usd or Decimal(0)) + cost
+
+
+def total_tokens(usage: Any) -> int | None:
+    """Return the tokens of one call: as reported, or else the sum of both sides."""
+    if isinstance(total := field_of(usage, "total_tokens"), int):
+        return total
+    sides = field_of(usage, "input_tokens"), field_of(usage, "output_tokens")
+    return sum(known) if (known := [side for side in sides if isinstance(side, int)]) else None
 
 
 def field_of(data: Any, name: str) -> Any:
