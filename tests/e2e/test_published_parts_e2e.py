@@ -177,3 +177,47 @@ def test_a_session_of_published_parts_goes_on_after_a_resume(
     assert [(call["tool"], call["arguments"]) for call in calls] == [
         ("read_file", {"file_path": "f.txt"})
     ] * 2
+
+
+LOOP = '''
+"""Answers with the error of a provider instead of raising it."""
+__amplifier_module_type__ = "orchestrator"
+
+from amplifier_core import ChatRequest, Message
+
+
+class Answering:
+    async def execute(self, prompt, context, providers, tools, hooks, **kwargs):
+        request = ChatRequest(messages=[Message(role="user", content=prompt)])
+        try:
+            return (await providers["mock"].complete(request)).content[0].text
+        except Exception as error:
+            await hooks.emit("error:provider", {"error_message": str(error)})
+            answer = f"Error getting response: {error}"
+        await hooks.emit("orchestrator:complete", {"turn_count": 1, "status": "success"})
+        return answer
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("orchestrator", Answering())
+'''
+
+
+def test_an_error_that_a_loop_gives_as_its_answer_is_an_error_of_the_run(tmp_path: Path) -> None:
+    replies: list[Any] = [{"error": {"type": "InvalidRequestError", "message": "too odd"}}]
+    plan = {
+        "session": {
+            "orchestrator": {
+                "module": "loop-answering",
+                "source": str(module_folder(tmp_path, LOOP, "amplifier_module_answering")),
+            },
+            "context": "context-simple",
+        },
+        "providers": [{"module": "provider-mock", "config": {"replies": replies}}],
+    }
+    path = tmp_path / "plan.yaml"
+    path.write_text(yaml.safe_dump(plan))
+    failed = run_amplifier("run", "-f", path, "--output", "json", "go", cwd=tmp_path)
+    result = json.loads(failed.stdout)
+    assert (failed.code, result["outcome"], result["response"]) == (5, "provider", "")
+    assert "too odd" in result["error"]["message"]

@@ -33,6 +33,7 @@ from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core.llm_errors import LLMError
 from amplifier_core.session import AmplifierSession
 from amplifier_core.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
 
@@ -286,7 +287,10 @@ class OpenSession:
             with blaming(self.session):
                 await self._begin_conversation()
                 self._task = asyncio.create_task(self._execute(prompt))
-                answer = checked_answer(self.session, await self._task)
+                returned = await self._task
+                if self.recorder.provider_error is not None:
+                    raise LLMError(self.recorder.provider_error)
+                answer = checked_answer(self.session, returned)
                 response = await shown_answer(self.session, self.renderer.visibility, answer)
             if self.stopping.is_requested and not response:
                 status = "cancelled"

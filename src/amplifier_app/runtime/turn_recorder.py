@@ -35,6 +35,7 @@ class TurnRecorder:
 
     Attributes:
         context_tokens: Tokens of the conversation as of the last model call; None before the first.
+        provider_error: What a loop that returns the error of a provider as its answer said of it.
     """
 
     def __init__(self) -> None:
@@ -45,6 +46,7 @@ class TurnRecorder:
 
     def begin(self) -> None:
         """Reset for a new turn."""
+        self.provider_error: str | None = None
         self._status: Status = "success"
         self._reason: str | None = None
         self._limit: LimitReached | None = None
@@ -68,6 +70,7 @@ class TurnRecorder:
             "provider:request": self._on_request,
             "provider:response": self._on_response,
             "provider:error": self._on_error,
+            "error:provider": self._on_answered_error,
             "llm:response": self._on_llm_response,
             "tool:pre": self._on_tool_pre,
             "tool:post": self._on_tool_post,
@@ -183,6 +186,9 @@ class TurnRecorder:
     def _on_error(self, event: str, data: dict[str, Any]) -> None:
         # Billed, though there is no answer.
         self._reported_by_loop.add(peek(data, "usage"))
+
+    def _on_answered_error(self, event: str, data: dict[str, Any]) -> None:
+        self.provider_error = str(peek(data, "error_message") or "the provider failed")
 
     def _on_llm_response(self, event: str, data: dict[str, Any]) -> None:
         usage = peek(data, "usage")
