@@ -30,13 +30,30 @@ if hasattr(signal, "SIGHUP"):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """More workers than cores: a third of a test's time is spent waiting for processes and servers."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """More workers than cores: a third of a test's time is spent waiting for processes and servers.
+
+    In a run of the whole suite, each costs half as much (see `pytest_xdist_setupnodes`).
+    """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return cores + 3
+    return cores + (5 if _is_whole_suite(config) else 3)
+
+
+def _is_whole_suite(config: pytest.Config) -> bool:
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Clone the workers of a run of the whole suite; parts of it may need no warm interpreter."""
+    if _is_whole_suite(config):
+        # pytest has to import what it imports, which includes the fixtures, itself.
+        from tests.support.warm_workers import clone_workers
+
+        clone_workers(config)
 
 
 @pytest.hookimpl(wrapper=True)

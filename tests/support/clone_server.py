@@ -40,10 +40,14 @@ _PARAMETERS = inspect.signature(_EXECUTE)
 
 
 def _serve() -> NoReturn:
+    """Clone a process for each request."""
     requests = socket.socket(fileno=os.dup(0))
-    import_module("warm_up").warm_up()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(requests, _LIMIT, 3)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(requests, _LIMIT, 3)
+        except KeyboardInterrupt:
+            # Ctrl-C ends the process that sends requests, and its end ends this one.
+            continue
         if not message:
             os._exit(0)
         child = _clone_for_parent()
@@ -71,10 +75,14 @@ def _clone_for_parent() -> int:
 
 def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     """Be the process that was asked for, as if it had just been started."""
-    os.setsid()
+    is_worker = request["program"] == "worker"
+    if not is_worker:
+        os.setsid()
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
     os.closerange(3, 256)
+    if is_worker:
+        request["environment"] |= {"AMPLIFIER_TESTS_SERVER": _fork_server()}
     if request["has_terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     _follow_paths(request["environment"].get("PYTHONPATH", ""))
@@ -87,6 +95,24 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     sys.path[0] = str(Path(sys.argv[0]).parent)
     _open_standard_streams()
     _run_to_end(_PROGRAMS[request["program"]])
+
+
+def _fork_server() -> str:
+    """Fork an interpreter like this one for the processes of a worker, which must be its children.
+
+    Returns:
+        The descriptor for its requests and its environment, as JSON.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        ours.close()
+        os.dup2(theirs.fileno(), 0)
+        theirs.close()
+        # The worker reports to pytest on its standard output.
+        os.dup2(2, 1)
+        _serve()
+    theirs.close()
+    return json.dumps([ours.detach(), dict(os.environ)])
 
 
 def _follow_paths(wanted: str) -> None:
@@ -124,6 +150,20 @@ def _run_own_module() -> None:
 def _run_python() -> None:
     _fork_own_programs()
     _, _, code, *arguments = sys.argv
+    _execute(code, arguments)
+
+
+def _run_worker() -> None:
+    # The guard that is installed already is the one that fixtures open.
+    sys.modules["tests.support.network_guard.sitecustomize"] = sys.modules["sitecustomize"]
+    # Pytest would warn that it cannot rewrite the assertions of plugins that are imported already.
+    for plugin in ("anyio", "pytest_asyncio"):
+        sys.modules[plugin].__doc__ = "PYTEST_DONT_REWRITE"
+    *_, code = sys.argv
+    _execute(code, [])
+
+
+def _execute(code: str, arguments: list[str]) -> None:
     sys.argv = ["-c", *arguments]
     sys.path[0] = ""
     sys.modules["__main__"] = main = ModuleType("__main__")
@@ -135,6 +175,7 @@ _PROGRAMS = {
     "warden": _run_warden,
     "module": _run_own_module,
     "python": _run_python,
+    "worker": _run_worker,
 }
 
 
@@ -264,4 +305,5 @@ def _is_open(descriptor: int) -> bool:
 
 
 if __name__ == "__main__":
+    import_module("warm_up").warm_up()
     _serve()

@@ -1,10 +1,11 @@
 """`amplifier` processes that begin in an interpreter which has imported it already.
 
-Importing is nine tenths of a short run. So one interpreter for each worker of the suite imports
-the program once and then only clones itself: every run is still a process of its own, a child of
-the test, with its own descriptors, directory, environment, session, signals and exit code.
+Importing is nine tenths of a short run. So an interpreter imports the program once and then only
+clones itself: every run is still a process of its own, a child of the test, with its own
+descriptors, directory, environment, session, signals and exit code.
 
-`clone_server.py` is that interpreter.
+`clone_server.py` is that interpreter. Each worker of the suite has one. In a run of the whole suite
+they and the workers are clones themselves: see `warm_workers.py`.
 """
 
 from __future__ import annotations
@@ -50,14 +51,39 @@ class WarmInterpreter:
     _instances: ClassVar[list[WarmInterpreter]] = []
     _lock = threading.Lock()
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        requests: socket.socket,
+        environment: Mapping[str, str],
+        process: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        self._socket = requests
+        self._bound = _bound_at_start(environment)
+        self._process = process
+
+    @classmethod
+    def start(cls, environment: Mapping[str, str]) -> WarmInterpreter:
+        """Start an interpreter with this environment."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, str(_SERVER)], stdin=theirs.fileno(), env=dict(environment)
             )
-        self._socket = ours
-        self._bound = _bound_at_start(environment)
+        return cls(ours, environment, process)
+
+    @classmethod
+    def adopt(cls) -> None:
+        """Use the interpreter that this process has been given if it is a cloned worker."""
+        given = os.environ.pop("AMPLIFIER_TESTS_SERVER", None)
+        if given is not None:
+            descriptor, environment = json.loads(given)
+            cls._instances.append(cls(socket.socket(fileno=descriptor), environment))
+
+    def close(self) -> None:
+        """End the interpreter; what was cloned from it goes on."""
+        self._socket.close()
+        if self._process is not None:
+            self._process.wait()
 
     @classmethod
     def suited_to(cls, environment: Mapping[str, str]) -> WarmInterpreter | None:
@@ -68,7 +94,7 @@ class WarmInterpreter:
             if not cls._instances:
                 # Clones follow another PYTHONPATH, but only a start installs the guard of the network.
                 guard = str(Path(__file__).with_name("network_guard"))
-                cls._instances.append(cls({**environment, "PYTHONPATH": guard}))
+                cls._instances.append(cls.start({**environment, "PYTHONPATH": guard}))
         bound = _bound_at_start(environment)
         return next((one for one in cls._instances if one._bound == bound), None)
 
@@ -81,15 +107,14 @@ class WarmInterpreter:
         """
         one = None
         if cls.suited_to(environment) is None and is_available():
-            one = cls(environment)
+            one = cls.start(environment)
             cls._instances.append(one)
         try:
             yield
         finally:
             if one is not None:
                 cls._instances.remove(one)
-                one._socket.close()
-                one._process.wait()
+                one.close()
 
     def clone(
         self,
@@ -107,7 +132,7 @@ class WarmInterpreter:
         Args:
             arguments: Its command line.
             program: What it runs: "amplifier", the "warden" of a module's checks, a "module" of the
-                program, or "python" with the option -c.
+                program, "python" with the option -c, or a "worker" of the suite.
             cwd: Its working directory; that of this process if None.
             environment: Its environment.
             streams: The descriptors of its standard input, output and error.
@@ -195,5 +220,13 @@ class WarmPython(WarmProcess):
 
     _program = "python"
 
+
+class WarmWorker(WarmProcess):
+    """A worker of the suite, in the session of this process."""
+
+    _program = "worker"
+
+
+WarmInterpreter.adopt()
 
 _PARAMETERS = inspect.signature(cast("Any", subprocess.Popen)._execute_child)

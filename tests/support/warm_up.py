@@ -35,6 +35,7 @@ _PACKAGES = (
 _LEFT_OUT = (
     *("amplifier_core.pytest_plugin", "amplifier_core.validation.behavioral"),
     *("amplifier_core.validation.structural", "amplifier_modules.provider_local.engine"),
+    "_pytest.pytester",
 )
 """What no run imports, pytest has to import itself, or starts threads."""
 
