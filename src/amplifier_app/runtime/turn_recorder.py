@@ -180,6 +180,8 @@ class TurnRecorder:
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
         usage = peek(data, "usage")
         self._reported_by_loop.add(usage)
+        # Attempts before the answer were billed, too.
+        self._reported_by_loop.add(peek(data, "lost_usage"))
         self.context_tokens = total_tokens(usage) or self.context_tokens
         self._unreported += not usage
 

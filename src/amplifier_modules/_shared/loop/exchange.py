@@ -305,6 +305,8 @@ class Exchanges:
             return reply
         about["model"] = metadata_of(response).get("model") or model
         shown = shown_to_hooks(response)
+        if lost:
+            about["lost_usage"] = lost_usage(lost)
         final = await self._channel.step(
             "provider:response",
             {
