@@ -34,6 +34,8 @@ def docs(
 ) -> None:
     """Show the documentation.
 
+    Exits with 1 if a search finds nothing.
+
     \b
       amplifier docs
       amplifier docs output
