@@ -149,9 +149,12 @@ def _meant(targets: Mapping[str, Any], module_id: str | None, file: Path) -> tup
         name = next(iter(targets))
     else:
         reason = f"none named {module_id!r}" if module_id else "and none was selected"
+        packages = sorted({str(target).partition(":")[0] for target in targets.values()})
         raise SourceError(
             f"{file} declares several modules, {reason}: {', '.join(sorted(targets))}",
-            hint="Select one with 'module:'",
+            hint="Select one with 'module:'"
+            if module_id
+            else f"Give the folder of one of these packages instead: {', '.join(packages)}",
         )
     target = targets[name]
     if not isinstance(target, str) or not re.fullmatch(_TARGET, target):

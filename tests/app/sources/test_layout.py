@@ -152,6 +152,14 @@ def test_a_folder_without_a_module_is_reported(files: Files, message: str, tmp_p
         find_layout(write_files(tmp_path / "m", files), "my-tool")
 
 
+def test_without_an_id_one_of_several_modules_is_given_by_its_folder(tmp_path: Path) -> None:
+    points = project('a = "a:mount"', 'b = "b:mount"')
+    write_files(tmp_path, {"pyproject.toml": points, "b/__init__.py": MOUNT})
+    with pytest.raises(SourceError, match=r"none was selected: a, b\n  Give the folder .*: a, b"):
+        find_layout(tmp_path)
+    assert find_layout(tmp_path / "b").package == tmp_path / "b"
+
+
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"folder .* does not exist"):
         find_layout(tmp_path / "gone", "my-tool")
