@@ -15,8 +15,10 @@ import pytest
 from amplifier_app.chat.project_files import with_files
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import hooks_backup, tool_filesystem, tool_search
+from amplifier_modules._shared.process.output import OutputCapture
 from amplifier_modules.hooks_context_files.config import ContextFilesConfig
 from amplifier_modules.hooks_context_files.files import Reader
+from amplifier_support.below import folder_at, open_inside
 from tests.support.renames import INSIDE, OUTSIDE, assert_untouched, racing_renames
 from tests.support.thorough import Scale
 
@@ -128,3 +130,41 @@ def test_no_file_for_a_prompt_or_its_context_leads_out(
                 seen[INSIDE in text] += 1
     assert seen[True]
     assert_untouched(outside)
+
+
+def test_long_output_and_files_below_a_folder_stay_inside(tmp_path: Path, scale: Scale) -> None:
+    work, outside = tmp_path / "work", tmp_path / "outside"
+    seen: Counter[str] = Counter()
+
+    def spill(number: int) -> None:
+        file = work / "spot" / f"output-{number}"
+        capture = OutputCapture(limit=10, spill_limit=1000, new_file=lambda: file)
+        capture.feed(b"x" * 100)
+        capture.close()
+        seen["spilled" if capture.captured().file else "not spilled"] += 1
+
+    def read(path: str) -> None:
+        try:
+            with open(open_inside(str(work), path), encoding="utf-8") as file:
+                assert OUTSIDE not in file.read()
+                seen["read"] += 1
+        except (OSError, ValueError):
+            seen["refused"] += 1
+
+    def create() -> None:
+        try:
+            with folder_at(str(work / "spot" / "new"), create=True) as folder:
+                os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+        except OSError:
+            seen["not created"] += 1
+
+    work.mkdir()
+    with racing_renames(work, outside):
+        until = time.monotonic() + scale(1, 20)
+        while time.monotonic() < until:
+            spill(seen.total())
+            create()
+            for path in SPOTS:
+                read(path)
+    assert_untouched(outside)
+    assert min(seen[what] for what in ("spilled", "not spilled", "read", "refused")) > 0, seen
