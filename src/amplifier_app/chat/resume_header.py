@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.export.parts import Part, last_prompts, parts_of
+from amplifier_app.runtime.export.parts import last_prompts, parts_of
 from amplifier_app.runtime.session import OpenSession
 from amplifier_app.sessions.backups import changed_since
 from amplifier_app.sessions.conversation import Conversation, read_conversation
@@ -47,7 +48,7 @@ async def resumed(session: OpenSession) -> Group:
         describe.age(str(metadata.get("updated"))),
         f"plan {one_line(session.facts.profile, 40)}",
     ]
-    lines = [Text(" · ".join(filter(None, facts)), style="bold")]
+    lines: list[RenderableType] = [Text(" · ".join(filter(None, facts)), style="bold")]
     project = metadata.get("project")
     if session.saved is not None and isinstance(project, str):
         changed = await asyncio.to_thread(changed_since, session.saved.path, project)
@@ -56,7 +57,8 @@ async def resumed(session: OpenSession) -> Group:
     parts = parts_of(last_prompts(conversation, 1), session.renderer.visibility)
     shown = [part for part in parts if part.kind in ("prompt", "answer")]
     answers = [part for part in shown if part.kind == "answer"]
-    lines += _dim([*shown[:1], *answers[-1:]] if prompts else answers[-1:])
+    last = [*shown[:1], *answers[-1:]] if prompts else answers[-1:]
+    lines.append(ConversationView(last, style="dim", most=_MOST_LINES))
     if prompts > 1:
         lines.append(
             Text(f"{describe.count(prompts - 1, 'earlier prompt')}: /history", style="dim")
@@ -68,15 +70,3 @@ def _verb(metadata: Mapping[str, Any]) -> str:
     """`Forked` for a fork that nothing was sent to yet."""
     is_new = "forked_from" in metadata and "usage" not in metadata
     return "Forked" if is_new else "Resumed"
-
-
-def _dim(parts: list[Part]) -> list[Text]:
-    texts: list[Text] = []
-    for part in parts:
-        lines = for_terminal(part.text).strip("\n").splitlines()
-        more = len(lines) - _MOST_LINES
-        if more > 0:
-            lines = [*lines[:_MOST_LINES], f"… {describe.count(more, 'more line')}"]
-        mark = "› " if part.kind == "prompt" else ""
-        texts.append(Text(mark + "\n".join(lines), style="dim"))
-    return texts

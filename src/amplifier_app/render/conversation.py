@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
 
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.render.ansi import clip, paint, wrapped
 from amplifier_app.render.markdown import markdown_lines
+from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import Heading, Part
 
 
@@ -16,26 +20,69 @@ def as_ansi(heading: Heading, parts: Sequence[Part], width: int) -> str:
     facts = " · ".join(heading.facts)
     for line in [*([facts] if facts else []), *heading.lines]:
         lines += [paint(one, "dim") for one in wrapped(for_terminal(line), width)]
+    return "\n".join([*lines, "", *part_lines(parts, width), ""])
+
+
+def part_lines(
+    parts: Iterable[Part], width: int, *, markdown: bool = True, most: int | None = None
+) -> list[str]:
+    """Parts of a conversation, with an empty line between them, in lines of at most `width` cells.
+
+    Args:
+        parts: The parts.
+        width: The width of the screen.
+        markdown: Whether to render answers; otherwise they are shown as they were written.
+        most: Lines of each part that are shown; the others are counted.
+    """
+    lines: list[str] = []
     before = ""
     for part in parts:
         text = for_terminal(part.text).strip("\n")
         if not text.strip():
             continue
-        if part.kind != "call" or before != "call":
+        if lines and not part.kind == before == "call":
             lines.append("")
         before = part.kind
-        if part.kind == "answer":
-            lines += markdown_lines(text, width)
-        elif part.kind == "call":
-            number, _, rest = text.partition(" ")
-            lines.append(clip(f"{paint(f'{number:>4}', 'dim')} {rest}", width))
-        elif part.kind == "prompt":
-            styled = [paint(one, "bold") for one in _wrapped_lines(text, width - 2)]
-            lines += [f"{paint('›', 'bold')} {styled[0]}", *(f"  {one}" for one in styled[1:])]
-        else:
-            style = "dim italic" if part.kind == "thinking" else "dim"
-            lines += [paint(one, style) for one in _wrapped_lines(text, width)]
-    return "\n".join([*lines, ""])
+        rows = _part(part.kind, text, width, markdown=markdown)
+        lines += rows[:most]
+        more = len(rows[most:]) if most is not None else 0
+        if more:
+            lines.append(f"… {describe.count(more, 'more line')}")
+    return lines
+
+
+def _part(kind: str, text: str, width: int, *, markdown: bool) -> list[str]:
+    if kind == "answer":
+        return markdown_lines(text, width) if markdown else _wrapped_lines(text, width)
+    if kind == "call":
+        number, _, rest = text.partition(" ")
+        return [clip(f"{paint(f'{number:>4}', 'dim')} {rest}", width)]
+    if kind == "prompt":
+        styled = [paint(one, "bold") for one in _wrapped_lines(text, width - 2)]
+        return [f"{paint('›', 'bold')} {styled[0]}", *(f"  {one}" for one in styled[1:])]
+    style = "dim italic" if kind == "thinking" else "dim"
+    return [paint(one, style) for one in _wrapped_lines(text, width)]
+
+
+class ConversationView:
+    """Parts of a conversation as a reply to a command; see `part_lines`.
+
+    Args:
+        parts: The parts.
+        style: The style of all lines.
+        most: Lines of each part that are shown.
+    """
+
+    def __init__(self, parts: Sequence[Part], *, style: str = "", most: int | None = None) -> None:
+        self._parts = parts
+        self._style = style
+        self._most = most
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render Markdown, but not in plain output, where answers are not rendered either."""
+        width, markdown = options.max_width, console.is_terminal
+        for line in part_lines(self._parts, width, markdown=markdown, most=self._most):
+            yield Text.from_ansi(line, style=self._style, no_wrap=True, overflow="ignore")
 
 
 def _wrapped_lines(text: str, width: int) -> list[str]:

@@ -50,8 +50,14 @@ def chat(saved: SavedSession) -> Any:
     )
 
 
-def text_of(reply: Any) -> str:
-    console = Console(file=io.StringIO(), width=60, color_system=None)
+def text_of(reply: Any, *, terminal: bool = False) -> str:
+    console = Console(
+        file=io.StringIO(),
+        width=60,
+        color_system=None,
+        force_terminal=terminal,
+        legacy_windows=False,
+    )
     console.print(for_terminal(reply) if isinstance(reply, str) else reply)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -63,7 +69,7 @@ async def said(chat: Any, text: str) -> str:
 async def test_a_resumed_chat_begins_with_where_it_is(chat: Any) -> None:
     lines = text_of(await resumed(chat.session)).splitlines()
     assert lines[0] == 'Resumed "Review it" · 2 prompts · just now · plan task.yaml'
-    assert lines[1:4] == ["› second prompt", "line 0", "line 1"]
+    assert lines[1:4] == ["› second prompt", "", "line 0"]
     assert lines[-2:] == ["… 18 more lines", "1 earlier prompt: /history"]
 
 
@@ -79,9 +85,23 @@ async def test_show_prints_a_call_by_its_number(chat: Any) -> None:
 async def test_history_shows_earlier_prompts(chat: Any) -> None:
     whole = await said(chat, "/history")
     assert whole.startswith(
-        "› first prompt\nLooking.\n1 bash ls · 2 lines\nFirst answer.\n› second"
+        "› first prompt\n\nLooking.\n\n   1 bash ls · 2 lines\n\nFirst answer.\n\n› second"
     )
     assert (await said(chat, "/history 1")).startswith("› second prompt\n")
+
+
+async def test_answers_are_rendered_again_on_a_terminal(chat: Any, saved: SavedSession) -> None:
+    table = f"| Name | What |\n|---|---|\n| **loop** | {'streams text ' * 8}|"
+    saved.append({"role": "user", "content": "a *table*"})
+    saved.append({"role": "assistant", "content": table})
+    for reply in (await resumed(chat.session), await run_command("/history 1", chat)):
+        drawn = text_of(reply, terminal=True)
+        assert "› a *table*\n" in drawn
+        assert "| Name" not in drawn
+        assert "**" not in drawn
+        assert drawn.count("streams text") == 8
+        assert all(len(line) <= 60 for line in drawn.splitlines())
+        assert "| **loop** | streams text" in text_of(reply)  # as plain output shows answers
 
 
 async def test_rename_and_fork_act_on_the_open_session(chat: Any, saved: SavedSession) -> None:

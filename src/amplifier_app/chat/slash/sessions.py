@@ -8,17 +8,15 @@ import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from rich.console import Group
-from rich.text import Text
-
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
-from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.resume_header import conversation_of
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
+from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import call_text, last_prompts, parts_of
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
@@ -103,14 +101,8 @@ async def rename(chat: Chat, argument: str) -> Reply:
 async def history(chat: Chat, argument: str) -> Reply:
     conversation = await conversation_of(chat.session)
     count = _number("/history", argument) if argument else 0
-    shown: list[Text] = []
-    for part in parts_of(last_prompts(conversation, count), chat.session.renderer.visibility):
-        text = for_terminal(part.text).strip("\n")
-        style = {"prompt": "bold", "answer": ""}.get(part.kind, "dim")
-        mark = "› " if part.kind == "prompt" else ""
-        if text:
-            shown.append(Text(mark + text, style=style))
-    return Group(*shown) if shown else "No conversation yet."
+    parts = [*parts_of(last_prompts(conversation, count), chat.session.renderer.visibility)]
+    return ConversationView(parts) if parts else "No conversation yet."
 
 
 @command("/show", "A tool call with its whole input and result", usage="[N]", during_turn=True)
