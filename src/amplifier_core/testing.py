@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from unittest.mock import AsyncMock, Mock
 
 from amplifier_core.coordinator import DetachedSession, ModuleCoordinator
+from amplifier_core.loader import ModuleLoader
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, Usage
 from amplifier_core.models import HookResult, ModelInfo, ProviderInfo, ToolResult
 
@@ -35,6 +36,7 @@ class MockCoordinator(ModuleCoordinator):
         mount_history: one dict with ``mount_point``, ``module`` and ``name`` per mount, in order.
         unmount_history: one dict with ``mount_point`` and ``name`` per unmount, in order.
         approval_system: an ``AsyncMock`` that returns "Deny".
+        loader: a ``ModuleLoader`` of installed modules.
         display_system: an ``AsyncMock`` whose ``show_message`` is a plain ``Mock``.
     """
 
@@ -50,6 +52,7 @@ class MockCoordinator(ModuleCoordinator):
         approval.request_approval.return_value = "Deny"
         display.show_message = Mock(return_value=None)
         super().__init__(session, approval_system=approval, display_system=display)
+        self.loader = ModuleLoader(self)
         self.mount_history: list[dict[str, Any]] = []
         self.unmount_history: list[dict[str, Any]] = []
 

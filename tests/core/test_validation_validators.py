@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ValidationCheck, ValidationResult
 from amplifier_core.validation._validators import VALIDATORS
 from tests.core.module_folders import CONTEXT, ORCHESTRATOR, PROVIDER, SAMPLES, TOOL, ModuleFolders
@@ -184,6 +185,22 @@ async def test_the_coordinator_of_a_validation_has_no_session(
     """
     result = await validate("tool", module_folders.package(code))
     assert result.passed, result.errors
+
+
+async def test_a_module_may_load_another_one_with_the_loader_of_the_coordinator(
+    module_folders: ModuleFolders,
+) -> None:
+    code = """
+        async def mount(coordinator, config=None):
+            mount_inner = await coordinator.loader.load("context-simple", {})
+            coordinator.register_cleanup(await mount_inner(coordinator))
+            assert coordinator.get("context") is not None
+    """
+    result = await validate("context", module_folders.package(code))
+    assert result.passed, result.errors
+    double = MockCoordinator()
+    await (await double.loader.load("context-simple", {}))(double)
+    assert double.get("context") is not None
 
 
 # Entry points

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from amplifier_app.base.installed import OURS, normalised
 from amplifier_app.sources.errors import SourceError
@@ -17,6 +18,7 @@ from amplifier_support.programs import TimedOut, run, search_path
 
 _SECONDS = 900.0
 _SHOWN_LINES = 12
+_NO_CONNECTION = re.compile(r"\(Connect\)|dns error|timed out|connection (?:reset|closed)", re.I)
 _finding = threading.Lock()
 
 
@@ -112,18 +114,34 @@ class Uv:
         except TimedOut as error:
             raise SourceError(f"cannot install {what}: {error}") from error
         if done.code != 0:
-            lines = [line.rstrip() for line in done.stderr.splitlines() if line.strip()]
-            reason = "\n".join(lines[-_SHOWN_LINES:])
-            hint = None
-            if self._offline and "network was disabled" in done.stderr:
-                raise SourceError(
-                    f"cannot install {what} offline: not in the cache",
-                    hint="Run once without --offline",
-                )
-            if "No solution found" in done.stderr and "was not found" not in done.stderr:
-                hint = "requirements must be compatible with the environment Amplifier runs in"
-            raise SourceError(f"cannot install {what}:\n{reason}", hint=hint)
+            raise self._failure(what, done.stderr)
         return done.stdout
+
+    def _failure(self, what: str, stderr: str) -> SourceError:
+        lines = [line.rstrip() for line in stderr.splitlines() if line.strip()]
+        # Names the interpreter, which is never the cause.
+        lines = [line for line in lines if not line.startswith("Using ")]
+        if self._offline and "network was disabled" in stderr:
+            return SourceError(
+                f"cannot install {what} offline: not in the cache",
+                hint="Run once without --offline",
+            )
+        fetched = re.search(r"Failed to fetch: `?([^\s`]+)", stderr)
+        if fetched and _NO_CONNECTION.search(stderr):
+            address = urlsplit(fetched[1])
+            host = address.netloc.rpartition("@")[2]
+            # The files of packages need not be where the index is.
+            where = host if "Failed to download" in stderr else f"the package index at {host}"
+            reason = lines[-1].strip().removeprefix("cause: ").removeprefix("Caused by: ")
+            return SourceError(
+                f"cannot install {what}: {where} cannot be reached: {reason}",
+                hint="Check the network connection and the package index that uv is set to use",
+            )
+        hint = None
+        if "No solution found" in stderr and "was not found" not in stderr:
+            hint = "requirements must be compatible with the environment Amplifier runs in"
+        reason = "\n".join(lines[-_SHOWN_LINES:])
+        return SourceError(f"cannot install {what}:\n{reason}", hint=hint)
 
 
 def _program() -> str:

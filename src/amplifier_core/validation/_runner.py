@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from amplifier_core._foreign import describe_exception, root_of, warnings_logged, where_defined
 from amplifier_core._placing import required_arguments
 from amplifier_core.coordinator import DetachedSession, ModuleCoordinator
+from amplifier_core.loader import ModuleLoader
 from amplifier_core.package_import import import_from_path
 from amplifier_core.validation._kinds import KINDS, Kind, cleanup_of
 from amplifier_core.validation._members import check_member
@@ -275,9 +276,14 @@ class _Silent:
 
 
 def _throwaway_coordinator() -> ModuleCoordinator:
-    """A coordinator without a session: nothing else is mounted, approvals are denied."""
+    """A coordinator without a session: nothing is mounted yet, approvals are denied.
+
+    Its loader is for modules that mount another one.
+    """
     session = DetachedSession(
         session_id="validation",
         config={"session": {"orchestrator": "none", "context": "none"}},
     )
-    return ModuleCoordinator(session, approval_system=_DenyAll(), display_system=_Silent())
+    coordinator = ModuleCoordinator(session, approval_system=_DenyAll(), display_system=_Silent())
+    coordinator.loader = ModuleLoader(coordinator)
+    return coordinator

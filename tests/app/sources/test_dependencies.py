@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from importlib import metadata
@@ -190,6 +191,28 @@ def test_a_missing_package_is_reported(
         cache.folder_for(project(tmp_path / "m", "not-anywhere"))
     with pytest.raises(SourceError, match="cannot install"):
         cache.folder_for(project(tmp_path / "m", "!!"))
+
+
+def test_an_unreachable_index_is_not_a_fault_of_the_module(
+    wheels: Path, cache: DependencyCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UV_NO_INDEX")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    with socket.socket() as refuses:
+        refuses.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{refuses.getsockname()[1]}"
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://user:pass-word@{host}/simple")
+        with pytest.raises(SourceError) as raised:
+            cache.folder_for(project(tmp_path / "m", "not-anywhere"))
+        of_url = project(tmp_path / "n", f"a @ http://{host}/a-1-py3-none-any.whl")
+        with pytest.raises(SourceError) as of_file:
+            cache.folder_for(of_url)
+    assert f": the package index at {host} cannot be reached: Connection refused" in str(
+        raised.value
+    )
+    assert "pass-word" not in str(raised.value)
+    assert "Check the network connection" in (raised.value.hint or "")
+    assert f": {host} cannot be reached: Connection refused" in str(of_file.value)
 
 
 def test_a_folder_that_no_longer_fits_the_environment_is_recreated(
