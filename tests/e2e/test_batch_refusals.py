@@ -34,6 +34,12 @@ REFUSED: dict[str, tuple[int, str, tuple[str, ...], str | None]] = {
     "mode": (78, "no module of this session", ("mock.yaml", "rows.txt", "--mode", "auto"), None),
     "empty stdin": (78, "stdin has no rows", ("mock.yaml", "-"), ""),
     "line of stdin": (78, "stdin:2: invalid JSON", ("mock.yaml", "-"), '{"prompt": "a"}\n{"x"\n'),
+    "clone": (
+        78,
+        "is not a git repository: /",
+        ("mock.yaml", "rows.txt", "--workdir", "clone"),
+        None,
+    ),
     "shard": (
         78,
         "shard 9/9 of rows.txt has no",

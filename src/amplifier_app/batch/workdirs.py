@@ -106,7 +106,7 @@ class Workdirs:
             session: The id of its session.
 
         Raises:
-            ConfigError: The folder does not exist, or a field leads out of the template's folder.
+            ConfigError: The folder does not exist or cannot be cloned, or a field leads out of the template's folder.
         """
         rendered = self._path.render(row)
         try:
@@ -123,6 +123,12 @@ class Workdirs:
             raise ConfigError(
                 f"the folder of row {row.id!r} does not exist: {source}", location=row.where
             )
+        if self.kind == "clone" and not _is_repository(source):
+            raise ConfigError(
+                f"the folder of row {row.id!r} is not a git repository: {source}",
+                hint="Name the top folder of one (--workdir clone:PATH), or use --workdir copy.",
+                location=row.where,
+            )
         target = source if self.kind == "same" else str(self._folder / session)
         return Workdir(self.kind, source, target)
 
@@ -138,6 +144,12 @@ def _left_out(*folders: Path) -> Callable[[str, Sequence[str]], list[str]]:
         ]
 
     return left_out
+
+
+def _is_repository(folder: str) -> bool:
+    """Whether a folder is one that git can clone: the top of a working tree, or a bare repository."""
+    files = (".git",), ("HEAD", "objects")
+    return any(all(os.path.exists(os.path.join(folder, name)) for name in one) for one in files)
 
 
 def _clone(source: Path, target: Path) -> None:
