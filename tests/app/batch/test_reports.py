@@ -311,6 +311,15 @@ def test_junit_counts_what_it_has(tmp_path: Path) -> None:
     assert cases[1][0].get("message") == '"x" < 1'
 
 
+@pytest.mark.parametrize("kind", ["md", "junit", "csv", "html"])
+def test_rows_are_in_the_order_of_the_input(tmp_path: Path, kind: str) -> None:
+    ended = [12, 3, 30, 1, 2]
+    rows = [result(n, "error", row=f"id-{n}-", why="no") for n in ended]
+    text = "".join(report(batch_of(tmp_path, rows), kind))
+    found = [text.index(f"id-{n}-") for n in sorted(ended)]
+    assert found == sorted(found)
+
+
 def test_markdown_of_a_row_is_plain_text(tmp_path: Path) -> None:
     rows = [result(1, "error", row="a|b", why="<img src=x> [a](http://b) `c`\n# d")]
     text = "".join(report(batch_of(tmp_path, rows), "md"))

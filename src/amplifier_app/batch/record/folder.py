@@ -235,14 +235,19 @@ class BatchFolder:
             )
         return scan(path, each, start)
 
-    def results(self) -> Iterator[Record]:
+    def results(self, *, by_number: bool = False) -> Iterator[Record]:
         """The lines of results.jsonl that belong to ended rows.
+
+        Args:
+            by_number: Whether to sort them by their position in the input, after all were checked; otherwise
+                they are in the order in which the rows ended. Only their positions are kept in memory.
 
         Raises:
             SessionError: They cannot be read.
         """
         counts, _ = self.counts()
         left, found = counts.size, 0
+        places: list[tuple[int, int, int, int]] = []
         path = self.path / RESULTS
         if counts.replaced is not None and (self.path / counts.replaced).exists():
             path = self.path / counts.replaced
@@ -251,12 +256,17 @@ class BatchFolder:
                 for number, line in enumerate(file, 1):
                     if left <= 0:
                         break
-                    left -= len(line)
-                    record = lines.parse(line)
-                    if record is None or not is_result(record):
-                        raise damaged(path, number)
-                    found = number
-                    yield record
+                    record = _result_in(path, number, line)
+                    if by_number:
+                        offset = counts.size - left
+                        places.append((record["number"], record["repeat"], offset, number))
+                    else:
+                        yield record
+                    left, found = left - len(line), number
+                if not left and found == counts.ended:
+                    for *_, offset, number in sorted(places):
+                        file.seek(offset)
+                        yield _result_in(path, number, file.readline())
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
         if left or found != counts.ended:
@@ -271,6 +281,13 @@ class BatchFolder:
         except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             pass
         return Counts(), 0
+
+
+def _result_in(path: Path, number: int, line: bytes) -> Record:
+    record = lines.parse(line)
+    if record is None or not is_result(record):
+        raise damaged(path, number)
+    return record
 
 
 def is_running(path: str | Path) -> bool:

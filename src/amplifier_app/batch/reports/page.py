@@ -59,7 +59,7 @@ def as_page(folder: BatchFolder, pages: SessionPages | None = None) -> Iterator[
     """
     counts, is_running = folder.counts()
     found = _Found(folder, pages)
-    for result in folder.results():
+    for result in folder.results(by_number=True):
         found.add(result)
     title = f"Batch {_text(folder.path.absolute().name)}"
     style, script = _part("page.css"), _part("page.js")
@@ -93,7 +93,7 @@ class _Found:
         self.steps = Distribution("steps", "", lambda value: f"{value:,.0f}", whole=True)
         self.models: Counter[str] = Counter()
         self.reasons: Counter[tuple[str, str]] = Counter()
-        self.rows: dict[bool, list[tuple[int, str]]] = {True: [], False: []}
+        self.rows: dict[bool, list[str]] = {True: [], False: []}
         self._name_of = folder.name_of
         self._pages = pages
         self._redact = redactor().text
@@ -115,7 +115,7 @@ class _Found:
             return
         line = self._line(result, passed=passed)
         self._size += len(line)
-        rows.append((result["number"], line))
+        rows.append(line)
 
     def _line(self, result: Record, *, passed: bool) -> str:
         outcome, cost, seconds = result["outcome"], dollars_of(result), seconds_of(result)
@@ -263,8 +263,7 @@ def _reasons(found: _Found) -> Iterator[str]:
 
 
 def _table(counts: Counts, found: _Found) -> Iterator[str]:
-    lists = {passed: sorted(rows) for passed, rows in found.rows.items()}
-    if not any(lists.values()):
+    if not any(found.rows.values()):
         return
     yield "<h2>Rows</h2>\n"
     yield (
@@ -282,12 +281,12 @@ def _table(counts: Counts, found: _Found) -> Iterator[str]:
         "<th class=n>Cost</tr></thead><tbody>\n"
     )
     for passed in (False, True):
-        yield from (line for _, line in lists[passed])
+        yield from found.rows[passed]
     yield "</tbody></table>\n"
     left_out = [
         f"{number:,} that {name}"
         for passed, name in ((False, "failed"), (True, "passed"))
-        if (number := _number_of(counts, passed=passed) - len(lists[passed])) > 0
+        if (number := _number_of(counts, passed=passed) - len(found.rows[passed])) > 0
     ]
     if left_out:
         yield f"<p class=note>Not in this table: {' and '.join(left_out)}. All rows are in results.jsonl.</p>\n"

@@ -49,7 +49,7 @@ def as_markdown(folder: BatchFolder) -> Iterator[str]:
     if counts.cost:
         prices = ", at batch prices" if folder.facts.get("economy") else ""
         yield f"\nCost: {describe.cost(counts.cost)}{prices}\n"
-    failed = (result for result in folder.results() if result["outcome"] != _OK)
+    failed = (result for result in folder.results(by_number=True) if result["outcome"] != _OK)
     head = "\n| number | row | outcome | why |\n|---:|---|---|---|\n"
     for result in failed:
         name, why = folder.name_of(result), redact(reason_of(result))
@@ -78,7 +78,10 @@ def as_junit(folder: BatchFolder) -> Iterator[str]:
     failed, redact = counts.outcomes[Ending.CHECK_FAILED.value], redactor().text
     return suite(
         folder.path.name,
-        (_case(folder.name_of(result), result, redact) for result in folder.results()),
+        (
+            _case(folder.name_of(result), result, redact)
+            for result in folder.results(by_number=True)
+        ),
         tests=counts.ended,
         failures=failed,
         errors=counts.ended - counts.outcomes[_OK] - failed,
@@ -102,7 +105,7 @@ def as_csv(folder: BatchFolder) -> Iterator[str]:
     """A table of all rows for a spreadsheet; no cell is a formula."""
     redact = redactor().text
     yield _csv_line(_COLUMNS)
-    for result in folder.results():
+    for result in folder.results(by_number=True):
         yield _csv_line(
             (
                 result["number"],
