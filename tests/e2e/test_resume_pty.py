@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_app.sessions.store import SessionStore
 from tests.app.render.screen import Emulator
-from tests.app.terminal import CTRL_D, ENTER, TAB, Terminal
+from tests.app.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
@@ -106,6 +106,36 @@ def test_a_chat_switches_to_a_fork_and_back(project: Path, env: dict[str, str]) 
         if one
     ]
     assert [point["step"] for point in points] == [1]
+
+
+def test_a_chat_lists_the_other_sessions_to_choose_from(project: Path, env: dict[str, str]) -> None:
+    with Terminal("resume", "aaaaaa", cwd=project, env=env) as terminal:
+        terminal.prompt()
+        for key in ("\x1b", CTRL_C):
+            terminal.type("/resume" + ENTER)
+            lines = screen_with(terminal, "▸ just now    Another one", "type to filter")
+            assert not any("just now    Review it" in line for line in lines)
+            terminal.type(key)
+            terminal.prompt()
+        terminal.type("/fork 1" + ENTER)
+        terminal.until('Forked "Review it" · 1 prompt ')
+        terminal.prompt()
+        for key, expected in ((ENTER, "Resumed"), (CTRL_F, "Forked")):
+            terminal.type("/resume" + ENTER)
+            terminal.until("type to filter")
+            terminal.type("review" + key)
+            terminal.until(f'{expected} "Review it" · . prompt')
+            terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    with Terminal("resume", "--plain", "aaaaaa", cwd=project, env=env) as terminal:
+        terminal.until('Resumed "Review it"')
+        terminal.type("/resume" + ENTER)
+        terminal.until("bbbbbb +just now +Another one")
+        terminal.type("/model" + ENTER)
+        terminal.until(r"\* claude-sonnet-5-5.*Switch with: /model NAME")
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
 
 
 def test_forking_from_the_picker(project: Path, env: dict[str, str]) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine, Generator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.base.outcome import OK, Outcome, outcome_of
@@ -16,6 +16,7 @@ from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.endings import show_ending, show_failure, show_outcome
+from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.project_files import with_files
 from amplifier_app.chat.resume_header import resumed
 from amplifier_app.chat.shell_lines import is_shell_line, run_shell_line
@@ -38,6 +39,9 @@ from amplifier_app.runtime.status import status_of
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _RETRY = "/retry"
 
@@ -164,6 +168,12 @@ class Conversation:
         """Show text in the pager if it is long and no turn runs; otherwise return it."""
         if self._turn_runs or not self.terminal.page(for_terminal(text)):
             return text
+        return None
+
+    async def pick(self, picker: Picker[T, R]) -> R | None:
+        """Let the user choose from a list; None if they leave it."""
+        with self.terminal.suspended(), suppress(KeyboardInterrupt):
+            return await pick(picker)
         return None
 
     # Listener

@@ -131,9 +131,38 @@ async def test_contributed_commands_cannot_replace_or_break_others() -> None:
 _rest: dict[str, Any] = {"summary": "Something", "handler": str}
 
 
-async def test_model_shows_why_the_models_cannot_be_listed() -> None:
+async def chat_with(provider: Any, *, model: str) -> Any:
+    """A plain chat whose first provider is `provider`."""
     coordinator = ModuleCoordinator()
+    await coordinator.mount("providers", provider, "far")
+    session: Any = SimpleNamespace(
+        session=SimpleNamespace(coordinator=coordinator, config={"session": {"orchestrator": {}}}),
+        facts=SimpleNamespace(model=model),
+    )
+    return SimpleNamespace(commands=all_commands(), session=session, is_plain=True)
 
+
+def text_of(reply: Any) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(reply)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+async def test_the_current_model_is_marked_although_the_provider_does_not_list_it() -> None:
+    class Listing:
+        async def list_models(self) -> list[Any]:
+            return [SimpleNamespace(id="m-2", context_window=200_000)]
+
+    shown = text_of(await run_command("/model", await chat_with(Listing(), model="m-1")))
+    assert [" ".join(line.split()) for line in shown.splitlines()[:2]] == [
+        "* m-1 not listed by the provider",
+        "m-2 200k tokens",
+    ]
+    shown = text_of(await run_command("/model", await chat_with(Listing(), model="m-2")))
+    assert shown.startswith("* m-2")
+
+
+async def test_model_shows_why_the_models_cannot_be_listed() -> None:
     class Unreachable:
         asked = 0
 
@@ -142,12 +171,7 @@ async def test_model_shows_why_the_models_cannot_be_listed() -> None:
             raise ConnectionError("connection refused")
 
     provider = Unreachable()
-    await coordinator.mount("providers", provider, "far")
-    session: Any = SimpleNamespace(
-        session=SimpleNamespace(coordinator=coordinator, config={"session": {"orchestrator": {}}}),
-        facts=SimpleNamespace(model="m-1"),
-    )
-    chat: Any = SimpleNamespace(commands=all_commands(), session=session)
+    chat = await chat_with(provider, model="m-1")
     complete = all_commands()["/model"].complete
     assert complete is not None
     # Completion asks once, however many keys are pressed.
@@ -156,9 +180,6 @@ async def test_model_shows_why_the_models_cannot_be_listed() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert provider.asked == 1
-    shown = await run_command("/model", chat)
-    console = Console(file=io.StringIO(), width=80)
-    console.print(shown)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = text_of(await run_command("/model", chat))
     assert "cannot list the models of far: connection refused" in text
     assert "/model NAME" in text

@@ -10,10 +10,12 @@ from weakref import WeakKeyDictionary
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.picker import Picker
 from amplifier_app.chat.reopening import continued
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.plan.problems import suggest
+from amplifier_app.render.ansi import cells
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.capabilities import first_provider
 from amplifier_app.runtime.provider_access import Provider, all_providers
@@ -38,7 +40,12 @@ def _complete_model(chat: Chat, argument: str) -> Iterable[tuple[str, str]]:
     return ()
 
 
-@command("/model", "Show the models, or switch to one", usage="[NAME]", complete=_complete_model)
+@command(
+    "/model",
+    "Choose a model, or switch to one by its name",
+    usage="[NAME]",
+    complete=_complete_model,
+)
 async def model(chat: Chat, argument: str) -> Reply:
     name, provider = first_provider(chat.session.session)
     current = chat.session.facts.model
@@ -51,11 +58,49 @@ async def model(chat: Chat, argument: str) -> Reply:
         except Exception as error:
             reason = one_line(str(error), 400) or type(error).__name__
             return lines(f"cannot list the models of {name}: {reason}", hint)
-        listed = [(f"{'*' if one == current else ' '} {one}", about) for one, about in found]
-        return lines(rows(listed), "", hint) if listed else lines(unknown, hint)
+        if not found:
+            return lines(unknown, hint)
+        if current and current not in dict(found):
+            found = [(current, "not listed by the provider"), *found]
+        if chat.is_plain:
+            return lines(
+                rows((f"{_mark(one, current)} {one}", about) for one, about in found), "", hint
+            )
+        chosen = await chat.pick(_ModelPicker(found, current))
+        if chosen is None or chosen == current:
+            return None
+        argument = chosen
     if any(character.isspace() for character in argument):
         raise UsageError(f"model names cannot contain spaces, got {one_line(argument, 60)!r}")
     raise _reopened(chat, provider=name, model=argument)
+
+
+def _mark(model: str, current: str | None) -> str:
+    return "*" if model == current else " "
+
+
+class _ModelPicker(Picker[tuple[str, str], str]):
+    """The models of a provider with their limits, beginning at the current one."""
+
+    keys = "Enter switches · Esc keeps the model"
+    nothing = "no model"
+
+    def __init__(self, models: Sequence[tuple[str, str]], current: str | None) -> None:
+        super().__init__(models)
+        self._model = current
+        self._width = max(cells(name) for name, _ in models)
+        self.select(next((one for one in models if one[0] == current), models[0]))
+
+    def row(self, entry: tuple[str, str]) -> str:
+        name, about = entry
+        space = " " * (self._width - cells(name))
+        return f"{_mark(name, self._model)} {name}{space}  {about}".rstrip()
+
+    def searched(self, entry: tuple[str, str]) -> str:
+        return entry[0].casefold()
+
+    def accept(self) -> str | None:
+        return self.current[0] if self.current is not None else None
 
 
 @command(

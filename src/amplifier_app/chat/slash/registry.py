@@ -14,15 +14,19 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
+    from amplifier_app.chat.picker import Picker
     from amplifier_app.runtime.observer import Renderer
     from amplifier_app.runtime.session import OpenSession
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _COMMAND = re.compile(r"/[a-z][a-z0-9-]*(?=\s|$)")
 _FILES = (
@@ -87,6 +91,10 @@ class Chat(Protocol):
 
     def paged(self, text: str) -> Reply:
         """Show text in the pager if it is long and no turn runs; otherwise return it."""
+        ...
+
+    async def pick(self, picker: Picker[T, R]) -> R | None:
+        """Let the user choose from a list, unless `is_plain`; None if they leave it."""
         ...
 
 

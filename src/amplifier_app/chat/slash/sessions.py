@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
@@ -14,6 +15,7 @@ from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.resume_header import conversation_of
+from amplifier_app.chat.session_picker import SessionPicker
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.render.conversation import ConversationView
@@ -52,10 +54,17 @@ def _ids(chat: Chat, argument: str) -> Iterator[tuple[str, str]]:
             yield short_id(one.id), one_line(one.about, 80)
 
 
-@command("/resume", "Continue another session", usage="[ID]", complete=_ids)
+@command("/resume", "Choose another session, or continue it by its id", usage="[ID]", complete=_ids)
 async def resume(chat: Chat, argument: str) -> Reply:
-    if not argument:
+    if not argument and chat.is_plain:
         return await sessions(chat, "")
+    if not argument:
+        with _not_fatal():
+            picker = SessionPicker(everywhere=False, without=chat.session.id)
+            choice = await chat.pick(picker)
+        if choice is None:
+            return None
+        raise _reopen(choice.session_id, choice.action)
     with _not_fatal():
         found = SessionStore().find(argument)
     if found.id == chat.session.id:
@@ -63,10 +72,11 @@ async def resume(chat: Chat, argument: str) -> Reply:
     raise _reopen(found.id)
 
 
-def _reopen(session_id: str) -> Reopen:
+def _reopen(session_id: str, action: Literal["resume", "fork"] = "resume") -> Reopen:
     # The other session has a plan of its own.
-    own = dict.fromkeys(("plan", "profile", "provider", "model", "sets", "mode", "fork"))
-    return Reopen(**own, resume=session_id)
+    other: dict[str, Any] = dict.fromkeys(("plan", "profile", "provider", "model", "sets", "mode"))
+    other[action] = session_id
+    return Reopen(**other)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Annotated
 
@@ -65,7 +66,8 @@ def resume(
 
 
 def _choose(*, everywhere: bool, plain: bool) -> dict[str, str] | None:
-    from amplifier_app.chat.session_picker import listed_sessions, pick_session
+    from amplifier_app.chat.picker import pick
+    from amplifier_app.chat.session_picker import SessionPicker, listed_sessions
 
     if not listed_sessions(everywhere=everywhere):
         hint = "" if everywhere else " Those of other directories: amplifier resume --all"
@@ -73,7 +75,7 @@ def _choose(*, everywhere: bool, plain: bool) -> dict[str, str] | None:
         return None
     if plain or is_dumb():
         return _choose_by_number(everywhere=everywhere)
-    choice = pick_session(everywhere=everywhere)
+    choice = asyncio.run(pick(SessionPicker(everywhere=everywhere)))
     return None if choice is None else {choice.action: choice.session_id}
 
 
