@@ -151,7 +151,7 @@ def test_a_helper_that_reaches_a_limit_ends_with_what_it_started(tmp_path: Path)
 async def test_cancelling_ends_a_helper_in_a_thread(tmp_path: Path) -> None:
     line = "echo $$ > part; mv part pid; exec sleep 600"
     work = asyncio.ensure_future(
-        run_in_thread([SH, "-c", line], cwd=tmp_path, env=dict(os.environ), seconds=None)
+        run_in_thread([SH, "-c", line], cwd=tmp_path, env=dict(os.environ))
     )
     limit = time.monotonic() + 30
     while not (tmp_path / "pid").exists():
