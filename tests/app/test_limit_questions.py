@@ -72,6 +72,21 @@ def test_the_user_raises_the_limit_and_the_turn_continues(tmp_path: Path) -> Non
     assert "cost budget reached: used $0.15, limit $0.15" in done.stderr
 
 
+def test_the_status_shows_what_is_used_of_each_budget(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, answers(0))
+    options = ("--max-tokens-total", "5000", "--max-cost", "2")
+    with Terminal("run", "-f", plan, *options, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until(r"\$0\.03 of \$2\.00 · 100 of 5k tokens")
+        terminal.prompt()
+        terminal.type("/status" + ENTER)
+        terminal.until(r"budget +\$0\.03 of \$2\.00, 100 of 5k tokens")
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+
+
 def test_steps_of_a_prompt_are_asked_about(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, answers(7), tools=[{"module": "tool-filesystem"}])
     with Terminal("run", "-f", plan, "--max-steps", "5", cwd=tmp_path) as terminal:

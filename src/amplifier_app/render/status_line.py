@@ -1,6 +1,8 @@
-"""The line below the prompt: mode, model, context, cost, branch and directory."""
+"""The line below the prompt: mode, model, context, cost, token budget, branch and directory."""
 
 from __future__ import annotations
+
+from decimal import Decimal
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.ansi import cells, clip, clip_middle, paint
@@ -33,6 +35,7 @@ def _fields(status: Status) -> list[str]:
         _model(status),
         _context(status),
         _cost(status),
+        _tokens(status),
         paint(one_line(status.branch or "", 40), "dim"),
     ]
 
@@ -53,11 +56,15 @@ def _context(status: Status) -> str:
 
 
 def _cost(status: Status) -> str:
-    if status.cost is None:
-        return ""
-    text = f"{'~' if status.is_estimate else ''}${status.cost:.2f}"
     if status.budget is None:
-        return paint(text, "dim") if status.cost else ""
-    text += f" of ${status.budget:.2f}"
-    nearly = 100 * status.cost >= _NEARLY_FULL * status.budget
+        return paint(status.cost_text, "dim") if status.cost else ""
+    return _budget(status.cost_text, status.cost, status.budget)
+
+
+def _tokens(status: Status) -> str:
+    return _budget(status.tokens_text, status.tokens, status.token_budget)
+
+
+def _budget(text: str, used: Decimal | int | None, most: Decimal | int | None) -> str:
+    nearly = used is not None and most is not None and 100 * used >= _NEARLY_FULL * most
     return paint(text, "yellow" if nearly else "dim")

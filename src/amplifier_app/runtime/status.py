@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from amplifier_app.runtime import describe
 from amplifier_app.runtime.approval_mode import current_mode
 from amplifier_app.runtime.capabilities import first_provider
 from amplifier_support.private_files import open_regular
@@ -32,7 +33,10 @@ class Status(NamedTuple):
         budget: US dollars the session may cost; None without a limit.
         branch: The git branch of the directory, or the short commit; None outside a repository.
         directory: The working directory, with `~` for the home directory.
-        is_estimate: Whether the cost includes calls that were stopped before their usage was reported.
+        is_estimate: Whether cost and tokens include calls that were stopped before their usage was
+            reported.
+        tokens: Input and output tokens so far, including earlier runs of the session; None if unknown.
+        token_budget: Tokens the session may use; None without a limit.
     """
 
     mode: str | None
@@ -46,6 +50,8 @@ class Status(NamedTuple):
     branch: str | None
     directory: str
     is_estimate: bool = False
+    tokens: int | None = None
+    token_budget: int | None = None
 
     @property
     def context_percent(self) -> int | None:
@@ -53,6 +59,22 @@ class Status(NamedTuple):
         if self.context_used is None or not self.context_limit:
             return None
         return round(100 * self.context_used / self.context_limit)
+
+    @property
+    def cost_text(self) -> str:
+        """The cost, next to its budget; empty if unknown."""
+        if self.cost is None:
+            return ""
+        text = f"{'~' if self.is_estimate else ''}${self.cost:.2f}"
+        return text if self.budget is None else f"{text} of ${self.budget:.2f}"
+
+    @property
+    def tokens_text(self) -> str:
+        """The tokens next to their budget; empty without one."""
+        if self.tokens is None or self.token_budget is None:
+            return ""
+        used = f"{'~' if self.is_estimate else ''}{describe.tokens(self.tokens)}"
+        return f"{used} of {describe.tokens(self.token_budget)} tokens"
 
 
 def status_of(session: OpenSession) -> Status:
@@ -68,7 +90,9 @@ def status_of(session: OpenSession) -> Status:
         context_limit=_context_limit(provider),
         cost=_cost(session),
         is_estimate=bool(session.usage_so_far.tokens.get("estimated_calls")),
-        budget=_budget(session),
+        budget=dollars(session.budget.limits.get("max_cost")),
+        tokens=_tokens(session),
+        token_budget=_token_budget(session),
         branch=git_branch(folder),
         directory=short_path(folder),
     )
@@ -91,8 +115,15 @@ def _cost(session: OpenSession) -> Decimal | None:
     return session.usage_so_far.cost_usd
 
 
-def _budget(session: OpenSession) -> Decimal | None:
-    return dollars(session.budget.limits.get("max_cost"))
+def _tokens(session: OpenSession) -> int | None:
+    spent = session.budget.as_dict()
+    used = None if spent is None or spent.get("unmeasured") else spent.get("tokens")
+    return used if isinstance(used, int) else None
+
+
+def _token_budget(session: OpenSession) -> int | None:
+    most = session.budget.limits.get("max_tokens")
+    return None if most is None else int(most)
 
 
 def short_path(path: str) -> str:

@@ -56,6 +56,17 @@ def test_a_budget_is_shown_next_to_the_cost() -> None:
     assert " ~$0.12 of $2.00 " in plain(status_line(estimate._replace(budget=Decimal(2)), 80))
 
 
+def test_a_token_budget_is_shown_next_to_the_tokens() -> None:
+    used = STATUS._replace(tokens=12_300, token_budget=50_000)
+    assert " $0.12 · 12.3k of 50k tokens · main" in plain(status_line(used, 80))
+    assert " ~12.3k of 50k tokens " in plain(status_line(used._replace(is_estimate=True), 80))
+    assert "\x1b[2m12.3k of 50k tokens\x1b[0m" in status_line(used, 80)
+    assert "\x1b[33m40k of 50k tokens\x1b[0m" in status_line(used._replace(tokens=40_000), 80)
+    # Without a budget, or if a call did not report its tokens, there is nothing to compare.
+    for other in (used._replace(tokens=None), used._replace(token_budget=None)):
+        assert "tokens" not in status_line(other, 80)
+
+
 def test_a_nearly_full_context_and_a_nearly_used_budget_are_highlighted() -> None:
     line = status_line(STATUS._replace(context_used=160_000, budget=Decimal("0.15")), 80)
     assert "\x1b[33m80 % of 200k\x1b[0m" in line

@@ -15,6 +15,7 @@ _COUNTS = {"estimated_calls": "calls with estimated tokens"}
 @command("/status", "Session, profile, model and directory", during_turn=True)
 async def status(chat: Chat, argument: str) -> Reply:
     session, facts, now = chat.session, chat.session.facts, status_of(chat.session)
+    budgets = (now.cost_text if now.budget is not None else "", now.tokens_text)
     context = "" if now.context_percent is None else f"{now.context_percent} % full"
     table = [
         ("session", f"{session.id}{'' if facts.saved else ' (not saved)'}"),
@@ -24,6 +25,7 @@ async def status(chat: Chat, argument: str) -> Reply:
         ("mode", now.mode or "no module asks for approval"),
         ("directory", facts.working_dir + (f" ({now.branch})" if now.branch else "")),
         ("context", context or "no model call yet"),
+        ("budget", ", ".join(filter(None, budgets)) or "no limit on cost or tokens"),
         ("tools", ", ".join(facts.tools) or "none"),
         ("messages", str(len(await session.context.get_messages()))),
     ]
