@@ -14,6 +14,7 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.event_data import EventHandler, peek
 from amplifier_app.runtime.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
 from amplifier_app.runtime.turn_recorder import TurnRecorder
+from amplifier_app.runtime.unreported_blocks import report_unreported_blocks
 from amplifier_app.runtime.visibility import visible_only
 from amplifier_core.events import (
     APPROVAL_DENIED,
@@ -32,6 +33,7 @@ _OF_CALLS = (TOOL_PRE, TOOL_POST, TOOL_ERROR, APPROVAL_REQUIRED, APPROVAL_GRANTE
 def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None:
     """Register the handlers of both on the events of a session."""
     hooks = coordinator.hooks
+    report_unreported_blocks(coordinator)
     for event, handler in recorder.handlers().items():
         # The recorder keeps the text of errors; of other events only names and numbers.
         handler = redacted(coordinator, handler) if event == "tool:error" else handler

@@ -14,6 +14,7 @@ from amplifier_app.runtime.subscriptions import subscribe
 from amplifier_app.runtime.turn import TurnResult
 from amplifier_app.runtime.turn_recorder import TurnRecorder
 from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.testing import MockContextManager
 
 
 class Streamed:
@@ -21,14 +22,14 @@ class Streamed:
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
-        self._coordinator = ModuleCoordinator()
+        self.coordinator = ModuleCoordinator()
         self._recorder = TurnRecorder()
         self._stream = EventStream(Output(self._writing), RunReport())
-        subscribe(self._coordinator, self._stream, self._recorder)
+        subscribe(self.coordinator, self._stream, self._recorder)
         self._stream.turn_started()
 
     async def emit(self, event: str, **data: Any) -> None:
-        await self._coordinator.hooks.emit(event, data)
+        await self.coordinator.hooks.emit(event, data)
 
     def end(self, response: str) -> TurnResult:
         result = self._recorder.result(response)
@@ -90,3 +91,35 @@ async def test_an_answer_with_blocks_is_streamed_once() -> None:
     await it.emit("content_block:end", block_type="text", block_index=0, block=block)
     it.end("the answer")
     assert [e["delta"] for e in it.events if e["type"] == "text"] == ["the answer"]
+
+
+async def test_text_of_each_step_is_streamed_once_whether_or_not_the_loop_reports_blocks() -> None:
+    for reports in (False, True):
+        it = Streamed()
+        context = MockContextManager()
+        await it.coordinator.mount("context", context)
+        await it.emit("prompt:submit", prompt="go")
+        for step in ("first", "second"):
+            text = {"type": "text", "text": f"the {step} step"}
+            calls = [{"type": "tool_call", "id": name, "name": name, "input": {}} for name in "ab"]
+            if reports:
+                await it.emit("provider:request", provider="mock")
+                await it.emit("content_block:end", block_type="text", block_index=0, block=text)
+            await context.add_message({"role": "assistant", "content": [text, *calls]})
+            # One call after the other, with their results added at the end.
+            for name in "ab":
+                await it.emit("tool:pre", tool_name=name, tool_input={})
+                await it.emit("tool:post", tool_name=name, result={"success": True})
+            for name in "ab":
+                await context.add_message({"role": "tool", "tool_call_id": name, "content": "ok"})
+        text = {"type": "text", "text": "the end"}
+        if reports:
+            await it.emit("content_block:end", block_type="text", block_index=0, block=text)
+        await context.add_message({"role": "assistant", "content": [text]})
+        await it.emit("orchestrator:complete", status="success")
+        it.end("the end")
+        step = ["text", "tool_start", "tool_end", "tool_start", "tool_end"]
+        events = [e for e in it.events if e["type"] != "request"]
+        assert [e["type"] for e in events] == [*step, *step, "text"], reports
+        texts = [e["delta"] for e in events if e["type"] == "text"]
+        assert texts == ["the first step", "the second step", "the end"], reports
