@@ -12,6 +12,7 @@ from amplifier_app.base.sanitize import StreamSanitizer, for_pipe, for_terminal
 from amplifier_app.base.stdio import Output, stderr_is_tty, to_stderr
 from amplifier_app.render.call_lines import CallLines
 from amplifier_app.render.progress import footer
+from amplifier_app.runtime import describe
 from amplifier_app.runtime.event_data import EventHandler, peek
 from amplifier_app.runtime.notices import notice_handlers
 from amplifier_app.runtime.observer import NOTE_ON_TERMINAL, Level, Renderer
@@ -91,6 +92,7 @@ class TextRenderer(StderrNotices):
                 self.longest_note,
             )
         self._live = False
+        self._streamed: set[Any] = set()  # indices of the blocks that were streamed
         self._several_steps = False
         self._written = False  # of the current message
         self._line_open = False
@@ -138,14 +140,21 @@ class TextRenderer(StderrNotices):
         self._write(self._sanitizer.flush())
         self._end_line()
         self._written = False
+        self._streamed = set()
 
     def _on_delta(self, event: str, data: dict[str, Any]) -> None:
         if self._live and peek(data, "block_type") == "text":
             delta = peek(data, "delta")
             if isinstance(delta, str):
+                self._streamed.add(peek(data, "block_index"))
                 self._write(self._sanitizer.feed(delta), later=True)
 
     def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
+        is_text = peek(data, "block_type") == "text"
+        if self._live and is_text and peek(data, "block_index") not in self._streamed:
+            # Of a loop without deltas; each such block is a text of its own.
+            self._end_line()
+            self._write(self._clean(describe.block_text(data)))
         # Now, so that it comes before what is written to stderr.
         self._output.flush()
 

@@ -10,6 +10,7 @@ from typing import Any
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.events import EventStream
 from amplifier_app.render.result import RunReport
+from amplifier_app.render.text import TextRenderer
 from amplifier_app.runtime.subscriptions import subscribe
 from amplifier_app.runtime.turn import TurnResult
 from amplifier_app.runtime.turn_recorder import TurnRecorder
@@ -123,3 +124,23 @@ async def test_text_of_each_step_is_streamed_once_whether_or_not_the_loop_report
         assert [e["type"] for e in events] == [*step, *step, "text"], reports
         texts = [e["delta"] for e in events if e["type"] == "text"]
         assert texts == ["the first step", "the second step", "the end"], reports
+
+
+async def test_stream_writes_the_text_of_blocks_without_deltas() -> None:
+    reading, writing = os.pipe()
+    coordinator, recorder = ModuleCoordinator(), TurnRecorder()
+    renderer = TextRenderer(Output(writing), stream=True)
+    subscribe(coordinator, renderer, recorder)
+    renderer.turn_started()
+    for index, (text, deltas) in enumerate([("Looking.", False), ("Thus", True), ("done.", False)]):
+        if index < 2:
+            await coordinator.hooks.emit("provider:request", {"provider": "mock"})
+        about = {"block_type": "text", "block_index": index}
+        if deltas:
+            await coordinator.hooks.emit("content_block:delta", {**about, "delta": text})
+        block = {"type": "text", "text": text}
+        await coordinator.hooks.emit("content_block:end", {**about, "block": block})
+    renderer.turn_ended(recorder.result("Thus done."))
+    os.close(writing)
+    with os.fdopen(reading) as written:
+        assert written.read() == "Looking.\nThus\ndone.\n"
