@@ -172,7 +172,10 @@ class MockProvider:
 
     def _blocks(self, reply: Reply) -> list[dict[str, Any]]:
         if reply.content is not None:
-            return reply.content
+            return [
+                {"id": self._next_id(), **block} if block.get("type") == "tool_call" else block
+                for block in reply.content
+            ]
         blocks: list[dict[str, Any]] = []
         if reply.redacted_thinking is not None:
             blocks.append({"type": "redacted_thinking", "data": reply.redacted_thinking})
@@ -184,12 +187,21 @@ class MockProvider:
         if reply.text is not None:
             blocks.append({"type": "text", "text": reply.text})
         for call in reply.tool_calls:
-            self._calls_made += 1
-            call_id = call.id or f"mock_call_{self._calls_made}"
+            call_id = self._next_id()
             blocks.append(
-                {"type": "tool_call", "id": call_id, "name": call.name, "input": call.input}
+                {
+                    "type": "tool_call",
+                    "id": call.id or call_id,
+                    "name": call.name,
+                    "input": call.input,
+                }
             )
         return blocks
+
+    def _next_id(self) -> str:
+        """Return the id of the next call that has none of its own."""
+        self._calls_made += 1
+        return f"mock_call_{self._calls_made}"
 
     async def _emit(self, event: str, data: dict[str, Any]) -> None:
         hooks = getattr(self._coordinator, "hooks", None)

@@ -122,6 +122,14 @@ class TestReplies:
         assert [b.text for b in response.content] == ["a", "b"]
         assert response.finish_reason == "stop"
 
+    async def test_calls_in_whole_content_need_no_id(self) -> None:
+        calls = [{"type": "tool_call", "name": "t", "input": {}} for _ in "ab"]
+        calls.append({**calls[0], "id": "own"})
+        provider = await mounted({"replies": [{"content": calls}]})
+        response = await provider.complete(asking())
+        ids = [call.id for call in provider.parse_tool_calls(response)]
+        assert ids == ["mock_call_1", "mock_call_2", "own"]
+
     async def test_usage_is_as_scripted_and_estimated_where_not(self) -> None:
         given = {"input_tokens": 100, "cache_read_tokens": 60, "cost_usd": "0.5"}
         provider = await mounted({"replies": [{"text": "x" * 400, "usage": given}]})
