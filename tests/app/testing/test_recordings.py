@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,9 @@ def test_a_missing_recording_is_an_error_with_a_fix(tmp_path: Path) -> None:
     (one,) = run_tests(file)
     assert one.error is not None
     assert "rec.jsonl does not exist" in one.error.message
-    assert one.error.hint == "Record it with: amplifier test --update"
+    command = f"amplifier test --update {shlex.quote(one.case.id)}"
+    assert one.error.hint == f"Record it with: {command}"
+    assert str(file) in command
 
 
 def test_a_recording_that_fails_leaves_the_old_one(tmp_path: Path) -> None:

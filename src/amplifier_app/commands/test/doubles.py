@@ -232,7 +232,7 @@ def recorded_lines(file: Path) -> list[dict[str, Any]]:
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        hint = "Record it with: amplifier test --update"
+        hint = "Check that you may read it."
         raise ConfigError(
             f"cannot read the recording {file}: {error.strerror}", hint=hint
         ) from error

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
@@ -103,7 +104,7 @@ class Runner:
         if recording is None or not self._update or recording in self._recorded:
             traffic = Traffic(
                 script=case.script,
-                replay=None if recording is None else _existing(recording),
+                replay=None if recording is None else _existing(recording, case),
                 match=case.text("match") or "structure",
             )
             return await _Run(case, loaded, traffic).run()
@@ -324,13 +325,13 @@ def _running_tool(session: OpenSession) -> str:
 # -- recordings --------------------------------------------------------------------------
 
 
-def _existing(recording: Path) -> str:
+def _existing(recording: Path, case: Case) -> str:
     """
     Raises:
         ConfigError: The recording does not exist.
     """
     if not recording.is_file():
-        hint = "Record it with: amplifier test --update"
+        hint = f"Record it with: amplifier test --update {shlex.quote(case.id)}"
         raise ConfigError(f"the recording {recording} does not exist", hint=hint)
     return str(recording)
 
