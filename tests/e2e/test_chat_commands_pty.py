@@ -116,6 +116,26 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
     assert (metadata["provider"], metadata["model"]) == ("spare", "other-model")
 
 
+def test_the_mode_is_kept_with_another_model(tmp_path: Path) -> None:
+    rules = [{"action": "allow", "tool": "nothing"}]
+    hooks = [{"module": "hooks-approval"}]
+    plan = mock_plan(
+        tmp_path, ["answered"], approvals=rules, hooks=hooks, mock={"on_end": "repeat"}
+    )
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        # Before the first prompt nothing is saved.
+        ask(terminal, "/mode read-only", "mode read-only: ")
+        terminal.type("/model second" + ENTER)
+        terminal.until("read-only · second")
+        ask(terminal, "go", "answered")
+        ask(terminal, "/mode edits", "mode edits: ")
+        terminal.type("/model third" + ENTER)
+        terminal.until(r"model: third \(was second\).*edits · third")
+        assert "mode: " not in terminal.shown
+        leave(terminal)
+
+
 def test_a_prompt_after_the_program_begins_a_chat(tmp_path: Path) -> None:
     folder = tmp_path / ".amplifier"
     folder.mkdir()

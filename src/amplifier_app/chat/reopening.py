@@ -19,10 +19,10 @@ def continued(session: OpenSession) -> dict[str, Any] | None:
     Returns:
         None if it has a conversation that is not saved.
     """
+    mode = current_mode(session.session.coordinator)
     if not session.is_saved:
-        return {} if session.recorder.context_tokens is None else None
+        return {"mode": mode} if session.recorder.context_tokens is None else None
     options: dict[str, Any] = {} if session.facts.resumed else dict.fromkeys(_IN_SAVED_PLAN)
     # As they are now: the user may have raised a limit or changed the mode.
     options |= {name: session.budget.limits.get(name) for name in ("max_cost", "max_tokens")}
-    options["mode"] = current_mode(session.session.coordinator)
-    return {"resume": session.id, **options}
+    return {"resume": session.id, **options, "mode": mode}

@@ -138,6 +138,10 @@ def _reopened(chat: Chat, **changes: Any) -> Reopen:
             "cannot switch the model of a session that is not saved",
             hint="Start a chat without --no-save.",
         )
+    saved, mode = chat.session.saved, same["mode"]
+    if saved is not None and chat.session.is_saved and mode is not None:
+        # It is saved with each turn: set since the last one, it is no difference to report.
+        saved.update(mode=mode)
     return Reopen(greets=False, **same, **changes)
 
 
