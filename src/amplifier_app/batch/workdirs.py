@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
 
@@ -91,6 +92,8 @@ class Workdirs:
         self._root = os.path.realpath(base / fixed[: fixed.rfind("/") + 1])
         self._is_limited = "{{" in path
         self._base = base
+        # Most often all rows have the same folder, and there may be very many.
+        self._realpath = lru_cache(maxsize=1)(_realpath)
         self._folder = folder
 
     @property
@@ -110,7 +113,7 @@ class Workdirs:
         """
         rendered = self._path.render(row)
         try:
-            source = os.path.realpath(self._base / rendered)
+            source = self._realpath(os.path.join(self._base, rendered))
         except ValueError as error:  # NUL, or half of a surrogate pair
             raise ConfigError(
                 f"the folder of row {row.id!r} is not a path: {rendered!r}", location=row.where
@@ -131,6 +134,10 @@ class Workdirs:
             )
         target = source if self.kind == "same" else str(self._folder / session)
         return Workdir(self.kind, source, target)
+
+
+def _realpath(path: str) -> str:
+    return os.path.realpath(path)
 
 
 def _left_out(*folders: Path) -> Callable[[str, Sequence[str]], list[str]]:
