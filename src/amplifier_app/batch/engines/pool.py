@@ -98,8 +98,8 @@ class WorkerPool:
 
     async def cancel(self, when: StopTime) -> None:
         """See `Engine`."""
-        for worker in self._workers:
-            await worker.send({"stop": when})
+        # All at once: a worker that ends meanwhile leaves the list.
+        await asyncio.gather(*(worker.send({"stop": when}) for worker in self._workers))
 
     async def close(self) -> None:
         """End the workers; rows that still run are lost."""
