@@ -241,7 +241,7 @@ def test_the_layout_fits_the_terminal(tmp_path: Path, columns: int) -> None:
         emulator = Emulator(columns, 30)
         emulator.feed(terminal.raw)
     lines = emulator.lines()
-    for word in ("whose", "wrapped", "Continue", "approval"):
+    for word in ("whose", "wrapped", "Choose", "approval"):
         assert any(re.search(rf"\b{word}\b", line) for line in lines), word
     # The input line is the last but the status line, and nothing was left behind by redrawing.
     text = "\n".join(lines)
