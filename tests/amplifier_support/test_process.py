@@ -180,8 +180,8 @@ async def started(shell: Shell, lingering: Lingering) -> asyncio.Task[Ended]:
     return run
 
 
-async def test_a_time_limit_ends_everything(shell: Shell, hardest: Lingering) -> None:
-    ended = await shell.run(hardest.command, timeout=2.0)
+async def test_a_time_limit_ends_everything(shell: Shell, hardest: Lingering, scale: Scale) -> None:
+    ended = await shell.run(hardest.command, timeout=scale(2.0, 20.0))
     assert (ended.exit_code, ended.timed_out, ended.unkillable) == (None, True, ())
     assert hardest.left() == []
     assert len(hardest.missing()) < len(HARDEST)

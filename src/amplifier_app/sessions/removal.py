@@ -81,6 +81,21 @@ def is_remnant(path: Path) -> bool:
         return False
 
 
+def remove_remnant(path: Path) -> None:
+    """Remove the folder of a session whose creation did not end, unless another process holds it.
+
+    Raises:
+        SessionError: It is in use, or cannot be removed.
+    """
+    lock = SessionLock(path / "lock", path.name)
+    try:
+        # With the lock, no other process can complete it.
+        if is_remnant(path):
+            remove_folder(path)
+    finally:
+        lock.release()
+
+
 def remove_folder(path: Path) -> None:
     """Remove the folder of a session, whose lock must be held.
 

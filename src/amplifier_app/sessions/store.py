@@ -29,7 +29,7 @@ from amplifier_app.base.private_files import (
 )
 from amplifier_app.sessions.folder import PLAN_FILE, SavedSession, SessionFolder, now
 from amplifier_app.sessions.metadata import SCHEMA_VERSION
-from amplifier_app.sessions.removal import AlreadyExists, is_remnant, remove_folder
+from amplifier_app.sessions.removal import AlreadyExists, is_remnant, remove_folder, remove_remnant
 from amplifier_app.sessions.summary import (
     ID,
     SessionSummary,
@@ -84,9 +84,12 @@ class SessionStore:
         try:
             session = SavedSession(path, create=True)
         except BaseException:
-            # Another process may have taken it; anything in it is not ours to remove.
+            # Another process may have taken it: one that is in use or complete is not ours to remove.
+            # An empty folder needs no lock, for which the disk may be full.
             with contextlib.suppress(OSError):
                 path.rmdir()
+            with contextlib.suppress(SessionError):
+                remove_remnant(path)
             raise
         try:
             self._begin(session, project, plan_yaml, metadata)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.sessions import lock
+from amplifier_app.sessions import folder, lock
 from amplifier_app.sessions import store as store_module
 from amplifier_app.sessions.folder import SavedSession
 from amplifier_app.sessions.removal import remove_sessions
@@ -118,6 +118,21 @@ def test_an_id_is_free_again_if_the_creation_of_its_session_was_killed(
     assert store.read("one")[0]["project"] == "/p"
     assert store.exists("one")
     assert [entry.name for entry in store.root.iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("step", ["is_remnant", "remove_unfinished", "TranscriptWriter"])
+def test_an_interrupted_creation_leaves_no_session(
+    store: SessionStore, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.create("s", project="/work")
+    assert os.listdir(store.root) == []
+    store.create("s", project="/work").close()
 
 
 @pytest.mark.parametrize("name", ["transcript.jsonl", "metadata.json", "events.jsonl"])
