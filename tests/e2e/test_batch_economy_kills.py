@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -79,13 +80,20 @@ class Killed(Economy):
         self.plan["agents"] = {"helper": {"description": "Helps.", "instruction": "You help."}}
         return self
 
-    def finish(self, process: subprocess.Popen[bytes]) -> None:
+    def start_again(self, options: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+        """Resume it; run it if it was stopped before there was anything to resume."""
+        if (self.folder / "out" / "batch.json").exists():
+            return self.start("resume")
+        shutil.rmtree(self.folder / "out", ignore_errors=True)
+        return self.start("run", *options)
+
+    def finish(self, process: subprocess.Popen[bytes], options: tuple[str, ...] = ()) -> None:
         """Resume until all rows have ended."""
         while True:
             _, stderr = process.communicate(timeout=120)
             if process.returncode not in (-signal.SIGKILL, 130):
                 break
-            process = self.start("resume")
+            process = self.start_again(options)
         assert process.returncode in (0, 1), stderr.decode()
 
     def check_each_answer_was_paid_and_counted_once(self) -> None:
@@ -161,12 +169,12 @@ def test_kills_at_any_moment_lose_and_double_nothing(
             else:
                 run.sent.seconds = draw.choice([0.0, 1.5, None])
                 options = ("--deadline", f"{draw.choice([2, 3, 5])}s")
-            run.finish(_with_kills(run, options, draw))
+            run.finish(_with_kills(run, options, draw), options)
             run.check_each_answer_was_paid_and_counted_once()
 
 
 def _with_kills(
-    run: Economy, options: tuple[str, ...], draw: random.Random
+    run: Killed, options: tuple[str, ...], draw: random.Random
 ) -> subprocess.Popen[bytes]:
     process = run.start("run", *options)
     for _ in range(draw.randint(1, 4)):
@@ -176,7 +184,7 @@ def _with_kills(
             if process.returncode != -signal.SIGKILL:
                 break
             process.communicate()
-            process = run.start("resume")
+            process = run.start_again(options)
             continue
         workers = workers_of(process) if draw.random() < 0.4 else []
         by = signal.SIGINT if not workers and draw.random() < 0.15 else signal.SIGKILL
