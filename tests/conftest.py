@@ -1,18 +1,16 @@
 """Rules of the whole suite: loopback only, an isolated environment, shared fixtures."""
 
-import contextlib
 import gc
 import os
 import signal
 import sys
 from collections.abc import Generator
-from importlib import import_module
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
+
+from tests.support.collected_session import import_share
 
 pytest_plugins = ["tests.support.fixtures", "tests.support.thorough"]
 
@@ -33,7 +31,7 @@ if hasattr(signal, "SIGHUP"):
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """More workers than cores: a third of a test's time is spent waiting for processes and servers.
 
-    In a run of the whole suite, each costs half as much (see `pytest_xdist_setupnodes`).
+    In a run of the whole suite, one more costs little (see `pytest_xdist_setupnodes`).
     """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -51,9 +49,11 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Clone the workers of a run of the whole suite; parts of it may need no warm interpreter."""
     if _is_whole_suite(config):
         # pytest has to import what it imports, which includes the fixtures, itself.
-        from tests.support.warm_workers import clone_workers
+        from tests.support.warm_interpreter import is_available
+        from tests.support.warm_workers import ClonedWorkers
 
-        clone_workers(config)
+        if is_available():
+            config.pluginmanager.register(ClonedWorkers(config))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,29 +61,14 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """Do not look for garbage among a million objects that live as long as the process."""
     gc.disable()
     try:
-        _import_share(session.config)
+        worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+        if worker is not None:
+            number = int(worker["workerid"].removeprefix("gw"))
+            import_share(session.config, number, worker["workercount"])
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
-
-
-def _import_share(config: pytest.Config) -> None:
-    """Import one part of the test files in each worker, before all workers import all of them.
-
-    After a fresh clone this compiles every file once instead of once in each worker.
-    """
-    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    if worker is None:
-        return
-    number = int(worker["workerid"].removeprefix("gw"))
-    folders = [Path(argument) for argument in config.args]
-    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
-    for file in islice(files, number, None, worker["workercount"]):
-        name = ".".join(file.resolve().relative_to(config.rootpath).with_suffix("").parts)
-        # Collection imports it again, and reports what is wrong with it.
-        with contextlib.suppress(Exception):
-            import_module(name)
 
 
 @pytest.hookimpl(tryfirst=True)

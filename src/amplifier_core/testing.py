@@ -6,6 +6,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 from unittest.mock import AsyncMock, Mock
 
@@ -48,13 +49,24 @@ class MockCoordinator(ModuleCoordinator):
             session_id="test-session",
             config={"session": {"orchestrator": "mock-orchestrator", "context": "mock-context"}},
         )
-        approval, display = AsyncMock(), AsyncMock()
-        approval.request_approval.return_value = "Deny"
-        display.show_message = Mock(return_value=None)
-        super().__init__(session, approval_system=approval, display_system=display)
+        super().__init__(session)
+        # Mocks cost more than all else here, and few tests use them.
+        del self.approval_system, self.display_system
         self.loader = ModuleLoader(self)
         self.mount_history: list[dict[str, Any]] = []
         self.unmount_history: list[dict[str, Any]] = []
+
+    @cached_property
+    def approval_system(self) -> Any:
+        approval = AsyncMock()
+        approval.request_approval.return_value = "Deny"
+        return approval
+
+    @cached_property
+    def display_system(self) -> Any:
+        display = AsyncMock()
+        display.show_message = Mock(return_value=None)
+        return display
 
     def mount(self, mount_point: str, module: Any, name: str | None = None) -> Any:
         """Mount like :meth:`ModuleCoordinator.mount` and record it."""

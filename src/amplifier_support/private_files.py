@@ -127,7 +127,7 @@ NO_TEMPORARY_FOLDER = "no folder for temporary files can be written to"
 
 
 class NoTemporaryFolder(OSError):
-    """There is no folder for temporary files."""
+    """No folder can be used for temporary files."""
 
 
 def temporary_folder() -> str:

@@ -1,4 +1,4 @@
-"""The JSON schemas shipped with the program."""
+"""The JSON schemas shipped with the program, as validators."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ import json
 from importlib.resources import files
 from typing import Any
 
+from jsonschema.validators import validator_for
+
 _FOLDER = files("amplifier_app.render") / "schemas"
 
-RESULT: dict[str, Any] = json.loads((_FOLDER / "result.schema.json").read_text())
-STREAM: dict[str, Any] = json.loads((_FOLDER / "events.schema.json").read_text())
-VALIDATION: dict[str, Any] = json.loads((_FOLDER / "validation.schema.json").read_text())
+
+def _validator(name: str) -> Any:
+    schema = json.loads((_FOLDER / f"{name}.schema.json").read_text())
+    kind = validator_for(schema)
+    kind.check_schema(schema)
+    return kind(schema)
+
+
+RESULT = _validator("result")
+STREAM = _validator("events")
+VALIDATION = _validator("validation")

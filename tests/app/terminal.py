@@ -30,11 +30,35 @@ PROMPT_MARK = re.escape("\x1b]133;A\x1b\\")
 OUTPUT_MARK = re.escape("\x1b]133;C\x1b\\")
 """Written when it begins to work."""
 
-_WHERE_IS_THE_CURSOR = re.escape("\x1b[6n")
+_WHERE_IS_THE_CURSOR = "\x1b[6n"
 _SIGNALS = r"\x1b\](?:2;|8;;)[^\x07\x1b]*\x1b\\"
 """The titles and links that the program itself sends."""
 
 _SEQUENCES = re.compile(rf"{_SIGNALS}|\x1b(?:\[[0-?]*[ -/]*[@-~]|[()][AB012]|[=>78])")
+
+
+class _ClonedPty(PtyProcess):
+    """A terminal of a process that is not a child of this one."""
+
+    def __init__(self, interpreter: WarmInterpreter, process: int, descriptor: int) -> None:
+        super().__init__(process, descriptor)
+        self._interpreter = interpreter
+
+    def isalive(self) -> bool:
+        return not self._has_ended(None if self.flag_eof else 0)
+
+    def wait(self) -> int | None:
+        self._has_ended(None)
+        return self.exitstatus
+
+    def _has_ended(self, timeout: float | None) -> bool:
+        if not self.terminated:
+            self.status = self._interpreter.wait(self.pid, timeout)
+            self.terminated = self.status is not None
+            if self.status is not None:
+                code = os.waitstatus_to_exitcode(self.status)
+                self.exitstatus, self.signalstatus = (code, None) if code >= 0 else (None, -code)
+        return self.terminated
 
 
 class _Spawned(pexpect.spawn):
@@ -61,7 +85,7 @@ class _Spawned(pexpect.spawn):
             )
         finally:
             os.close(theirs)
-        return PtyProcess(process, ours)
+        return _ClonedPty(interpreter, process, ours)
 
 
 class Terminal:
@@ -85,6 +109,7 @@ class Terminal:
         environment = child_environment(home, {"TERM": "xterm-256color", **(env or {})})
         self.raw = ""
         self._seen = 0
+        self._answered = 0
         self.process = _Spawned(
             command[0],
             command[1:],
@@ -130,13 +155,14 @@ class Terminal:
 
     def read(self) -> str | None:
         """Read what is written next; why nothing is, if the process ended or is silent."""
-        events = [_WHERE_IS_THE_CURSOR, ".+", pexpect.EOF, pexpect.TIMEOUT]
-        which = self.process.expect(events)
-        if which > 1:
+        which = self.process.expect([".+", pexpect.EOF, pexpect.TIMEOUT])
+        if which > 0:
             self.raw += self.process.before or ""
-            return "ended" if which == 2 else "went silent"
-        self.raw += (self.process.before or "") + (self.process.after or "")
-        for _ in range((self.process.after or "").count("\x1b[6n")):
+            return "ended" if which == 1 else "went silent"
+        self.raw += self.process.match.group()
+        # It asks where the cursor is, and one read may end in the middle of that.
+        while (found := self.raw.find(_WHERE_IS_THE_CURSOR, self._answered)) >= 0:
+            self._answered = found + len(_WHERE_IS_THE_CURSOR)
             self.process.send("\x1b[1;1R")
         return None
 

@@ -155,7 +155,7 @@ def test_a_usage_error_answers_in_json_if_json_was_asked_for(output: str) -> Non
     if output == "stream-json":
         assert json.loads(lines[0]) == {"type": "session", "session_id": None}
         assert result.pop("type") == "result"
-    jsonschema.validate(result, RESULT)
+    RESULT.validate(result)
     assert (done.code, result["outcome"], result["exit_code"]) == (2, "usage", 2)
     assert "--bogus" in result["error"]["message"]
 

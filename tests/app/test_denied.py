@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.app.plans import mock_plan
@@ -72,7 +71,7 @@ def denied(folder: Path, plan: Path, *flags: str) -> tuple[int, list[dict[str, A
     work.mkdir()
     done = run_amplifier("run", "-f", plan, "go", "--output", "json", *flags, cwd=work)
     result = json.loads(done.stdout)
-    jsonschema.validate(result, RESULT)
+    RESULT.validate(result)
     assert result["response"] == "as far as it goes", done.stderr
     assert not list(folder.rglob("made"))
     return done.code, result["denied"]

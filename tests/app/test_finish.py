@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from amplifier_app.base.errors import (
@@ -69,7 +68,7 @@ def result_of(error: Any) -> tuple[dict[str, Any], Invocation]:
     os.close(writing)
     with open(reading, encoding="ascii") as pipe:
         result = json.loads(pipe.read())
-    jsonschema.validate(result, RESULT)
+    RESULT.validate(result)
     return result, invocation
 
 

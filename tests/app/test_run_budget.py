@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -32,7 +31,7 @@ def working_plan(folder: Path, rounds: int = 20, **more: Any) -> Path:
 
 def result_of(done: Finished) -> dict[str, Any]:
     result = json.loads(done.stdout)
-    jsonschema.validate(result, schemas.RESULT)
+    schemas.RESULT.validate(result)
     return result
 
 

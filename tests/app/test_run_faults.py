@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -98,7 +97,7 @@ def test_in_json_a_partial_answer_is_not_a_response(tmp_path: Path, fault: Any) 
     with ScriptedLLM.running([reply(fault), reply()]) as server:
         done = run(plan_for(tmp_path, server), "--output", "json")
     result = json.loads(done.stdout)
-    jsonschema.validate(result, schemas.RESULT)
+    schemas.RESULT.validate(result)
     if done.code == 0:
         assert (result["outcome"], result["response"]) == ("ok", ANSWER)
     else:
@@ -112,7 +111,7 @@ def test_the_event_stream_has_no_text_twice(tmp_path: Path, fault: Any) -> None:
         done = run(plan_for(tmp_path, server), "--output", "stream-json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     for event in events:
-        jsonschema.validate(event, schemas.STREAM)
+        schemas.STREAM.validate(event)
     text = "".join(event["delta"] for event in events if event["type"] == "text")
     assert ANSWER.startswith(text)
     assert (text == ANSWER and done.code == 0) or done.code == 75
@@ -134,7 +133,7 @@ def test_the_fallback_is_in_the_event_stream(tmp_path: Path) -> None:
         done = run(plan, "--output", "stream-json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     for event in events:
-        jsonschema.validate(event, schemas.STREAM)
+        schemas.STREAM.validate(event)
     (fallback,) = [event for event in events if event["type"] == "fallback"]
     assert fallback == {
         "type": "fallback",

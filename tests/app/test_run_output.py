@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.app.plans import NOISY_TOOL, mock_plan, module_folder
@@ -19,12 +18,12 @@ from tests.support.thorough import Scale
 def events_of(stdout: str) -> list[dict[str, Any]]:
     events = [json.loads(line) for line in stdout.splitlines()]
     for event in events:
-        jsonschema.validate(event, STREAM)
+        STREAM.validate(event)
     assert [event["type"] for event in events].count("session") == 1
     assert [event["type"] for event in events].count("result") == 1
     assert (events[0]["type"], events[-1]["type"]) == ("session", "result")
     result = {name: value for name, value in events[-1].items() if name != "type"}
-    jsonschema.validate(result, RESULT)
+    RESULT.validate(result)
     return events
 
 
@@ -88,7 +87,7 @@ def test_json_is_one_object_with_the_whole_result(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-filesystem"}])
     done = run_amplifier("run", "-f", plan, "hi", "--output", "json", cwd=tmp_path)
     result = json.loads(done.stdout)
-    jsonschema.validate(result, RESULT)
+    RESULT.validate(result)
     assert result["outcome"] == "ok"
     assert result["response"] == "esc \x1b[31m"
     assert "\x1b" not in done.stdout

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.app.plans import mock_plan, module_folder
@@ -80,7 +79,7 @@ class Running:
     def end(self) -> tuple[int, dict[str, Any], str]:
         stdout, stderr = self.process.communicate(timeout=60)
         result = json.loads(stdout)
-        jsonschema.validate(result, RESULT)
+        RESULT.validate(result)
         return self.process.returncode, result, stderr.decode()
 
 

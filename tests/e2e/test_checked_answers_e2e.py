@@ -9,7 +9,6 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.app.plans import mock_plan
@@ -39,7 +38,7 @@ def schema(tmp_path: Path) -> Path:
 
 def result_of(done: Finished) -> dict[str, Any]:
     result = json.loads(done.stdout)
-    jsonschema.validate(result, RESULT)
+    RESULT.validate(result)
     assert done.code == result["exit_code"]
     return result
 
@@ -96,7 +95,7 @@ def test_schemas_work_on_resume_in_events_and_on_a_terminal(schema: Path, tmp_pa
     resumed = run_amplifier("run", *options, "--output", "stream-json", "count")
     events = [json.loads(line) for line in resumed.stdout.splitlines()]
     for event in events:
-        jsonschema.validate(event, STREAM)
+        STREAM.validate(event)
     assert events[-1]["data"] == {"bugs": 2}
     with Terminal("run", *options, "again") as terminal:
         terminal.until(r'\{"bugs": 2\}\r\n')
@@ -173,9 +172,9 @@ def test_a_check_that_still_fails_ends_with_9_and_is_in_result_and_reports(tmp_p
     done = run_amplifier("run", "-f", plan, *options, "make it", cwd=tmp_path)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     for event in events:
-        jsonschema.validate(event, STREAM)
+        STREAM.validate(event)
     result = {key: value for key, value in events[-1].items() if key != "type"}
-    jsonschema.validate(result, RESULT)
+    RESULT.validate(result)
     assert (done.code, result["outcome"], result["response"]) == (9, "check_failed", "It is done.")
     failed, passed = result["checks"]
     assert (failed["name"], failed["exit_code"], failed["runs"]) == ("made <it>", 3, 1)

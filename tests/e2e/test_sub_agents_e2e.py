@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
@@ -49,7 +48,7 @@ def result_of(done: Finished, code: int = 0) -> dict[str, Any]:
     # An agent that may not delegate further lacks the tool; the module is not at fault.
     assert "'tool-task' was not mounted" not in done.stderr
     result = json.loads(done.stdout)
-    jsonschema.validate(result, RESULT)
+    RESULT.validate(result)
     return result
 
 
@@ -315,7 +314,7 @@ def test_the_event_stream_has_the_start_and_end_of_sub_sessions(folder: Path) ->
         done = run(plan, "Go.", "--session", "s1", "--output", "stream-json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     for event in events:
-        jsonschema.validate(event, STREAM)
+        STREAM.validate(event)
     kinds = [event["type"] for event in events]
     start, end = kinds.index("sub_session_start"), kinds.index("sub_session_end")
     assert kinds.index("tool_start") < start < end < kinds.index("tool_end")

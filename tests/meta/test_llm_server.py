@@ -59,12 +59,12 @@ def sdk(server: ScriptedLLM, **options: Any) -> Any:
 
 async def post(server: ScriptedLLM, body: dict[str, Any], **headers: str) -> httpx.Response:
     given = {"x-api-key": "k", "anthropic-version": "2023-06-01", **headers}
-    async with httpx.AsyncClient(base_url=server.base_url) as client:
+    async with httpx.AsyncClient(verify=False, base_url=server.base_url) as client:
         return await client.post("/v1/messages", json=body, headers=given)
 
 
 async def chat(server: ScriptedLLM, **body: Any) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.openai_base_url) as client:
+    async with httpx.AsyncClient(verify=False, base_url=server.openai_base_url) as client:
         return await client.post(
             "/chat/completions",
             json={"model": "m", "messages": ASK, **body},
@@ -283,7 +283,7 @@ async def test_another_instance_knows_the_signature(llm_server: StartLLM) -> Non
 async def test_key_and_version_are_required(llm_server: StartLLM) -> None:
     server = await llm_server(["x"], api_key="right")
     body = {"model": "m", "max_tokens": 9, "messages": ASK}
-    async with httpx.AsyncClient(base_url=server.base_url) as client:
+    async with httpx.AsyncClient(verify=False, base_url=server.base_url) as client:
         missing = await client.post("/v1/messages", json=body)
     assert missing.status_code == 401
     assert missing.json()["error"]["type"] == "authentication_error"
@@ -291,7 +291,7 @@ async def test_key_and_version_are_required(llm_server: StartLLM) -> None:
     assert (wrong.status_code, wrong.json()["error"]["message"]) == (401, "invalid x-api-key")
     old = await post(server, body, **{"x-api-key": "right", "anthropic-version": ""})
     assert old.status_code == 200
-    async with httpx.AsyncClient(base_url=server.base_url) as client:
+    async with httpx.AsyncClient(verify=False, base_url=server.base_url) as client:
         no_version = await client.post("/v1/messages", json=body, headers={"x-api-key": "right"})
     assert no_version.status_code == 400
 
@@ -338,7 +338,7 @@ async def test_chat_completion_streamed(llm_server: StartLLM) -> None:
     url = f"{server.openai_base_url}/chat/completions"
     text, arguments, finish, usage, last = "", {}, None, None, ""
     async with (
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(verify=False) as client,
         httpx_sse.aconnect_sse(
             client, "POST", url, json=request, headers={"authorization": "Bearer k"}
         ) as source,
@@ -428,7 +428,7 @@ async def test_chat_with_answered_calls_is_accepted(llm_server: StartLLM) -> Non
 async def test_chat_requires_a_key_unless_told_otherwise(llm_server: StartLLM) -> None:
     closed, opened = await llm_server(["x"]), await llm_server(["x"], require_key=False)
     body = {"model": "m", "messages": ASK}
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(verify=False) as client:
         refused = await client.post(f"{closed.openai_base_url}/chat/completions", json=body)
         taken = await client.post(f"{opened.openai_base_url}/chat/completions", json=body)
         listed = await client.get(f"{opened.openai_base_url}/models")
@@ -445,7 +445,7 @@ async def streamed(server: ScriptedLLM, **options: Any) -> list[str]:
     body = {"model": "m", "max_tokens": 9, "messages": ASK, "stream": True}
     headers = {"x-api-key": "k", "anthropic-version": "1"}
     async with (
-        httpx.AsyncClient(**options) as client,
+        httpx.AsyncClient(verify=False, **options) as client,
         httpx_sse.aconnect_sse(
             client, "POST", f"{server.base_url}/v1/messages", json=body, headers=headers
         ) as source,
@@ -528,7 +528,7 @@ async def test_faults_without_streaming_break_the_body(llm_server: StartLLM, fau
 
 async def test_closed_port_refuses() -> None:
     with closed_port() as port:
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(verify=False) as client:
             with pytest.raises(httpx.ConnectError):
                 await client.get(f"http://127.0.0.1:{port}/")
 
@@ -571,6 +571,7 @@ def test_running_serves_synchronous_callers() -> None:
     with ScriptedLLM.running(["hello"]) as server:
         response = httpx.post(
             f"{server.openai_base_url}/chat/completions",
+            verify=False,
             json={"model": "m", "messages": ASK},
             headers={"authorization": "Bearer k"},
         )
@@ -600,6 +601,7 @@ def test_process_form_plays_a_file(tmp_path: Path, suffix: str) -> None:
             answers = [
                 httpx.post(
                     f"{url}/v1/messages",
+                    verify=False,
                     json={"model": "m", "max_tokens": 9, "messages": ASK, "tools": [WEATHER]},
                     headers={"x-api-key": "k", "anthropic-version": "1"},
                 )

@@ -1,20 +1,19 @@
 """The interpreter that has imported the program and clones itself; started by `warm_interpreter.py`.
 
-Requests come in on descriptor 0, one message each.
+Requests come in on descriptor 0, and from those who connect to the address that it may be given.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import fcntl
 import gc
 import inspect
 import io
 import json
 import os
-import platform
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -29,60 +28,71 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
-_CLONE = {"x86_64": 56, "aarch64": 220}[platform.machine()]
-_CLONE_PARENT = 0x8000
-_SIGCHLD = 17
-
 _LIMIT = 1 << 20
 
 _EXECUTE = cast("Any", subprocess.Popen)._execute_child
 _PARAMETERS = inspect.signature(_EXECUTE)
 
 
-def _serve() -> NoReturn:
-    """Clone a process for each request."""
-    requests = socket.socket(fileno=os.dup(0))
+def _serve(requests: socket.socket, listening: socket.socket | None = None) -> NoReturn:
+    """Answer requests until the connection of the process that started this one is closed.
+
+    A request is the description of a process to clone, or the id of one whose end is awaited.
+    """
+    # Ctrl-C ends the process that sends requests, and its end ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connections = [requests] if listening is None else [requests, listening]
     while True:
-        try:
-            message, descriptors, _, _ = socket.recv_fds(requests, _LIMIT, 3)
-        except KeyboardInterrupt:
-            # Ctrl-C ends the process that sends requests, and its end ends this one.
-            continue
-        if not message:
-            os._exit(0)
-        child = _clone_for_parent()
-        if child == 0:
-            requests.close()
-            _become(json.loads(message), descriptors)
-        requests.send(str(child).encode())
-        for descriptor in descriptors:
-            os.close(descriptor)
+        for connection in select.select(connections, [], [])[0]:
+            if listening is not None and connection is listening:
+                connections.append(listening.accept()[0])
+                continue
+            message, descriptors, _, _ = socket.recv_fds(connection, _LIMIT, 3)
+            if message:
+                connection.send(_answer(message, descriptors, connections))
+            elif connection is requests:
+                os._exit(0)
+            else:
+                connections.remove(connection)
+                connection.close()
 
 
-def _clone_for_parent() -> int:
-    """Fork, but as a sibling: the new process is a child of this one's parent."""
-    libc = ctypes.PyDLL(None, use_errno=True)
-    ctypes.pythonapi.PyOS_BeforeFork()
-    child = libc.syscall(_CLONE, _CLONE_PARENT | _SIGCHLD, 0, 0, 0, 0)
+def _listen(address: str = "") -> socket.socket | None:
+    if not address:
+        return None
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind("\0" + address)
+    listening.listen()
+    return listening
+
+
+def _answer(message: bytes, descriptors: list[int], connections: list[socket.socket]) -> bytes:
+    """Clone a process and give its id, or give the status of one that has ended."""
+    if message.isdigit():
+        return b"%d" % os.waitpid(int(message), 0)[1]
+    child = os.fork()
     if child == 0:
-        ctypes.pythonapi.PyOS_AfterFork_Child()
-    else:
-        ctypes.pythonapi.PyOS_AfterFork_Parent()
-    if child < 0:
-        raise OSError(ctypes.get_errno(), "cannot clone")
-    return child
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for connection in connections:
+            connection.close()
+        _become(json.loads(message), descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return b"%d" % child
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     """Be the process that was asked for, as if it had just been started."""
-    is_worker = request["program"] == "worker"
-    if not is_worker:
+    if request["program"] not in ("collector", "worker"):
         os.setsid()
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
-    os.closerange(3, 256)
-    if is_worker:
-        request["environment"] |= {"AMPLIFIER_TESTS_SERVER": _fork_server()}
+    if request["program"] == "worker":
+        # What the tests were collected with is still in use.
+        for descriptor in streams:
+            os.close(descriptor)
+    else:
+        os.closerange(3, 256)
     if request["has_terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     _follow_paths(request["environment"].get("PYTHONPATH", ""))
@@ -95,24 +105,6 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     sys.path[0] = str(Path(sys.argv[0]).parent)
     _open_standard_streams()
     _run_to_end(_PROGRAMS[request["program"]])
-
-
-def _fork_server() -> str:
-    """Fork an interpreter like this one for the processes of a worker, which must be its children.
-
-    Returns:
-        The descriptor for its requests and its environment, as JSON.
-    """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if os.fork() == 0:
-        ours.close()
-        os.dup2(theirs.fileno(), 0)
-        theirs.close()
-        # The worker reports to pytest on its standard output.
-        os.dup2(2, 1)
-        _serve()
-    theirs.close()
-    return json.dumps([ours.detach(), dict(os.environ)])
 
 
 def _follow_paths(wanted: str) -> None:
@@ -153,12 +145,21 @@ def _run_python() -> None:
     _execute(code, arguments)
 
 
-def _run_worker() -> None:
+def _run_collector() -> None:
     # The guard that is installed already is the one that fixtures open.
     sys.modules["tests.support.network_guard.sitecustomize"] = sys.modules["sitecustomize"]
     # Pytest would warn that it cannot rewrite the assertions of plugins that are imported already.
     for plugin in ("anyio", "pytest_asyncio"):
         sys.modules[plugin].__doc__ = "PYTEST_DONT_REWRITE"
+    end = sys.argv.index("--")
+    path, arguments = sys.argv[1:end], sys.argv[end + 1 :]
+    sys.path[:] = path
+    import_module("tests.support.collected_session").collect(arguments)
+    import_module("warm_up").use_huge_pages()
+    _serve(socket.socket(fileno=os.dup(0)))
+
+
+def _run_worker() -> None:
     *_, code = sys.argv
     _execute(code, [])
 
@@ -175,6 +176,7 @@ _PROGRAMS = {
     "warden": _run_warden,
     "module": _run_own_module,
     "python": _run_python,
+    "collector": _run_collector,
     "worker": _run_worker,
 }
 
@@ -306,4 +308,4 @@ def _is_open(descriptor: int) -> bool:
 
 if __name__ == "__main__":
     import_module("warm_up").warm_up()
-    _serve()
+    _serve(socket.socket(fileno=os.dup(0)), _listen(*sys.argv[1:]))

@@ -58,6 +58,22 @@ def _homes(tmp_path_factory: pytest.TempPathFactory) -> _Homes:
     return _Homes(tmp_path_factory.mktemp("amplifier-homes"))
 
 
+@pytest.fixture(scope="session")
+def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folders for tests. A hundred lie in one, since a sandbox has a rule for each neighbour of its folder."""
+    base = tmp_path_factory.getbasetemp()
+    return (base / str(number // 100) / str(number) for number in itertools.count())
+
+
+@pytest.fixture
+def tmp_path(_folders: Iterator[Path]) -> Path:
+    """Like pytest's, but made by two system calls instead of twelve."""
+    folder = next(_folders)
+    folder.parent.mkdir(exist_ok=True)
+    folder.mkdir(0o700)
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _environment() -> Iterator[None]:
     """No prompts of git, no settings and no keyring of the user who runs the suite."""

@@ -1,11 +1,11 @@
 """`amplifier` processes that begin in an interpreter which has imported it already.
 
 Importing is nine tenths of a short run. So an interpreter imports the program once and then only
-clones itself: every run is still a process of its own, a child of the test, with its own
-descriptors, directory, environment, session, signals and exit code.
+clones itself: every run is still a process of its own, with its own descriptors, directory, environment,
+session, signals and exit code.
 
-`clone_server.py` is that interpreter. Each worker of the suite has one. In a run of the whole suite
-they and the workers are clones themselves: see `warm_workers.py`.
+`clone_server.py` is that interpreter. In a run of the whole suite all workers use the same one, and
+are clones themselves: see `warm_workers.py`. In other runs each worker has its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import contextlib
 import inspect
 import json
 import os
-import platform
+import select
 import socket
 import subprocess
 import sys
@@ -30,14 +30,12 @@ _BOUND_AT_START = ("PYTHON", "LC_", "LANG")
 _READ_LATER = ("PYTHON_KEYRING_BACKEND", "PYTHONPATH")
 """Of these, the ones that a clone can still follow."""
 
-_MACHINES = ("x86_64", "aarch64")
-
 _SERVER = Path(__file__).with_name("clone_server.py")
 
 
 def is_available() -> bool:
-    """Whether this machine can clone an interpreter so that the clone is the test's own child."""
-    return sys.platform == "linux" and platform.machine() in _MACHINES and not _measures_coverage()
+    """Whether this machine can clone an interpreter and wait for the end of the clone."""
+    return sys.platform == "linux" and not _measures_coverage()
 
 
 def _measures_coverage() -> bool:
@@ -62,22 +60,23 @@ class WarmInterpreter:
         self._process = process
 
     @classmethod
-    def start(cls, environment: Mapping[str, str]) -> WarmInterpreter:
-        """Start an interpreter with this environment."""
+    def start(cls, environment: Mapping[str, str], address: str = "") -> WarmInterpreter:
+        """Start an interpreter with this environment, which others may use if it has an address."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, str(_SERVER)], stdin=theirs.fileno(), env=dict(environment)
+                [sys.executable, str(_SERVER), address],
+                stdin=theirs.fileno(),
+                env=dict(environment),
             )
         return cls(ours, environment, process)
 
     @classmethod
-    def adopt(cls) -> None:
-        """Use the interpreter that this process has been given if it is a cloned worker."""
-        given = os.environ.pop("AMPLIFIER_TESTS_SERVER", None)
-        if given is not None:
-            descriptor, environment = json.loads(given)
-            cls._instances.append(cls(socket.socket(fileno=descriptor), environment))
+    def connect(cls, environment: Mapping[str, str], address: str) -> None:
+        """Use an interpreter that another process has started with this environment and address."""
+        requests = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        requests.connect("\0" + address)
+        cls._instances.append(cls(requests, environment))
 
     def close(self) -> None:
         """End the interpreter; what was cloned from it goes on."""
@@ -150,12 +149,28 @@ class WarmInterpreter:
             "has_terminal": has_terminal,
             "conditions": conditions,
         }
-        message = json.dumps(request).encode()
-        descriptors = array.array("i", streams)
+        return self._ask(json.dumps(request).encode(), array.array("i", streams).tobytes())
+
+    def wait(self, process: int, timeout: float | None) -> int | None:
+        """Wait for the end of a process that was cloned from it, which need not be a child of this one.
+
+        Args:
+            process: Its id.
+            timeout: The limit in seconds; None for no limit.
+
+        Returns:
+            Its status, as of `os.waitpid`; None if it still runs.
+        """
+        descriptor = os.pidfd_open(process)
+        try:
+            has_ended, _, _ = select.select([descriptor], [], [], timeout)
+        finally:
+            os.close(descriptor)
+        return self._ask(str(process).encode()) if has_ended else None
+
+    def _ask(self, request: bytes, descriptors: bytes = b"") -> int:
         with self._lock:
-            self._socket.sendmsg(
-                [message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors.tobytes())]
-            )
+            self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
             answer = self._socket.recv(64)
         if not answer:
             raise RuntimeError("the warm interpreter has ended")
@@ -186,6 +201,19 @@ class WarmProcess(subprocess.Popen[bytes]):
         self._interpreter = interpreter
         self._conditions = conditions
         super().__init__(args, **options)
+
+    def _internal_poll(self, **_: Any) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._wait(0)
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            status = self._interpreter.wait(self.pid, timeout)
+            if status is None:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
 
     def _execute_child(self, *args: Any, **kwargs: Any) -> None:
         given = _PARAMETERS.bind(self, *args, **kwargs).arguments
@@ -221,12 +249,16 @@ class WarmPython(WarmProcess):
     _program = "python"
 
 
+class WarmCollector(WarmProcess):
+    """The interpreter that collects the tests and is cloned for workers, in the session of this process."""
+
+    _program = "collector"
+
+
 class WarmWorker(WarmProcess):
     """A worker of the suite, in the session of this process."""
 
     _program = "worker"
 
-
-WarmInterpreter.adopt()
 
 _PARAMETERS = inspect.signature(cast("Any", subprocess.Popen)._execute_child)

@@ -79,7 +79,7 @@ def warm_up() -> None:
         contextvars.copy_context().run(_rehearse)
     gc.collect()
     gc.freeze()
-    _use_huge_pages()
+    use_huge_pages()
 
 
 def _complete_models() -> None:
@@ -152,7 +152,7 @@ def _nothing_left() -> Generator[None]:
         os.close(stream)
 
 
-def _use_huge_pages() -> None:
+def use_huge_pages() -> None:
     """Collapse the heap into huge pages, so that a clone copies and clears a tenth of the page tables."""
     libc = ctypes.CDLL(None)
     for line in Path("/proc/self/maps").read_text().splitlines():

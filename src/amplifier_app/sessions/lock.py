@@ -45,7 +45,7 @@ class SessionLock:
                 raise InUse(session_id, f"process {self._holder()}")
             if not os.path.samestat(os.fstat(self._descriptor), os.lstat(path)):
                 raise FileNotFoundError(errno.ENOENT, "the session was removed")
-            # Others are told the pid; a full disk must not keep them from removing sessions.
+            # Error messages of other processes give this pid. A full disk must not prevent a removal.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
                 os.pwrite(self._descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import ssl
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from amplifier_core.session_capabilities import WORKING_DIR
@@ -85,10 +87,19 @@ class RemoteWay:
         client = httpx2.AsyncClient(
             headers={"accept-encoding": ENCODING, **self._headers},
             timeout=limits,
+            verify=_trusted_context(),
             event_hooks={"response": [bound, _note_lost_session]},
         )
         transport = streamable_http_client(self._url, http_client=client)
         return Connection(transport, lambda: None, client.aclose)
+
+
+@lru_cache(maxsize=1)
+def _trusted_context() -> ssl.SSLContext:
+    """The TLS context of httpx2; to load the certificates of the system takes tens of milliseconds."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 async def _note_lost_session(response: Any) -> None:

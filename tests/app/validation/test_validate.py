@@ -32,7 +32,7 @@ def test_a_valid_module_of_each_kind_passes_every_check(kind: str, tmp_path: Pat
     assert report.kind == kind
     assert [check for check in report.checks if not check.passed] == []
     assert sum(check.message == "follows the contract" for check in report.checks) >= 5
-    jsonschema.validate(report.as_json(), VALIDATION)
+    VALIDATION.validate(report.as_json())
 
 
 @pytest.mark.usefixtures("warm_checks")
@@ -128,7 +128,7 @@ def test_a_report_is_json_of_the_shipped_schema(tmp_path: Path) -> None:
     good = validated(write_module(tmp_path / "good", TOOL)).as_json()
     bad = validated(tmp_path / "nothing").as_json()
     for data in (good, bad):
-        jsonschema.validate(json.loads(json.dumps(data)), VALIDATION)
+        VALIDATION.validate(json.loads(json.dumps(data)))
     assert good["passed"] is True
     assert good["checks"][0] == {
         "name": "structure",
@@ -138,4 +138,4 @@ def test_a_report_is_json_of_the_shipped_schema(tmp_path: Path) -> None:
         "advice": None,
     }
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**good, "checks": [{"name": "x"}]}, VALIDATION)
+        VALIDATION.validate({**good, "checks": [{"name": "x"}]})

@@ -18,8 +18,13 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_modules.tool_search import mount
 from amplifier_modules.tool_search.names import BadGlob, alternatives
 
-# The one from the development tools, if the machine has no other.
-os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
+
+@pytest.fixture(autouse=True)
+def _ripgrep(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    """The ripgrep of the development tools, if the machine has no other."""
+    monkeypatch.setenv(
+        "PATH", os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
+    )
 
 
 class Search:

@@ -140,7 +140,7 @@ def _reopened(chat: Chat, **changes: Any) -> Reopen:
         )
     saved, mode = chat.session.saved, same["mode"]
     if saved is not None and chat.session.is_saved and mode is not None:
-        # It is saved with each turn: set since the last one, it is no difference to report.
+        # Turns save it. One that was set since the last turn is not a change to report.
         saved.update(mode=mode)
     return Reopen(greets=False, **same, **changes)
 
