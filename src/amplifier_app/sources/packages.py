@@ -103,7 +103,11 @@ class PackageCache:
             wanted = stage / "requirements.txt"
             wanted.write_text(source.text, encoding="utf-8")
             uv = Uv(stage, environment, offline=self._offline, stop=stop)
-            return uv.compile([wanted], source.text)[normalised(source.name)]
+            try:
+                return uv.compile([wanted], source.text)[normalised(source.name)]
+            except SourceError as error:
+                hint = "Check the module's 'source', and the package index that uv is set to use"
+                raise SourceError(error.message, hint=error.hint or hint) from error
 
     def _fill(
         self, folder: Path, source: PackageSource, version: str, stop: threading.Event | None

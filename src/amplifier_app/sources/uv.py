@@ -138,9 +138,7 @@ class Uv:
                 hint="Check the network connection and the package index that uv is set to use",
             )
         hint = None
-        if "was not found" in stderr:
-            hint = "Check the name of the package, and the package index that uv is set to use"
-        elif "No solution found" in stderr:
+        if "No solution found" in stderr and "was not found" not in stderr:
             hint = "requirements must be compatible with the environment Amplifier runs in"
         reason = "\n".join(lines[-_SHOWN_LINES:])
         return SourceError(f"cannot install {what}:\n{reason}", hint=hint)

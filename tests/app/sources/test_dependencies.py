@@ -187,9 +187,8 @@ def test_a_conflict_with_the_environment_shows_uvs_message(
 def test_a_missing_package_is_reported(
     wheels: Path, cache: DependencyCache, tmp_path: Path
 ) -> None:
-    with pytest.raises(SourceError, match="not-anywhere was not found") as caught:
+    with pytest.raises(SourceError, match="not-anywhere was not found"):
         cache.folder_for(project(tmp_path / "m", "not-anywhere"))
-    assert "the name of the package" in (caught.value.hint or "")
     with pytest.raises(SourceError, match="cannot install"):
         cache.folder_for(project(tmp_path / "m", "!!"))
 

@@ -162,8 +162,9 @@ def test_a_missing_package_is_reported(wheels: Path) -> None:
     with pytest.raises(SourceError, match=r"cannot install my-mod==9") as raised:
         resolve("my-mod==9")
     assert "9" in str(raised.value)
-    with pytest.raises(SourceError, match="cannot install not-anywhere>=1"):
+    with pytest.raises(SourceError, match="cannot install not-anywhere>=1") as raised:
         resolve("not-anywhere>=1")
+    assert "Check the module's 'source'" in (raised.value.hint or "")
     with pytest.raises(SourceError, match="cannot install"):
         resolve("my-mod<1", offline=True)
 
