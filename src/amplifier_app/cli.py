@@ -153,14 +153,14 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
     # Compiled code of pydantic imports it when it is loaded, and turns a Ctrl-C there into a crash.
     import datetime  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
-    from amplifier_app.base.signals import raise_on_termination
+    from amplifier_app.base.signals import raise_on_signals, signalled
     from amplifier_app.commands.finish import finish, guess_invocation
 
     invocation = guess_invocation(argv, stdout)
     invocation.opens_chat = is_prompt
     with invocation.resources:
         try:
-            raise_on_termination()
+            raise_on_signals()
             ended = _invoke(argv, invocation)
         except SystemExit as stop:
             ended = stop.code if isinstance(stop.code, int) else 1
@@ -168,7 +168,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
         except BaseException as error:
             from amplifier_app.commands.usage import usage_error
 
-            ended = usage_error(error, root=implied)
+            ended = usage_error(signalled(error), root=implied)
         return finish(invocation, ended)
 
 

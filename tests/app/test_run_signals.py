@@ -214,3 +214,35 @@ main()
 def test_a_signal_at_the_very_end_leaves_no_traceback(signum: signal.Signals) -> None:
     done = run_python(AT_THE_END, str(int(signum)), "session", "list", "--all")
     assert (done.returncode, done.stderr) == (-signum, "No saved sessions.\n"), done.stderr
+
+
+SIGNALLED = """
+import os, signal
+
+__amplifier_module_type__ = "tool"
+
+
+async def mount(coordinator, config=None):
+    try:
+        os.kill(os.getpid(), config["signal"])
+    except KeyboardInterrupt as error:
+        if config["converts"]:
+            raise ValueError("invalid schema") from None
+"""
+
+
+@pytest.mark.parametrize("converts", [False, True], ids=["swallowed", "converted"])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_counts_even_if_code_that_mounts_a_module_loses_its_exception(
+    tmp_path: Path, signum: int, code: int, converts: bool
+) -> None:
+    module = {
+        "module": "signalled",
+        "source": str(module_folder(tmp_path, SIGNALLED, "amplifier_module_signalled")),
+        "config": {"signal": int(signum), "converts": converts},
+    }
+    plan = mock_plan(tmp_path, ["never asked"], tools=[module])
+    done = run_amplifier("run", "-f", plan, "hi", "--output", "json")
+    result = json.loads(done.stdout)
+    RESULT.validate(result)
+    assert (done.code, result["exit_code"]) == (code, code)

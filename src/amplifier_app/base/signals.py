@@ -21,21 +21,49 @@ _TERMINATING = tuple(
 _NOW = 2  # the level at which a turn is stopped immediately; above it, an exception is raised
 
 
-def raise_on_termination() -> None:
-    """Make SIGTERM and SIGHUP raise `Terminated` from now on, unless they are ignored."""
-    for signum in _TERMINATING:
+_raised: int | None = None
+"""The last signal that raised an exception outside of a turn."""
+
+
+def raise_on_signals() -> None:
+    """Make Ctrl-C raise `KeyboardInterrupt` from now on, and SIGTERM and SIGHUP `Terminated`.
+
+    Ignored signals stay ignored. Compiled code that runs at that moment may swallow the exception, or
+    turn it into another one: `Interrupts` and `signalled` make up for that.
+    """
+    global _raised
+    _raised = None
+    for signum in (signal.SIGINT, *_TERMINATING):
         if signal.getsignal(signum) is not signal.SIG_IGN:
-            signal.signal(signum, _raise_terminated)
+            signal.signal(signum, _raise)
 
 
-def _raise_terminated(signum: int, frame: FrameType | None) -> None:
-    raise Terminated(signal.Signals(signum).name)
+def _raise(signum: int, frame: FrameType | None) -> None:
+    global _raised
+    _raised = signum
+    raise _exception(signum)
+
+
+def _exception(signum: int) -> KeyboardInterrupt:
+    return (
+        KeyboardInterrupt() if signum == signal.SIGINT else Terminated(signal.Signals(signum).name)
+    )
+
+
+def signalled(error: BaseException) -> BaseException:
+    """The exception of a signal that came before the first turn, instead of what it was turned into."""
+    if _raised is None or isinstance(error, KeyboardInterrupt):
+        return error
+    found = _exception(_raised)
+    found.__cause__ = error
+    return found
 
 
 class Interrupts:
     """While entered, the first Ctrl-C asks the turn to stop after its step, the second to stop
     immediately, and the third raises `KeyboardInterrupt`. SIGTERM and SIGHUP stop it immediately; the
-    second one raises `Terminated`. Ignored signals (`nohup`, background jobs) stay ignored.
+    second one raises `Terminated`. Ignored signals (`nohup`, background jobs) stay ignored. A signal
+    that has come before, and has ended nothing, raises its exception when this is entered.
 
     Args:
         stop: Called in the event loop with ``immediate``.
@@ -52,6 +80,8 @@ class Interrupts:
         self.received: int | None = None
 
     def __enter__(self) -> Interrupts:
+        if _raised is not None:
+            raise _exception(_raised)
         for signum in (signal.SIGINT, *_TERMINATING):
             handler = signal.getsignal(signum)
             if handler is signal.SIG_IGN:
@@ -74,7 +104,5 @@ class Interrupts:
         level = self._level + 1
         self._level = level if signum == signal.SIGINT else max(level, _NOW)
         if self._level > _NOW:
-            if signum == signal.SIGINT:
-                raise KeyboardInterrupt
-            _raise_terminated(signum, frame)
+            raise _exception(signum)
         self._loop.call_soon_threadsafe(self._stop, self._level == _NOW)

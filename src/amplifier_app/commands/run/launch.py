@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import Terminated, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, outcome_of
+from amplifier_app.base.signals import signalled
 from amplifier_app.base.stdio import (
     claimed_stdout,
     read_piped,
@@ -42,7 +43,7 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
     try:
         outcome = _launch(request, invocation)
     except BaseException as error:
-        write_reports(request.report, outcome_of(error), invocation.report)
+        write_reports(request.report, outcome_of(signalled(error)), invocation.report)
         raise
     write_reports(request.report, outcome, invocation.report)
     return outcome
