@@ -8,6 +8,7 @@ with it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -149,12 +150,14 @@ def run(
         start_new_session=True,
     )
     limit = None if seconds is None else time.monotonic() + seconds
+    _running.add(process)
     try:
         stdout, stderr = _read_to_end(process, limit, stop, most)
     except TimedOut:
         raise TimedOut(f"{argv[0]} took longer than {seconds:g} s") from None
     finally:
         _kill_group(process)
+        _running.discard(process)
     texts = (data.decode("utf-8", "replace") for data in (stdout, stderr))
     return Finished(process.returncode, *texts)
 
@@ -189,9 +192,13 @@ def _check_size(stdout: bytes | None, most: int | None) -> None:
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """End a helper that still runs, and everything it started."""
-    if process.returncode is not None:
-        # Its number may belong to another process by now.
-        return
+    # The number of one that has ended may belong to another process by now.
+    if process.returncode is None:
+        _send_kill(process)
+        process.communicate()
+
+
+def _send_kill(process: subprocess.Popen[bytes]) -> None:
     try:
         if sys.platform == "win32":
             process.kill()
@@ -200,4 +207,18 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     except (ProcessLookupError, PermissionError):
         # It ended by itself meanwhile; macOS reports that as a permission error.
         process.kill()
-    process.communicate()
+
+
+_running: set[subprocess.Popen[bytes]] = set()
+"""The helpers of this process; a program that is interrupted leaves without waiting for their threads."""
+
+
+@atexit.register
+def _kill_all() -> None:
+    for process in list(_running):
+        if process.returncode is None:
+            _send_kill(process)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_running.clear)

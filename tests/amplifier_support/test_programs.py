@@ -27,6 +27,7 @@ from amplifier_support.programs import (
     search_path,
 )
 from tests.app.sources.test_git import is_running
+from tests.support.cli import run_python
 
 SH = "/bin/sh"
 
@@ -161,6 +162,25 @@ async def test_cancelling_ends_a_helper_in_a_thread(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await work
     assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+def test_a_program_that_leaves_ends_its_helpers(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    code = (
+        "import os, sys, threading, time\n"
+        "from pathlib import Path\n"
+        "from amplifier_app.cli import leave\n"
+        "from amplifier_support.programs import run\n"
+        "started = Path(sys.argv[1])\n"
+        "script = f'sleep 300 & echo $! > {started}.new; mv {started}.new {started}; wait'\n"
+        "given = {'cwd': Path('/'), 'env': {'PATH': os.defpath}, 'seconds': None}\n"
+        "threading.Thread(target=run, args=(['/bin/sh', '-c', script],), kwargs=given).start()\n"
+        "while not started.exists():\n"
+        "    time.sleep(0.01)\n"
+        "leave(3)\n"
+    )
+    assert run_python(code, started).returncode == 3
+    assert not is_running(int(started.read_text()))
 
 
 def test_package_clients_keep_the_credentials_of_their_index() -> None:
