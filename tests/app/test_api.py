@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 from asyncio import unix_events
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,18 +103,30 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def warm_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def warm_workers(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Workers of batches are processes that have imported their own code already."""
     interpreter = WarmInterpreter.suited_to(child_environment(Path(os.environ["AMPLIFIER_HOME"])))
     if interpreter is None:
+        yield
         return
+    ends: list[int] = []
 
     def start(args: list[str], *, shell: bool, **options: Any) -> WarmModule:
         assert not shell
         return WarmModule(interpreter, args, **options)
 
+    def wait(process: int, options: int) -> tuple[int, int]:
+        # They are not children of this process, which waits for them all the same.
+        status = interpreter.wait(process, None)
+        assert status is not None
+        ends.append(status)
+        return process, status
+
     patched = SimpleNamespace(**{**vars(subprocess), "Popen": start})
     monkeypatch.setattr(unix_events, "subprocess", patched)
+    monkeypatch.setattr(unix_events, "os", SimpleNamespace(**{**vars(os), "waitpid": wait}))
+    yield
+    assert set(ends) == {0}
 
 
 async def answers(

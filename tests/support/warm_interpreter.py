@@ -58,6 +58,8 @@ class WarmInterpreter:
         self._socket = requests
         self._bound = _bound_at_start(environment)
         self._process = process
+        self._statuses: dict[int, int] = {}
+        self._waiting = threading.Lock()
 
     @classmethod
     def start(cls, environment: Mapping[str, str], address: str = "") -> WarmInterpreter:
@@ -149,7 +151,9 @@ class WarmInterpreter:
             "has_terminal": has_terminal,
             "conditions": conditions,
         }
-        return self._ask(json.dumps(request).encode(), array.array("i", streams).tobytes())
+        process = self._ask(json.dumps(request).encode(), array.array("i", streams).tobytes())
+        self._statuses.pop(process, None)
+        return process
 
     def wait(self, process: int, timeout: float | None) -> int | None:
         """Wait for the end of a process that was cloned from it, which need not be a child of this one.
@@ -161,12 +165,13 @@ class WarmInterpreter:
         Returns:
             Its status, as of `os.waitpid`; None if it still runs.
         """
-        descriptor = os.pidfd_open(process)
-        try:
-            has_ended, _, _ = select.select([descriptor], [], [], timeout)
-        finally:
-            os.close(descriptor)
-        return self._ask(str(process).encode()) if has_ended else None
+        if not _has_ended(process, timeout):
+            return None
+        with self._waiting:
+            # The interpreter is asked once, also if several threads wait.
+            if process not in self._statuses:
+                self._statuses[process] = self._ask(str(process).encode())
+            return self._statuses[process]
 
     def _ask(self, request: bytes, descriptors: bytes = b"") -> int:
         with self._lock:
@@ -175,6 +180,17 @@ class WarmInterpreter:
         if not answer:
             raise RuntimeError("the warm interpreter has ended")
         return int(answer)
+
+
+def _has_ended(process: int, timeout: float | None) -> bool:
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True  # Another thread has asked for its status.
+    try:
+        return select.select([descriptor], [], [], timeout)[0] != []
+    finally:
+        os.close(descriptor)
 
 
 def _bound_at_start(environment: Mapping[str, str]) -> dict[str, str]:
