@@ -69,7 +69,7 @@ _THIRD_PARTY = (
 
 
 def warm_up() -> None:
-    """Import the program, run two commands, and arrange the memory so that a clone copies little."""
+    """Import the program, run some commands, and arrange the memory so that a clone copies little."""
     for name in (*_THIRD_PARTY, "conditions", "kill_points", *_modules()):
         # Extras need not be installed.
         with contextlib.suppress(ImportError):
@@ -95,7 +95,7 @@ def _complete_models() -> None:
 
 
 def _rehearse() -> None:
-    """Run two commands, so that clones find code specialized, patterns compiled and types looked up."""
+    """Run some commands, so that clones find code specialized, patterns compiled and types looked up."""
     from amplifier_app.cli import main
 
     Path("work").mkdir()
@@ -104,7 +104,9 @@ def _rehearse() -> None:
     with open(os.devnull, "r+b") as null:
         for number in range(3):
             os.dup2(null.fileno(), number)
-    for arguments in (["run", "--profile", "mock", "hi"], ["session", "list"]):
+    run = ["run", "--profile", "mock", "hi"]
+    # Code is specialized when it has been called eight times.
+    for arguments in (run, [*run, "--output", "json"], ["session", "list"]) * 4:
         main(arguments)
 
 
