@@ -133,24 +133,27 @@ def run(
         most: Limit of what it may write to stdout, in bytes.
 
     Raises:
-        Stopped: `stop` was set.
+        Stopped: `stop` was set, or this process leaves.
         TimedOut: The time limit was reached.
         TooMuchOutput: The limit of the output was reached.
         OSError: It could not be started.
     """
     if not os.path.isabs(argv[0]):
         raise FileNotFoundError(f"not an absolute path of a program: {argv[0]!r}")
-    process = subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    with _starting:
+        if _leaving:
+            raise Stopped(argv)
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        _running.add(process)
     limit = None if seconds is None else time.monotonic() + seconds
-    _running.add(process)
     try:
         stdout, stderr = _read_to_end(process, limit, stop, most)
     except TimedOut:
@@ -211,14 +214,26 @@ def _send_kill(process: subprocess.Popen[bytes]) -> None:
 
 _running: set[subprocess.Popen[bytes]] = set()
 """The helpers of this process; a program that is interrupted leaves without waiting for their threads."""
+_starting = threading.RLock()
+"""Held until a helper that starts is among them."""
+_leaving = False
 
 
 @atexit.register
 def _kill_all() -> None:
+    global _leaving
+    with _starting:
+        _leaving = True
     for process in list(_running):
         if process.returncode is None:
             _send_kill(process)
 
 
+def _begin_without_helpers() -> None:
+    global _starting, _leaving
+    _starting, _leaving = threading.RLock(), False
+    _running.clear()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_running.clear)
+    os.register_at_fork(after_in_child=_begin_without_helpers)

@@ -164,13 +164,20 @@ async def test_cancelling_ends_a_helper_in_a_thread(tmp_path: Path) -> None:
     assert not is_running(int((tmp_path / "pid").read_text()))
 
 
-def test_a_program_that_leaves_ends_its_helpers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("delay", [0, 0.5])
+def test_a_program_that_leaves_ends_its_helpers(delay: float, tmp_path: Path) -> None:
+    """Also one that has just started, which the thread that started it does not know yet."""
     started = tmp_path / "started"
     code = (
-        "import os, sys, threading, time\n"
+        "import os, subprocess, sys, threading, time\n"
         "from pathlib import Path\n"
         "from amplifier_app.cli import leave\n"
         "from amplifier_support.programs import run\n"
+        "class Slow(subprocess.Popen):\n"
+        "    def __init__(self, *args, **options):\n"
+        "        super().__init__(*args, **options)\n"
+        f"        time.sleep({delay})\n"
+        "subprocess.Popen = Slow\n"
         "started = Path(sys.argv[1])\n"
         "script = f'sleep 300 & echo $! > {started}.new; mv {started}.new {started}; wait'\n"
         "given = {'cwd': Path('/'), 'env': {'PATH': os.defpath}, 'seconds': None}\n"
