@@ -67,7 +67,7 @@ class ToolApprovalAnswer(NamedTuple):
 
     Attributes:
         option: One of its options.
-        comment: What the user tells the model along with a denial.
+        comment: What the user says to the model along with a denial.
         by_user: Whether the user was asked; otherwise a setting of the app answers.
     """
 

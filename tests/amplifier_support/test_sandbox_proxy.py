@@ -105,7 +105,7 @@ async def test_only_listed_hosts_are_reached_and_only_at_checked_addresses(
             answer = await ask(path, f"{request} HTTP/1.1\r\nHost: {there}\r\n\r\n")
             assert answer.startswith("HTTP/1.1 403 Forbidden"), request
             assert "the sandbox refused the connection" in answer
-        # A few are named: what a command asks for in vain is told to the model.
+        # A few are named: the model learns what a command was refused.
         named = proxy.take_refusals()
         assert named[0].startswith(f"127.0.0.1:{port + 1} is not one of the hosts")
         assert len(named) == 11
@@ -121,7 +121,7 @@ async def test_only_listed_hosts_are_reached_and_only_at_checked_addresses(
             "GET ftp://evil.test/",
             "CONNECT evil.test:port",
             "one two three four",
-            # What is no part of an address must not reach the resolver or the socket.
+            # What is not part of an address must not reach the resolver or the socket.
             "CONNECT a..wild.test:80",
             f"CONNECT {'a' * 64}.wild.test:80",
             f"CONNECT {'a.' * 127}wild.test:80",

@@ -43,7 +43,7 @@ def test_waiting_ends_when_it_is_stopped(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, flock = tmp_path / "a.lock", fcntl.flock

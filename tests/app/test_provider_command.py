@@ -226,7 +226,7 @@ def house_plan(folder: Path, code: str) -> Path:
     return plan
 
 
-def test_a_provider_of_somebody_else_works_and_cannot_spoil_the_output(tmp_path: Path) -> None:
+def test_third_party_providers_work_and_cannot_spoil_the_output(tmp_path: Path) -> None:
     plan = house_plan(tmp_path, NOISY)
     assert rows("-f", plan)["house"]["display_name"] == "The \x1b[31mHouse"
     listed = run_amplifier("provider", "list", "-f", plan)

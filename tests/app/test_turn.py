@@ -149,7 +149,9 @@ async def test_a_call_that_a_third_party_loop_never_ended_was_denied() -> None:
     ]
 
 
-async def test_parallel_calls_without_ids_are_told_apart_and_keep_the_reason_of_a_denial() -> None:
+async def test_parallel_calls_without_ids_are_distinguished_and_keep_the_reason_of_a_denial() -> (
+    None
+):
     it = Recorded()
 
     async def call(command: str, denied: bool) -> None:

@@ -130,7 +130,7 @@ def test_a_compacting_request_at_two_thousand(
 def test_a_hundred_requests_while_it_grows(
     benchmark: Any, run: Callable[..., Any], strategy: str, max_tokens: int
 ) -> None:
-    """Growth to 100,000 messages beside growth to 10,000: about ten times is as it should be."""
+    """Growth to 100,000 messages compared with growth to 10,000: about ten times is expected."""
     few = 100 if benchmark.disabled else 10_000
     costs: dict[int, list[float]] = {few: [], 10 * few: []}
 

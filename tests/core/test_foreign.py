@@ -103,8 +103,8 @@ def test_pydantic_errors_are_described_in_one_line_without_the_input() -> None:
 
     with pytest.raises(ValueError, match="2 validation errors") as caught:
         Config.model_validate({"limit": "secret", "lmit": "secret"})
-    told_of = describe_exception(caught.value, None)
-    assert told_of == (
+    description = describe_exception(caught.value, None)
+    assert description == (
         "ValidationError: limit: Input should be a valid integer, unable to parse string as an "
         "integer; lmit: Extra inputs are not permitted"
     )

@@ -23,7 +23,7 @@ from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 MODULES = sorted(bundled())
 ORCHESTRATORS = [name for name in MODULES if name.startswith("loop-")]
 CONTEXTS = [name for name in MODULES if name.startswith("context-")]
-BESIDE_EACH_OTHER = [name for name in MODULES if name not in (*ORCHESTRATORS, *CONTEXTS)]
+COMBINED = [name for name in MODULES if name not in (*ORCHESTRATORS, *CONTEXTS)]
 ASKED = ("provider-anthropic", "provider-openai")
 """One of them answers."""
 
@@ -130,7 +130,7 @@ class Project:
         asked = "openai" if "provider-anthropic" in left_out else "anthropic"
 
         def entries(prefix: str) -> list[dict[str, Any]]:
-            names = [each for each in BESIDE_EACH_OTHER if each.startswith(prefix)]
+            names = [each for each in COMBINED if each.startswith(prefix)]
             configs = self._configs()
             return [
                 {"module": name, "config": configs.get(name, {})}
@@ -210,10 +210,10 @@ def separating_halves() -> list[list[str]]:
 
     No set of runs that a module is in contains that of another one. One of those that answer is in each.
     """
-    runs = next(n for n in itertools.count(2, 2) if math.comb(n, n // 2) >= len(BESIDE_EACH_OTHER))
+    runs = next(n for n in itertools.count(2, 2) if math.comb(n, n // 2) >= len(COMBINED))
     *sets, complement = itertools.combinations(range(runs), runs // 2)
     first, last = ASKED
-    others = [name for name in BESIDE_EACH_OTHER if name not in ASKED]
+    others = [name for name in COMBINED if name not in ASKED]
     in_runs = {**dict(zip([first, *others], sets, strict=False)), last: complement}
     return [[name for name, those in in_runs.items() if run not in those] for run in range(runs)]
 
@@ -272,13 +272,13 @@ def test_no_module_needs_another(left_out: list[str], tmp_path: Path) -> None:
 
 
 def test_the_halves_separate_every_two_modules() -> None:
-    runs = [set(BESIDE_EACH_OTHER).difference(left_out) for left_out in separating_halves()]
-    for one, other in itertools.permutations(BESIDE_EACH_OTHER, 2):
+    runs = [set(COMBINED).difference(left_out) for left_out in separating_halves()]
+    for one, other in itertools.permutations(COMBINED, 2):
         assert any(one in run and other not in run for run in runs), (one, other)
     assert all(run.intersection(ASKED) for run in runs)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("left_out", BESIDE_EACH_OTHER)
+@pytest.mark.parametrize("left_out", COMBINED)
 def test_without_any_one_of_them_the_rest_works(left_out: str, tmp_path: Path) -> None:
     check_the_rest_works(tmp_path, [left_out])

@@ -120,7 +120,7 @@ def test_nothing_that_was_there_is_changed(machine: Machine, tmp_path: Path, sta
 def test_a_disk_that_fills_up_during_a_run_keeps_what_was_acknowledged(
     machine: Machine, leave: int
 ) -> None:
-    """`leave` KiB are free when the run begins; a log or a long output that does not fit is no error."""
+    """`leave` KiB are free when the run begins; a log or a long output that does not fit is not an error."""
     before = machine.content()
     filling = fill(machine.home, leave=leave * 1024)
     done = machine("run", "-f", str(machine.long), "go", "--session", "new")

@@ -425,7 +425,7 @@ async def test_chat_with_answered_calls_is_accepted(llm_server: StartLLM) -> Non
     assert (await chat(server, messages=history, tools=[FUNCTION])).status_code == 200
 
 
-async def test_chat_requires_a_key_unless_told_otherwise(llm_server: StartLLM) -> None:
+async def test_chat_requires_a_key_by_default(llm_server: StartLLM) -> None:
     closed, opened = await llm_server(["x"]), await llm_server(["x"], require_key=False)
     body = {"model": "m", "messages": ASK}
     async with httpx.AsyncClient(verify=False) as client:

@@ -1,4 +1,4 @@
-"""Every command that a message or a page tells the user to run exists."""
+"""Every command that a message or a page advises to run exists."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ async def test_a_connection_is_kept_for_the_next_request() -> None:
 
 
 @pytest.mark.parametrize("end", [b"unasked", answer(200, "/stolen")])
-async def test_what_nobody_asked_for_is_no_answer_to_the_next_request(end: bytes) -> None:
+async def test_unrequested_data_is_not_an_answer_to_the_next_request(end: bytes) -> None:
     async with raw_server(ok(end)) as server, client() as asked:
         assert (await asked.get(server.url + "/1")).text == "/1"
         assert (await asked.get(server.url + "/2")).text == "/2"
@@ -183,7 +183,7 @@ async def test_a_host_has_several_addresses() -> None:
         assert (await asked.get(url + "/x")).text == "/x"
 
 
-async def test_a_scheme_nobody_speaks_is_refused() -> None:
+async def test_unknown_schemes_are_refused() -> None:
     async with client() as asked:
         with pytest.raises(httpx.UnsupportedProtocol):
             await asked.get("ftp://127.0.0.1/x")
@@ -202,7 +202,7 @@ async def test_what_arrived_together_is_handed_out_together() -> None:
     assert pieces == [b"a" * 100]
 
 
-async def test_what_nobody_reads_is_not_taken_from_the_network() -> None:
+async def test_data_that_is_not_read_stays_in_the_network() -> None:
     blocked, total = asyncio.Event(), 64
 
     async def handler(_: Request, write: Write) -> None:

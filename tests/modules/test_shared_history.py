@@ -173,7 +173,7 @@ def test_every_spelling_of_a_result_is_read(result):
     ]
 
 
-def test_text_beside_a_result_in_a_user_message_stays_and_follows_the_result():
+def test_text_next_to_a_result_in_a_user_message_stays_and_follows_the_result():
     result = {"type": "tool_result", "tool_use_id": "c1", "content": "out"}
     mixed = {"role": "user", "content": [{"type": "text", "text": "and now b"}, result]}
     assert [m["role"] for m in build(USER, asks(listed("c1")), mixed)] == [
@@ -467,7 +467,7 @@ def test_consecutive_user_messages_are_kept():
     assert build(USER, USER) == [USER, USER]
 
 
-def test_a_role_nobody_knows_is_taken_as_user_and_reported():
+def test_an_unknown_role_is_taken_as_user_and_reported():
     request = to_chat_request([{"role": "critic", "content": "no"}])
     assert plain(request.messages[0]) == {"role": "user", "content": "no"}
     assert request.repairs == ("role 'critic' taken as user",)
@@ -584,7 +584,7 @@ def test_reasoning_items_go_back_unchanged_or_not_at_all():
     assert sent == [item, content[2]]
 
 
-def test_odd_images_are_mended_or_named():
+def test_odd_images_are_repaired_or_named():
     content = [
         {"type": "input_image", "image_url": "https://example.test/a.png"},
         {**PNG, "note": "\ud800"},

@@ -62,7 +62,7 @@ def test_only_what_the_last_request_had_is_kept() -> None:
     assert len(kept._kept) == 1
 
 
-def test_a_message_that_is_changed_is_read_anew() -> None:
+def test_a_changed_message_is_read_again() -> None:
     kept, message = Readings(), {"role": "user", "content": [{"type": "text", "text": "one"}]}
     same([message], kept)
     message["content"][0]["text"] = "two"  # type: ignore[index]

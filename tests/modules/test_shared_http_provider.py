@@ -89,7 +89,7 @@ async def test_an_error_that_is_final_stays_what_it_is_in_the_middle_too():
         await chunks_of(Written([PIECE, InvalidRequestError("no")]))
 
 
-async def test_the_meaning_of_a_late_error_is_kept_beside():
+async def test_the_meaning_of_a_late_error_is_kept_too():
     late = LLMTimeoutError("slow", provider="p", model="m", status_code=504, retry_after=9.0)
     with pytest.raises(StreamError) as caught:
         await chunks_of(Written([PIECE, late]))

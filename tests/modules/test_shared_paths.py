@@ -26,7 +26,7 @@ SECRET = b"outside"
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """`ws` with content, beside things that must stay out of reach."""
+    """`ws` with content, next to things that must stay out of reach."""
     ws = tmp_path / "ws"
     (ws / "src" / "deep").mkdir(parents=True)
     (ws / "a.txt").write_text("inside")

@@ -28,7 +28,7 @@ class Finished(NamedTuple):
 
 
 def amplifier_command() -> list[str]:
-    """The installed console script beside this interpreter, else the module behind it."""
+    """The installed console script next to this interpreter, else the module behind it."""
     script = Path(sys.executable).with_name("amplifier.exe" if os.name == "nt" else "amplifier")
     return [str(script)] if script.exists() else [sys.executable, "-m", "amplifier_app.cli"]
 

@@ -147,7 +147,7 @@ class Furnished(NamedTuple):
         home: The AMPLIFIER_HOME.
         work: The working directory.
         plan: A plan with a scripted provider, whose model reads a file and answers.
-        values: What stands for the names in braces.
+        values: What replaces the names in braces.
     """
 
     home: Path

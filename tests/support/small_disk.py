@@ -5,7 +5,7 @@
     with file_size_limit(1000):              # writes of this process fail beyond it (EFBIG)
         ...
 
-`small_disk` needs to be root or to have user namespaces; `can_mount()` tells, for `skipif`. Fill what is
+`small_disk` needs to be root or to have user namespaces; `can_mount()` finds out, for `skipif`. Fill what is
 left of it with `fill(folder)`; `remount_read_only(folder)` makes it read-only. Linux only.
 """
 

@@ -3,7 +3,7 @@
     with warm_program(tmp_path / "bin"):
         ...                                   # run a script with that folder first in PATH
 
-The script that stands in for the program costs a tenth of a start. It passes its arguments, directory,
+The script that replaces the program costs a tenth of a start. It passes its arguments, directory,
 environment and standard streams to the test, and ends like the process that the test has cloned for it.
 Only what it is started with reaches that process: signals to the script do not.
 """

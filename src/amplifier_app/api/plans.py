@@ -68,7 +68,7 @@ def load_plan(
         model: The model to use.
         sets: Changes, as `--set PATH=VALUE` takes them.
         tools: The tools to offer; by default all of the plan.
-        mode: Which tool calls are free.
+        mode: Which tool calls need no approval.
         trust: Trust the `.amplifier` folder of the current project this once.
 
     Raises:

@@ -17,7 +17,7 @@ COMMANDS = {
     "continue": "Continue the last session of this directory (run --continue).",
     "resume": "Choose a saved session and continue it.",
     "batch": "Run a plan over many inputs.",
-    "compare": "Compare two batches: does one do better?",
+    "compare": "Compare two batches over the same input.",
     "test": "Test plans without a model.",
     "init": "Set up a provider: its key, address and model.",
     "session": "List, show, search and manage saved sessions.",

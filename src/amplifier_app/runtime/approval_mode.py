@@ -1,4 +1,4 @@
-"""The mode of a session: which tool calls are free, which ask and which are denied.
+"""The mode of a session: which tool calls need no approval, which ask and which are denied.
 
 A module provides it in the capability `approval.mode`. The app reads and sets it through this file only.
 """
@@ -15,10 +15,10 @@ NO_MODES = "no module of this session has modes"
 NO_MODES_HINT = ADD_MODULE
 
 MEANINGS = {
-    "ask": "reading is free, edits and commands ask",
-    "edits": "edits in the working directory are free as well",
+    "ask": "reading needs no approval, edits and commands ask",
+    "edits": "edits in the working directory need no approval either",
     "read-only": "nothing may be changed",
-    "auto": "everything is free except what rules deny and what is known to be dangerous",
+    "auto": "nothing needs approval except what is known to be dangerous; rules can still deny",
 }
 """What each mode means, for users."""
 

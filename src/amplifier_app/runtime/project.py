@@ -35,7 +35,7 @@ def choose_project(
     session: SessionFolder | None,
     trust: bool,
     ignore: bool,
-    stands_alone: bool,
+    is_standalone: bool,
     ask: Ask | None,
 ) -> TrustedProject | None:
     """Return the project whose settings, profiles and modules apply.
@@ -44,7 +44,7 @@ def choose_project(
         session: A session to resume with its saved plan; None for a new session.
         trust: Trust the project for this run.
         ignore: Ignore any project.
-        stands_alone: The plan is a file, which needs no project: skip a project that is not
+        is_standalone: The plan is a file, which needs no project: skip a project that is not
             trusted.
         ask: Asks on the terminal; None without one.
 
@@ -65,7 +65,7 @@ def choose_project(
     folder = None if ignore else paths.project_dir()
     if folder is None:
         return None
-    if not stands_alone or trust:
+    if not is_standalone or trust:
         return trusted_project(folder, trust=trust, ask=ask)
     try:
         return trusted_project(folder)

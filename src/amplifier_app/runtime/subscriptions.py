@@ -65,7 +65,7 @@ def with_call_ids(
 ) -> dict[str, EventHandler]:
     """Wrap the handlers of a renderer so that every event of a call has the call's id.
 
-    Some loops send none, and calls of one tool that run in parallel could not be told apart.
+    Some loops send none, and calls of one tool that run in parallel could not be distinguished.
     """
 
     def identified(handler: EventHandler) -> EventHandler:

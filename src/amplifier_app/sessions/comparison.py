@@ -1,4 +1,4 @@
-"""Where two sessions part, and what each did after."""
+"""Where two sessions diverge, and what each did after."""
 
 from __future__ import annotations
 

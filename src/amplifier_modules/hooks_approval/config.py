@@ -116,13 +116,13 @@ class ApprovalConfig(ModuleConfig):
 
     Attributes:
         rules: Checked in order; the first match decides.
-        mode: Which calls are free if no rule matches: `ask` only what reads, `edits` also changes of
+        mode: Which calls need no approval if no rule matches: `ask` only what reads, `edits` also changes of
             files in the working directory, `auto` all but dangerous ones; `read-only` denies what
             could change something. It can be changed while the session runs.
         default: What to do with calls that no rule matches and the mode does not decide.
         read_only: Tools allowed if no rule matches, whatever the default.
         remember: Offer to remember an answer for the session or always.
-        timeout: Seconds to wait for an answer; no answer means no.
+        timeout: Seconds to wait for an answer; the call is denied after that.
         audit: Write every decision to `approvals.jsonl` in the session's folder.
         priority: Order among the hooks of a call. After those that change a call, so that the
             decision is on what runs.

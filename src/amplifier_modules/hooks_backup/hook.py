@@ -54,7 +54,7 @@ class BackupHook:
         else:
             self._store, self._keeper, self._busy = above._store, above._keeper, above._busy
         self._calls: dict[str, Call] = {}
-        self._told_of_failure = False
+        self._reported_failure = False
         self._may_tell = True
 
     def close(self) -> None:
@@ -205,8 +205,8 @@ class BackupHook:
 
     def _failed(self, error: OSError) -> None:
         """Warn once that no copies are saved; this does not stop a tool."""
-        level = logging.DEBUG if self._told_of_failure else logging.WARNING
-        self._told_of_failure = True
+        level = logging.DEBUG if self._reported_failure else logging.WARNING
+        self._reported_failure = True
         logger.log(
             level,
             "%s: cannot back up changed files, so they cannot be undone: %s",

@@ -21,13 +21,12 @@ _MARK = re.compile(r'<context-files(?: folder="([^"\n]+)")? digest="([0-9a-z]+)"
 _TAG = re.compile(r"<(?=/?context-files?\b)", re.IGNORECASE)
 
 _INTRODUCTION = (
-    "What follows are instructions from files, for work in this place. Those of the project came "
-    "with it: they say how to work on it, and lift no rule of the user or of this session. "
-    "Where they contradict each other, the later one holds."
+    "These are instructions from files. Those of the project describe how to work on it; they do "
+    "not override the user or this session. If they contradict each other, the later one applies."
 )
 _INSTEAD = "The files have changed: this replaces what <context-files> said before."
-_GONE = "There are no such files any more: what <context-files> said before no longer holds."
-_NESTED = "Instructions from a file of the folder that was just worked in; they hold there."
+_GONE = "There are no such files any more: what <context-files> said before no longer applies."
+_NESTED = "Instructions from a file of the folder that was just worked in; they apply there."
 
 
 class Given(NamedTuple):

@@ -26,23 +26,23 @@ class OtelConfig(ModuleConfig):
         enabled: Whether to record anything.
         exporter: Where spans go: `otlp`, a collector, over HTTP; `file`, lines of JSON; `console`,
             the same on standard error.
-        endpoint: The collector's address without `/v1/traces`; by default what the environment
-            says (OTEL_EXPORTER_OTLP_ENDPOINT and the like), else http://localhost:4318.
-        headers: HTTP headers for the collector, beside those the environment names.
+        endpoint: The collector's address without `/v1/traces`; by default that of the
+            environment (OTEL_EXPORTER_OTLP_ENDPOINT and the like), else http://localhost:4318.
+        headers: HTTP headers for the collector, in addition to those of OTEL_EXPORTER_OTLP_HEADERS.
         path: The file, for `exporter: file`; a relative path starts at the working directory.
         service_name: `service.name` of the resource; by default OTEL_SERVICE_NAME, else
             `amplifier`.
         resource: Further attributes of the resource.
         metrics: Also send metrics: token usage and durations. Only with `otlp`.
-        capture_content: Put prompts, answers, and what tools get and give into the spans, with
-            secrets replaced.
-        max_content_chars: Longer texts are cut to this length, and of the messages of a request
-            the earliest are left out where together they are longer.
+        capture_content: Put prompts, answers, and the inputs and results of tools into the spans,
+            with secrets replaced.
+        max_content_chars: Longer texts are cut to this length, and the oldest messages of a longer
+            request are left out.
         timeout: Seconds one request to the collector may take, its retries included; by default
-            what the environment says, else 10.
+            that of the environment (OTEL_EXPORTER_OTLP_TIMEOUT and the like), else 10.
         flush_timeout: Seconds the end of the session waits for what is not sent yet.
-        priority: Place among the hooks of an event at which an operation begins: late, so that
-            what other hooks take is not counted.
+        priority: Order among the hooks of an event at which an operation begins: late, so that the
+            time of other hooks is not counted.
     """
 
     published: ClassVar[Mapping[str, Published]] = {

@@ -62,7 +62,7 @@ class Watched(SpanExporter):
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
         self._thread: int | None = None
-        self._told = self._ended = False
+        self._has_reported = self._ended = False
         self._logger = logging.getLogger(type(inner).__module__)
         self._logger.addFilter(self._hear)
         self.taken = 0
@@ -85,8 +85,8 @@ class Watched(SpanExporter):
                 self._logger.removeFilter(self._hear)
         if result is SpanExportResult.SUCCESS:
             self.delivered += len(spans)
-        elif not self._told:
-            self._told = True
+        elif not self._has_reported:
+            self._has_reported = True
             logger.warning(
                 "%s: cannot deliver spans: %s. The session continues without them.",
                 MODULE_ID,
@@ -105,9 +105,9 @@ class Watched(SpanExporter):
     def lost(self) -> str | None:
         """A message on spans that were not delivered; None if all were."""
         missing = self.taken - self.delivered
-        if not missing or self._told:
+        if not missing or self._has_reported:
             return None
-        self._told = True
+        self._has_reported = True
         return f"{missing} of {self.taken} spans were not delivered"
 
     def _hear(self, record: logging.LogRecord) -> bool:

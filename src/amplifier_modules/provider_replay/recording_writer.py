@@ -90,7 +90,7 @@ class Recording:
         self._users -= 1
         if self._users <= 0:
             _open.pop(os.path.realpath(self.path), None)
-            with self._told():
+            with self._errors_of_the_file():
                 self._file.close()
 
     def describe(self, provider: Plain) -> None:
@@ -135,7 +135,7 @@ class Recording:
         if self._file.closed:
             return
         text = json.dumps(line, ensure_ascii=False, default=str)
-        with self._told():
+        with self._errors_of_the_file():
             try:
                 self._file.write(text + "\n")
             except UnicodeEncodeError:  # half a surrogate pair
@@ -148,11 +148,11 @@ class Recording:
         for line in lines:
             self.write(line)
         if not self._file.closed:
-            with self._told():
+            with self._errors_of_the_file():
                 self._file.flush()
 
     @contextmanager
-    def _told(self) -> Generator[None]:
+    def _errors_of_the_file(self) -> Generator[None]:
         try:
             yield
         except OSError as error:

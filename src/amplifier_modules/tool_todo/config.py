@@ -13,7 +13,7 @@ class TodoConfig(ModuleConfig):
     """Settings of tool-todo.
 
     Attributes:
-        max_items: Maximum number of items; a longer list is not a plan.
+        max_items: Maximum number of items.
         save: Keep the list in the session's folder, for resumed sessions.
     """
 

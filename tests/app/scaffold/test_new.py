@@ -109,7 +109,7 @@ def test_the_plan_of_a_new_module_shows_it_at_work(kind: str, made: Made, tmp_pa
     assert result["usage"]["total_tokens"] > 0
 
 
-def test_a_new_module_is_mounted_by_a_plan_beside_it(made: Made) -> None:
+def test_a_new_module_is_mounted_by_a_plan_next_to_it(made: Made) -> None:
     parent = made("tool").parent
     plan = (
         "session: {orchestrator: loop-basic, context: context-simple}\n"

@@ -80,7 +80,7 @@ def test_a_fork_is_made_while_the_source_is_written(store: SessionStore) -> None
     writer.close()
 
 
-def test_a_fork_of_a_sub_session_stands_on_its_own(store: SessionStore) -> None:
+def test_a_fork_of_a_sub_session_is_independent(store: SessionStore) -> None:
     saved = store.create("sub", project="/p", plan_yaml="x: 1\n", parent="source", agent="reader")
     saved.append({"role": "user", "content": "task"})
     saved.close()

@@ -189,8 +189,8 @@ def test_files_next_to_a_single_file_module_are_not_imported(project: Path) -> N
     evil = "print('evil')\n"
     settings = "tools:\n  - module: tool-mine\n    source: ../tools/mine.py\n"
     files = {".amplifier/settings.yaml": settings, "tools/mine.py": "value = 'source'\n"}
-    beside = ("tools/colorsys.py", "tools/helper/__init__.py", "tools/spread/part.py")
-    write_files(project, {**files, **dict.fromkeys(beside, evil)})
+    helpers = ("tools/colorsys.py", "tools/helper/__init__.py", "tools/spread/part.py")
+    write_files(project, {**files, **dict.fromkeys(helpers, evil)})
     code = """
 tools = project / "tools"
 sys.path.insert(0, str(tools))

@@ -98,7 +98,7 @@ def test_a_conversation_cleared_in_its_file_alone_is_cleared_in_the_transcript(
     assert users == asked(home)[-1] == ["second"]
 
 
-def test_a_call_nobody_answered_is_answered_once_in_both_files(tmp_path: Path) -> None:
+def test_an_unanswered_call_is_answered_once_in_both_files(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, ["one"])
     home = run(plan, "first").home
     call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}

@@ -89,7 +89,7 @@ def test_the_file_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("cut", range(1, 45, 4))
-def test_a_torn_last_record_is_cut_off_and_told(path: Path, cut: int) -> None:
+def test_a_torn_last_record_is_cut_off_and_reported(path: Path, cut: int) -> None:
     written(path, said("a"), said("b" * 20))
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
@@ -110,7 +110,7 @@ def test_blocks_of_nul_bytes_after_a_power_cut_are_torn_too(path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", range(0, 46, 9))
-def test_a_file_whose_first_line_was_never_finished_is_begun_anew(path: Path, size: int) -> None:
+def test_a_file_whose_first_line_was_never_finished_is_begun_again(path: Path, size: int) -> None:
     path.write_bytes(json.dumps(HEADER, separators=(",", ":")).encode()[:size])
     journal = Journal(path)
     assert not journal.has_records
@@ -226,7 +226,7 @@ def test_after_the_end_nothing_can_be_appended(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_full_disk_is_told_and_what_was_saved_stays(path: Path) -> None:
+def test_a_full_disk_is_reported_and_what_was_saved_stays(path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     journal = Journal(path)

@@ -268,7 +268,7 @@ async def test_without_a_folder_or_a_path_it_works_in_memory(tmp_path: Path) -> 
     assert set(os.listdir()) == before
 
 
-async def test_a_torn_record_is_told_when_it_is_mounted(tmp_path: Path, caplog: Any) -> None:
+async def test_a_torn_record_is_reported_on_mount(tmp_path: Path, caplog: Any) -> None:
     context, end = await mounted(tmp_path)
     await context.add_message(user("a"))
     await context.add_message(user("b"))

@@ -260,19 +260,19 @@ async def test_an_id_used_again_belongs_to_the_latest_call():
     assert sum(m["role"] == "tool" for m in view) == sum(bool(call_ids(m)) for m in view)
 
 
-async def test_a_view_grows_with_the_conversation_and_is_made_anew_when_it_no_longer_fits():
+async def test_a_view_grows_with_the_conversation_and_is_rebuilt_when_it_no_longer_fits():
     context = SimpleContextManager(max_tokens=4_000, compaction_threshold=1.0)
     await context.set_messages(filler(40))
     previous = await context.get_messages_for_request()
-    made_anew = 0
+    rebuilt = 0
     for message in filler(60, 40):
         await context.add_message(message)
         view = await context.get_messages_for_request()
         assert size(view) <= 4_000
         assert view[-1] is message
-        made_anew += view[:-1] != previous
+        rebuilt += view[:-1] != previous
         previous = view
-    assert 1 <= made_anew <= 20
+    assert 1 <= rebuilt <= 20
 
 
 async def test_a_larger_budget_brings_the_history_back():

@@ -464,7 +464,7 @@ def test_messages_added_by_many_threads_are_all_kept_and_counted():
     asyncio.run(check())
 
 
-async def test_loops_that_compact_themselves_are_told_when_to() -> None:
+async def test_loops_that_compact_themselves_learn_when_to() -> None:
     context = SimpleContextManager(max_tokens=2000)
     assert await context.should_compact() is False
     await context.set_messages(filler(20))

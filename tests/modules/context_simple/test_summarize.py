@@ -48,7 +48,7 @@ def summaries(view: list[dict[str, Any]]) -> list[str]:
     return [message["content"] for message in view if is_summary(message)]
 
 
-async def test_the_summary_stands_where_messages_are_missing_and_is_not_stored():
+async def test_the_summary_replaces_missing_messages_and_is_not_stored():
     context, provider = summarizing(), Summariser("they built a parser")
     messages = [SYSTEM, *filler(40)]
     await context.set_messages(messages)
@@ -93,7 +93,7 @@ async def test_a_summary_is_asked_for_once_and_then_continued_with_what_it_does_
     assert "second summary" in summaries(view)[0]
 
 
-async def test_calls_results_and_images_are_told_and_thinking_is_not():
+async def test_calls_results_and_images_are_summarized_and_thinking_is_not():
     thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
     blocks = [
         thinking,
@@ -191,7 +191,7 @@ async def truncated(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return await context.get_messages_for_request()
 
 
-async def test_a_failure_is_told_and_the_oldest_are_left_out_without_a_summary(caplog):
+async def test_a_failure_is_reported_and_the_oldest_are_left_out_without_a_summary(caplog):
     hooks, reported = HookRegistry(), []
     hooks.register("context:post_compact", lambda event, data: reported.append(dict(data)))
     hooks.register("provider:error", lambda event, data: reported.append(dict(data)))
@@ -263,7 +263,7 @@ async def test_an_answer_without_text_is_no_summary(text, caplog):
     assert "answered without text" in caplog.text
 
 
-async def test_where_there_is_no_room_for_a_summary_that_is_told_once(caplog):
+async def test_a_lack_of_room_for_a_summary_is_reported_once(caplog):
     context, provider = summarizing(max_tokens=400), Summariser()
     for message in filler(20):
         await context.add_message(message)

@@ -124,7 +124,7 @@ async def test_they_are_given_once_and_again_only_when_they_change(work: Path) -
     assert "other" in second
     assert "this replaces" in second
     assert len(gone) == 1
-    assert "no longer holds" in gone[0]
+    assert "no longer applies" in gone[0]
     assert [event["reason"] for event in talk.events] == ["start", "changed", "gone"]
 
 

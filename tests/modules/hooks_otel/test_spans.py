@@ -100,7 +100,7 @@ async def test_a_session_is_one_trace_of_turns_calls_and_tools(
     assert [span.parent_span_id for span in asked] == [turn.span_id] * 2
     first = min(asked, key=lambda span: span.start_time_unix_nano)
     assert [span.parent_span_id for span in tools] == [first.span_id] * 3
-    # The ids are those of the events, so that logs and traces can be laid beside each other.
+    # The ids are those of the events, so that logs and traces can be compared.
     assert turn.span_id.hex() == next(d["span_id"] for e, d in seen if e == "prompt:submit")
     assert {s.span_id.hex() for s in asked} == {
         d["span_id"] for e, d in seen if e == "provider:request"

@@ -35,7 +35,7 @@ def test_a_turn_of_too_many_steps_has_an_exit_code(tmp_path: Path) -> None:
     assert "stopped at the step limit of the orchestrator" in json.dumps(result)
 
 
-def test_steps_that_do_not_fit_are_told_with_their_place_in_the_plan(tmp_path: Path) -> None:
+def test_invalid_steps_are_reported_with_their_place_in_the_plan(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, ["never"], session=session(steps=[{"name": "a", "next": "b"}]))
     done = run_amplifier("run", "-f", str(plan), "go", cwd=tmp_path)
     assert done.code == 3

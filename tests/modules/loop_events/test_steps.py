@@ -274,7 +274,7 @@ async def test_the_model_plans(rig: Events) -> None:
     "answer",
     ["I would rather not.", "[1, 2]", "[]", '[{"name": "end", "prompt": "x"}]', '[{"name": "a"}]'],
 )
-async def test_an_answer_that_is_no_plan_is_told_and_the_turn_goes_on(
+async def test_an_answer_that_is_not_a_plan_is_reported_and_the_turn_continues(
     rig: Events, answer: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await rig.says(answer, "done")

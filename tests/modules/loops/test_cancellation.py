@@ -114,7 +114,7 @@ class TestGraceful:
         assert await rig.run() == "the answer"
         assert rig.last("orchestrator:complete")["status"] == "success"
 
-    async def test_a_turn_that_starts_cancelled_asks_nobody(self, rig: Rig) -> None:
+    async def test_a_turn_that_starts_cancelled_asks_no_provider(self, rig: Rig) -> None:
         provider = rig.replies("never")
         rig.coordinator.cancellation.request_graceful()
 
@@ -122,7 +122,7 @@ class TestGraceful:
         assert provider.requests == []
         assert_closed(rig)
 
-    async def test_those_who_want_to_know_are_told_once(self, rig: Rig) -> None:
+    async def test_callbacks_are_called_once(self, rig: Rig) -> None:
         reported: list[str] = []
         rig.replies("never")
         rig.coordinator.cancellation.on_cancel(lambda: reported.append("stop"))

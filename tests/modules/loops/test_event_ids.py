@@ -13,7 +13,7 @@ from amplifier_core.testing import wait_for
 from tests.modules.loops.rig import FunctionTool, Rig, call, calls, echo_tool
 
 IDS = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration")
-TOLD_OF_CALLS = ("tool_name", "tool_call_id", "tool_input", "input")
+DATA_OF_CALLS = ("tool_name", "tool_call_id", "tool_input", "input")
 
 
 def add_tools(rig: Rig) -> None:
@@ -112,7 +112,7 @@ async def test_every_call_has_one_end_and_every_error_says_all_there_is_to_say(
         "over": "BudgetReached",
     }
     for id, data in errors.items():
-        assert all(key in data for key in (*TOLD_OF_CALLS, *IDS)), id
+        assert all(key in data for key in (*DATA_OF_CALLS, *IDS)), id
         assert data["error"]["message"], id
         assert data["tool_input"] == data["input"]
     assert errors["raised"]["tool_input"] == {"why": "test"}

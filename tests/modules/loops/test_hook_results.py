@@ -80,7 +80,7 @@ class TestDeny:
         assert await rig.run() == "Denied: policy"
         assert rig.context.roles() == ["user"]
 
-    async def test_a_denied_tool_is_not_run_and_the_model_is_told(self, rig: Rig) -> None:
+    async def test_a_denied_tool_is_not_run_and_the_model_is_informed(self, rig: Rig) -> None:
         tool = rig.add_tool(echo_tool())
         rig.replies(calls(call(id="c1", text="a")), "understood")
         rig.on("tool:pre", deny("too dangerous"))
@@ -241,7 +241,7 @@ class TestModify:
         rig.on("prompt:complete", modify(response="framed"))
         assert await rig.run() == "framed"
 
-    async def test_modification_counts_beside_an_injection(self, rig: Rig) -> None:
+    async def test_modification_counts_next_to_an_injection(self, rig: Rig) -> None:
         """The final data is used whatever the strongest answer was."""
         tool = rig.add_tool(echo_tool())
         rig.replies(calls(call(text="plain")), "done")
@@ -303,7 +303,7 @@ class TestInject:
         assert last.content == "A\n\nlint: 3"
         assert rig.context.results() == {"c1": "A"}
 
-    async def test_ephemeral_text_stands_alone_where_there_is_no_tool_result(
+    async def test_ephemeral_text_is_a_message_of_its_own_without_a_tool_result(
         self, rig: Rig, alone: bool
     ) -> None:
         provider = rig.replies("ok")
@@ -413,7 +413,7 @@ class TestAskUser:
         assert "Approval timeout" in rig.context.results()["c1"]
 
     @pytest.mark.parametrize("alone", [False, True], ids=["coordinator", "alone"])
-    async def test_nobody_to_ask_means_denied(self, rig: Rig, alone: bool) -> None:
+    async def test_calls_are_denied_if_no_one_can_be_asked(self, rig: Rig, alone: bool) -> None:
         tool = rig.add_tool(echo_tool())
         rig.replies(calls(call(id="c1", text="a")), "done")
         rig.on("tool:pre", self.ASK)

@@ -61,7 +61,7 @@ async def test_errors_that_repeat_are_no_progress(rig: Rig) -> None:
     )
 
 
-async def test_it_counts_anew_in_the_next_turn(rig: Rig) -> None:
+async def test_it_counts_from_zero_in_the_next_turn(rig: Rig) -> None:
     rig.add_tool(echo_tool())
     same = calls(call(text="same"))
     rig.replies(same, same, "one", same, same, "two")

@@ -48,7 +48,7 @@ async def test_mounting_registers_the_capability(module: Any) -> None:
     assert any("steer:injected" in names for names in events)
 
 
-async def test_texts_are_told_after_the_results_and_before_the_next_request(rig: Rig) -> None:
+async def test_texts_follow_the_results_and_precede_the_next_request(rig: Rig) -> None:
     steering_tool(rig, "first", "second")
     rig.replies(calls(call(id="a"), call("echo", id="b")), "done")
     rig.config["parallel_tools"] = False
@@ -126,7 +126,7 @@ async def test_what_comes_too_late_is_given_back(rig: Rig, event: str) -> None:
     assert rig.loop.steer.take_back() == []
 
 
-async def test_what_nobody_takes_back_is_told_with_the_next_turn(rig: Rig) -> None:
+async def test_texts_not_taken_back_are_sent_with_the_next_turn(rig: Rig) -> None:
     rig.replies("one", "two")
     loop = rig.loop
     loop.steer("from before")
@@ -232,7 +232,7 @@ async def test_it_may_come_from_another_task(rig: Rig) -> None:
     assert said(rig)[2] == ("user", "hurry")
 
 
-async def test_redaction_leaves_what_the_model_is_told(rig: Rig) -> None:
+async def test_redaction_does_not_change_requests(rig: Rig) -> None:
     from amplifier_modules import hooks_redaction
     from tests.modules import planted
 

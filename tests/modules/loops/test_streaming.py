@@ -44,7 +44,7 @@ def delta(text: str) -> dict[str, Any]:
     return {"type": "content_block_delta", "index": 0, "block_type": "text", "delta": text}
 
 
-async def test_deltas_are_told_as_they_come(streaming_rig: Rig) -> None:
+async def test_deltas_are_emitted_as_they_arrive(streaming_rig: Rig) -> None:
     rig = streaming_rig
     rig.replies(FULL, chunk_size=4)
 
@@ -77,7 +77,7 @@ async def test_blocks_are_bracketed_in_order(streaming_rig: Rig) -> None:
     assert joined == '{"text": "a"}'
 
 
-async def test_every_chunk_is_told_the_last_one_too(streaming_rig: Rig) -> None:
+async def test_every_chunk_is_emitted_including_the_last(streaming_rig: Rig) -> None:
     rig = streaming_rig
     rig.replies("Hello world", chunk_size=100)
 

@@ -66,7 +66,7 @@ async def test_a_result_is_stored_while_later_calls_still_run(rig: Rig) -> None:
     assert stored == [{"a": "quick"}]
 
 
-async def test_calls_run_one_after_the_other_when_told_so(rig: Rig) -> None:
+async def test_calls_run_one_after_the_other_on_request(rig: Rig) -> None:
     rig.config = {"parallel_tools": False}
     running: list[str] = []
 
@@ -158,7 +158,7 @@ async def test_dictionary_calls_with_odd_arguments_are_answered(
     assert said in rig.context.results()["c1"]
 
 
-async def test_a_tool_that_raises_is_answered_and_told(rig: Rig) -> None:
+async def test_a_tool_that_raises_is_answered_and_reported(rig: Rig) -> None:
     async def broken(_: dict[str, Any]) -> None:
         raise RuntimeError("disk on fire")
 
@@ -289,7 +289,7 @@ class TestOncePerCallId:
         assert len(rig.context.messages[1]["tool_calls"]) == 1
         assert rig.context.roles() == ["user", "assistant", "tool", "assistant"]
 
-    async def test_different_calls_under_one_id_are_told_apart(self, rig: Rig) -> None:
+    async def test_different_calls_under_one_id_are_distinguished(self, rig: Rig) -> None:
         tool = rig.add_tool(echo_tool())
         rig.replies(calls(call(id="call_0", text="a"), call(id="call_0", text="b")), "done")
 

@@ -254,7 +254,7 @@ async def test_no_provider_is_refused(rig: Rig) -> None:
     assert rig.names() == ["orchestrator:complete"]
 
 
-async def test_provider_error_is_told_and_raised_as_it_is(rig: Rig) -> None:
+async def test_provider_errors_are_reported_and_raised_unchanged(rig: Rig) -> None:
     rig.replies({"error": {"type": "RateLimitError", "message": "slow down", "retry_after": 7}})
 
     with pytest.raises(RateLimitError, match="slow down") as caught:
@@ -322,7 +322,7 @@ async def test_works_with_a_bare_event_recorder_as_hooks(rig: Rig) -> None:
     assert recorder.get_events("orchestrator:complete")
 
 
-async def test_injection_budget_starts_anew_with_each_turn(rig: Rig) -> None:
+async def test_injection_budget_is_per_turn(rig: Rig) -> None:
     rig.replies("one", "two")
     rig.coordinator.injected_tokens = 99
 

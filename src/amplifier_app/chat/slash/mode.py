@@ -1,4 +1,4 @@
-"""`/mode` and `/approve`: which tool calls are free, ask or are denied, and who answers."""
+"""`/mode` and `/approve`: which tool calls need no approval, ask or are denied, and who answers."""
 
 from __future__ import annotations
 

@@ -143,17 +143,18 @@ async def save(chat: Chat, argument: str) -> Reply:
 
 
 _FORMATS = {".md": "Markdown", ".json": "JSON", ".html": "a page", ".gz": "a bundle"}
+_EXTENSIONS = "The extension selects the format: .md, .json, .html, .tar.gz"
 
 
 @command("/export", "Write the session to a .md, .json, .html or .tar.gz file", usage="FILE")
 async def export(chat: Chat, argument: str) -> Reply:
     if not argument:
-        raise UsageError("/export expects a file name", hint="Its ending is the format: .md .html")
+        raise UsageError("/export expects a file name", hint=_EXTENSIONS)
     path = Path(os.path.expanduser(argument))
     if path.suffix not in _FORMATS:
         raise UsageError(
             f"/export does not know the format of {path.name!r}",
-            hint="Known endings: .md, .json, .html, .tar.gz",
+            hint=_EXTENSIONS,
         )
     # Exports load archives, a Markdown parser and the patterns of secrets.
     from amplifier_app.runtime.export.content import exported, redactor

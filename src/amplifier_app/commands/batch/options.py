@@ -158,7 +158,7 @@ class BatchOptions(NamedTuple):
             max=1000,
             metavar="N",
             group=_LIMITS,
-            help=f"Rows to run at a time. [default: {DEFAULT_WORKERS}]",
+            help=f"Rows to run at a time. [default: that of the batch, {DEFAULT_WORKERS} for a new one]",
         ),
     ] = None
     max_cost: Annotated[

@@ -56,8 +56,8 @@ def suggest_command(
       amplifier policy suggest 20260131
       amplifier policy suggest 20260131 >> plan.yaml
 
-    Calls that are free without a rule need none, and calls that were denied get none. Review the
-    rules before you use them.
+    Calls that need no approval and calls that were denied get no rule. Review the rules before
+    you use them.
     """
     chosen = chosen_plan(request)
     calls = list(saved_calls([id]))

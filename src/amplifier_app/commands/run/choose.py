@@ -203,7 +203,7 @@ def _project(
         session=resume if of_session else None,
         trust=request.trust,
         ignore=request.no_project,
-        stands_alone=request.plan is not None,
+        is_standalone=request.plan is not None,
         ask=_ask(terminal_to_ask_on(stdout)),
     )
 

@@ -146,8 +146,8 @@ class Request(NamedTuple):
         Option(
             "--mode",
             group=_PERMISSIONS,
-            help="Which tool calls are free: 'ask' reading only, 'edits' also changes of files here, "
-            "'auto' all but dangerous ones; 'read-only' denies changes. [default: the plan's]",
+            help="Which tool calls need no approval: 'ask' reading only, 'edits' also changes of files "
+            "here, 'auto' all but dangerous ones; 'read-only' denies changes. [default: the plan's]",
             show_default=False,
         ),
     ] = None
@@ -339,7 +339,7 @@ class Request(NamedTuple):
         if self.max_cost is not None and not 0 < self.max_cost < float("inf"):
             raise UsageError(f"--max-cost must be greater than 0 (got {self.max_cost:g})")
         if self.trust and self.no_project:
-            raise UsageError("--trust and --no-project cannot be used together")
+            raise UsageError("--trust and --no-project are mutually exclusive")
         if self.record is not None and self.replay is not None:
             raise UsageError("--record and --replay are mutually exclusive")
         if self.stream and (self.schema is not None or self.check):

@@ -10,7 +10,7 @@ app = command_group(
         "list": "List saved sessions.",
         "search": "Search the text of all sessions.",
         "show": "Show a session's conversation, or one tool call.",
-        "diff": "Show where two sessions part.",
+        "diff": "Show where two sessions diverge.",
         "export": "Export a session as Markdown, JSON, HTML, ATIF or a bundle.",
         "import": "Import a bundle.",
         "resume": "Choose a saved session and continue it.",

@@ -25,7 +25,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def delete(
     session_ids: Annotated[
         list[str],
-        typer.Argument(metavar="ID", help="Session ids, or the starts of some."),
+        typer.Argument(metavar="ID", help="Session ids or prefixes."),
     ],
     yes: YesOption = False,
 ) -> None:

@@ -34,7 +34,7 @@ def diff(
     no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")] = False,
     output: OutputOption = "text",
 ) -> None:
-    """Show where two sessions part and what differs after.
+    """Show where two sessions diverge and what differs after.
 
     \b
       amplifier session diff 1a2b3c 4d5e6f

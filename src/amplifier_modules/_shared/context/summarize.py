@@ -44,7 +44,7 @@ class Summarize:
         self._call = SummaryCall(inputs)
         self._failures = 0
         self._pause = 0
-        self._told_no_room = False
+        self._reported_no_room = False
         self.forget()
 
     def forget(self) -> None:
@@ -130,8 +130,8 @@ class Summarize:
 
     def _no_room(self, limits: Limits) -> str:
         problem = f"{limits.room} tokens are too few for one"
-        if not self._told_no_room:
-            self._told_no_room = True
+        if not self._reported_no_room:
+            self._reported_no_room = True
             logger.warning("No summary of the older messages: %s. They are dropped.", problem)
         return problem
 

@@ -74,7 +74,7 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
         raise StreamError(
             "The provider's stream ended without its final response; the answer may be cut off"
         )
-    if not relay.told_blocks:
+    if not relay.emitted_blocks:
         await announce(response, channel, span)
     return response
 
@@ -87,7 +87,7 @@ class _Relay:
         self._notify = channel.notify
         self._ids = span.fields
         self.last: Any = None
-        self.told_blocks = False
+        self.emitted_blocks = False
         self.texts: list[str] = []
 
     async def run(self, stream: AsyncIterator[Any]) -> None:
@@ -118,7 +118,7 @@ class _Relay:
                     },
                 )
             elif kind in (_CHUNK_START, _CHUNK_END):
-                self.told_blocks = True
+                self.emitted_blocks = True
                 await self._bracket(chunk_data)
                 # Once per block: most runs have no listener, and an event costs as much as a delta.
                 has_listeners = self._channel.has_listeners("provider:stream")

@@ -159,7 +159,7 @@ class HTTPProvider(ABC):
                     if not error.retryable or isinstance(error, StreamError):
                         raise
                     raise self._broken(error) from error
-            report.response = self._told(asked, chunk)
+            report.response = self._with_degradations(asked, chunk)
         yield chunk
 
     def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
@@ -186,7 +186,7 @@ class HTTPProvider(ABC):
                 chunk = await anext(rest, None)
                 if chunk is None:
                     raise self._unfinished(request)
-        return self._told(request, chunk)
+        return self._with_degradations(request, chunk)
 
     async def _begun(self, request: ChatRequest) -> tuple[Chunk, AsyncGenerator[Chunk]]:
         sent = self._images.sendable(request)
@@ -201,7 +201,7 @@ class HTTPProvider(ABC):
                 raise
         return await self._begun(request)
 
-    def _told(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
+    def _with_degradations(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
         """The response, with a degradation if images were not sent."""
         if (missing := self._images.degradation(request)) is not None:
             known = [response.degradation] if response.degradation else []

@@ -28,7 +28,7 @@ class RefusedImages:
         """The request with a note in place of each refused image; the same where there is none."""
         if not self._refused:
             return request
-        messages = [self._told(message) for message in request.messages]
+        messages = [self._without_refused(message) for message in request.messages]
         if all(new is old for new, old in zip(messages, request.messages, strict=True)):
             return request
         return request.model_copy(update={"messages": messages})
@@ -51,7 +51,7 @@ class RefusedImages:
             requested="images", actual="a note in their place", reason="the service refused them"
         )
 
-    def _told(self, message: Message) -> Message:
+    def _without_refused(self, message: Message) -> Message:
         if not any(_digest(block) in self._refused for block in _images(message)):
             return message
         blocks = [self._note_or(block) for block in cast("list[Any]", message.content)]

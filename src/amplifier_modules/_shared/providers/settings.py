@@ -60,7 +60,7 @@ class HTTPProviderConfig(ModuleConfig):
     idle_timeout: float = Field(
         default=IDLE_TIMEOUT,
         gt=0,
-        description="Longest time without progress of an answer, in seconds; pings are none.",
+        description="Longest time without progress of an answer, in seconds; pings are not progress.",
     )
     max_retries: int = Field(default=4, ge=0)
     priority: int = Field(

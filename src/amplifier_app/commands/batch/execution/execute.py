@@ -167,7 +167,8 @@ def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
         done = f"{counts.ended} of {folder.runs} {folder.unit}s have ended"
         hint = stopped.hint or "Continue with: amplifier batch resume FOLDER"
         hint = hint.replace("FOLDER", shlex.quote(folder.shown))
-        return Outcome(stopped.ending, f"{stopped.message}; {done}", hint)
+        between = "\n" if "\n" in stopped.message else "; "
+        return Outcome(stopped.ending, f"{stopped.message}{between}{done}", hint)
     return outcome_of_batch(folder, counts)
 
 
