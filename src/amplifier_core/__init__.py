@@ -2,21 +2,21 @@
 
 Start with `contracts/README.md`. Then follow a prompt through the files, in this order:
 
-session                      initialize, execute, clean up
-coordinator                  what modules are given: mount points, capabilities, cleanup
-session_capabilities         typed keys of the capabilities they share
-hooks, _hook_calls           emit an event, call its handlers, merge their results
-_event_data                  each handler's own copy of the event's data
-_hook_results                carry out a result: inject text, show a message, ask the user
-cancellation                 stop a turn after its step, or at once
-interfaces, events           the protocols of the five kinds of module; event names
-models, _tool_results        data of hooks, providers and tools
-message_models               requests to a model and its answers
+session                  initialize, execute, clean up
+coordinator              what modules are given: mount points, capabilities, cleanup
+hooks, _hook_calls       emit an event, call its handlers, merge their results
+_event_data              each handler's own copy of the event's data
+_hook_results            carry out a result: inject text, show a message, ask the user
+cancellation             stop a turn after its step, or at once
+interfaces, events       the protocols of the five kinds of module; event names
+models, _tool_results    data of hooks and tools
 
-How the modules get there: mounting, _placing (mount a plan's modules and check what they mounted),
-loader, discovery, package_import, _resolving (find and import them), load_errors, module_sources.
-`_foreign` describes failures of module code. For module authors: `testing`, `validation`,
-`pytest_plugin`, `utils`, `llm_errors`, `content_models`, `capabilities`.
+What modules exchange: message_models, content_models and llm_errors (requests to a model, its answers
+and errors), session_capabilities and capabilities (typed keys of what they share), approval, display,
+correlation, provider_batches. How they get there: mounting, _placing (mount a plan's modules and check
+what they mounted), loader, discovery, package_import, _resolving (find and import them),
+_load_validation (check them), load_errors, module_sources. `_foreign` describes failures of module code. For module authors: `testing`,
+`validation`, `pytest_plugin`, `utils`, `cli`.
 
 Files with a leading underscore are internal to this project; all others are public.
 
