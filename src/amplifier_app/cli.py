@@ -153,7 +153,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
     # Compiled code of pydantic imports it when it is loaded, and turns a Ctrl-C there into a crash.
     import datetime  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
-    from amplifier_app.base.signals import raise_on_signals, signalled
+    from amplifier_app.base.signals import raise_noted_signal, raise_on_signals, signalled
     from amplifier_app.commands.finish import finish, guess_invocation
 
     invocation = guess_invocation(argv, stdout)
@@ -162,6 +162,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
         try:
             raise_on_signals()
             ended = _invoke(argv, invocation)
+            raise_noted_signal()
         except SystemExit as stop:
             ended = stop.code if isinstance(stop.code, int) else 1
         # Last resort: every exception becomes an exit code and a message.

@@ -140,7 +140,9 @@ def run(
     """
     if not os.path.isabs(argv[0]):
         raise FileNotFoundError(f"not an absolute path of a program: {argv[0]!r}")
-    with _starting:
+    start = object()
+    _starting.add(start)
+    try:
         if _leaving:
             raise Stopped(argv)
         process = subprocess.Popen(
@@ -153,6 +155,8 @@ def run(
             start_new_session=True,
         )
         _running.add(process)
+    finally:
+        _starting.discard(start)
     limit = None if seconds is None else time.monotonic() + seconds
     try:
         stdout, stderr = _read_to_end(process, limit, stop, most)
@@ -161,6 +165,8 @@ def run(
     finally:
         _kill_group(process)
         _running.discard(process)
+    if _leaving:
+        raise Stopped(argv)
     texts = (data.decode("utf-8", "replace") for data in (stdout, stderr))
     return Finished(process.returncode, *texts)
 
@@ -214,25 +220,29 @@ def _send_kill(process: subprocess.Popen[bytes]) -> None:
 
 _running: set[subprocess.Popen[bytes]] = set()
 """The helpers of this process; a program that is interrupted leaves without waiting for their threads."""
-_starting = threading.RLock()
-"""Held until a helper that starts is among them."""
+_starting: set[object] = set()
+"""Starts of helpers that are not among them yet."""
+_START_SECONDS = 1.0
 _leaving = False
 
 
 @atexit.register
 def _kill_all() -> None:
     global _leaving
-    with _starting:
-        _leaving = True
+    _leaving = True
+    limit = time.monotonic() + _START_SECONDS
+    while _starting and time.monotonic() < limit:
+        time.sleep(0.005)
     for process in list(_running):
         if process.returncode is None:
             _send_kill(process)
 
 
 def _begin_without_helpers() -> None:
-    global _starting, _leaving
-    _starting, _leaving = threading.RLock(), False
+    global _leaving
+    _leaving = False
     _running.clear()
+    _starting.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -246,3 +246,4 @@ def test_a_signal_counts_even_if_code_that_mounts_a_module_loses_its_exception(
     result = json.loads(done.stdout)
     RESULT.validate(result)
     assert (done.code, result["exit_code"]) == (code, code)
+    assert run_amplifier("plan", "check", "-f", plan).code == code

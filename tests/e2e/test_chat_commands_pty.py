@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from amplifier_app.sessions.store import SessionStore
-from tests.app.plans import mock_plan
+from tests.app.plans import mock_plan, module_folder
 from tests.app.terminal import CTRL_C, ENTER, UP, Terminal
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import child_environment, run_amplifier
@@ -114,6 +114,41 @@ def test_commands_explain_and_change_the_session(tmp_path: Path) -> None:
     shown = run_amplifier("session", "show", session_id, "--output", "json")
     metadata = json.loads(shown.stdout)["metadata"]
     assert (metadata["provider"], metadata["model"]) == ("spare", "other-model")
+
+
+INTERRUPTED_WHEN_MOUNTED_AGAIN = """
+import os, signal
+from pathlib import Path
+
+__amplifier_module_type__ = "tool"
+
+
+async def mount(coordinator, config=None):
+    mounted = Path(config["mounted"])
+    if mounted.exists():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("invalid schema") from None
+    mounted.touch()
+"""
+
+
+def test_an_interrupt_while_another_model_is_opened_ends_the_chat(tmp_path: Path) -> None:
+    """Also if code turns it into another error, after which the chat would be in its session before."""
+    module = {
+        "module": "interrupted",
+        "source": str(
+            module_folder(tmp_path, INTERRUPTED_WHEN_MOUNTED_AGAIN, "amplifier_module_interrupted")
+        ),
+        "config": {"mounted": str(tmp_path / "mounted")},
+    }
+    plan = mock_plan(tmp_path, ["one", "two"], tools=[module])
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        ask(terminal, "first", "one")
+        terminal.type("/model other" + ENTER)
+        assert terminal.finish() == 130
 
 
 def test_the_mode_is_kept_with_another_model(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def raise_on_signals() -> None:
     """Make Ctrl-C raise `KeyboardInterrupt` from now on, and SIGTERM and SIGHUP `Terminated`.
 
     Ignored signals stay ignored. Compiled code that runs at that moment may swallow the exception, or
-    turn it into another one: `Interrupts` and `signalled` make up for that.
+    turn it into another one: `raise_noted_signal` and `signalled` make up for that.
     """
     global _raised
     _raised = None
@@ -48,6 +48,12 @@ def _exception(signum: int) -> KeyboardInterrupt:
     return (
         KeyboardInterrupt() if signum == signal.SIGINT else Terminated(signal.Signals(signum).name)
     )
+
+
+def raise_noted_signal() -> None:
+    """Raise the exception of a signal that came outside of a turn and has ended nothing."""
+    if _raised is not None:
+        raise _exception(_raised)
 
 
 def signalled(error: BaseException) -> BaseException:
@@ -80,8 +86,7 @@ class Interrupts:
         self.received: int | None = None
 
     def __enter__(self) -> Interrupts:
-        if _raised is not None:
-            raise _exception(_raised)
+        raise_noted_signal()
         for signum in (signal.SIGINT, *_TERMINATING):
             handler = signal.getsignal(signum)
             if handler is signal.SIG_IGN:

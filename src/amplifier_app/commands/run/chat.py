@@ -8,6 +8,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from amplifier_app.base.outcome import Outcome, outcome_of
+from amplifier_app.base.signals import signalled
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication
 from amplifier_app.chat.history import project_history
@@ -43,7 +44,7 @@ def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: 
             opening.deadline = None
         # Modules of the session may raise anything.
         except Exception as error:
-            if back is None or part.is_open:
+            if back is None or part.is_open or signalled(error) is not error:
                 raise
             part, back = _Part(back, greets=False, failure=outcome_of(error)), None
 
