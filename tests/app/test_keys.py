@@ -136,6 +136,7 @@ DAMAGED = {
     "keys are a list": b'{"version": 1, "keys": []}',
     "a bad name": json.dumps({"version": 1, "keys": {"A B": entry()["keys"]}}).encode(),
     "a bad place": json.dumps(entry(where="cloud")).encode(),
+    "a long number": b'{"version": ' + b"9" * 5_000 + b"}",
     "a number": json.dumps(entry(value=5)).encode(),
     "a line break": json.dumps(entry(value=KEY + "\nPATH=/evil")).encode(),
     "deeply nested": b"[" * 100_000,

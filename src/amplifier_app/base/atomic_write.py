@@ -17,7 +17,8 @@ def write_whole(file: Path, text: str) -> None:
     Owner and mode are kept. A missing folder is created.
 
     Args:
-        file: The file; links are followed. A new file in the user's config folder gets mode 0600.
+        file: The file; links are followed. A new file in the user's config folder gets mode 0600. A pipe
+            or a device, such as /dev/fd/63, is written to.
         text: The new content.
 
     Raises:
@@ -26,6 +27,10 @@ def write_whole(file: Path, text: str) -> None:
     target = Path(os.path.realpath(file))
     private = target.is_relative_to(os.path.realpath(paths.config_dir()))
     try:
+        if file.exists() and not file.is_file():
+            with open(file, "wb") as stream:
+                stream.write(text.encode())
+            return
         if private:
             make_private_folder(target.parent)
         target.parent.mkdir(parents=True, exist_ok=True)

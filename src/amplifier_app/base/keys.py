@@ -209,7 +209,7 @@ def _parsed(data: bytes, file: Path) -> dict[str, dict[str, str]]:
     except json.JSONDecodeError as error:
         # Its message quotes nothing of the text.
         raise damaged(f"not valid JSON ({error.msg})", error.lineno) from None
-    except (UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # such as a number of 5,000 digits
         raise damaged("not valid JSON") from None
     version = read.get("version") if isinstance(read, dict) else None
     if isinstance(version, int) and version > _VERSION:

@@ -103,6 +103,9 @@ _HINTS = {
     errno.EDQUOT: "Free some space, or have the quota raised, and run again.",
     errno.EFBIG: "Raise the limit on the size of files (ulimit -f) and run again.",
     errno.EROFS: "Use a file system that can be written to.",
+    errno.EIO: "Check the disk, then run again.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.EBADF: "Check how the standard streams are redirected.",
     errno.EMFILE: "Raise the limit on open files (ulimit -n) and run again.",
     errno.EACCES: _PERMISSIONS,
     errno.EPERM: _PERMISSIONS,
@@ -121,7 +124,10 @@ def _outcome_of(error: BaseException) -> Outcome:
         ending = next((e for kind, e in _APP_ENDINGS if isinstance(error, kind)), Ending.ERROR)
         where = f"{error.location}: " if error.location else ""
         hint = error.hint
+        # Of an error raised again from another, the cause is a level further; chains may be circular.
         cause = error.__cause__
+        if isinstance(cause, AppError):
+            cause = cause.__cause__
         if isinstance(cause, OSError) and cause.errno in _STORAGE:
             # Whatever could not be stored, the disk is why.
             ending = Ending.SESSION
@@ -152,6 +158,9 @@ def _kernel_outcome(error: BaseException) -> Outcome:
     if isinstance(error, (ModuleValidationError, ModuleLoadError, ModuleNotFoundError)):
         return Outcome(Ending.MODULE, text)
     origin = origin_of(error)
+    if origin is not None and isinstance(error, OSError) and error.errno in _STORAGE:
+        # Not the module but the disk is why.
+        return Outcome(Ending.SESSION, error.strerror or text, hint_for(error))
     if origin is not None:
         ending = Ending.PROVIDER if origin.kind == "provider" else Ending.MODULE
         module = shlex.quote(str(origin.path or origin.name))

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
+from amplifier_app.base.errors import UsageError
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from typing import Any, TextIO
@@ -22,6 +24,7 @@ start of the process. `-` waits without a limit."""
 
 _STARTED = time.monotonic()
 _LONGEST_LINE = 1 << 16
+_MAX_BYTES = 64 << 20
 
 
 class Output:
@@ -218,6 +221,9 @@ def read_piped(*, wait: bool) -> str | None:
     Args:
         wait: Wait for an open pipe without a limit. Otherwise the result is None if there is no
             data `STDIN_GRACE_SECONDS` after the start of the process.
+
+    Raises:
+        UsageError: There are more than 64 MiB.
     """
     try:
         mode = os.fstat(0).st_mode
@@ -234,7 +240,14 @@ def read_piped(*, wait: bool) -> str | None:
 
 def _read_all() -> str:
     parts: list[bytes] = []
+    size = 0
     while part := os.read(0, 1 << 16):
+        size += len(part)
+        if size > _MAX_BYTES:
+            raise UsageError(
+                f"stdin has more than {_MAX_BYTES >> 20} MiB",
+                hint="Pass the name of a file in the prompt instead, for the model to read in parts.",
+            )
         parts.append(part)
     return b"".join(parts).decode("utf-8-sig", "replace")
 

@@ -277,7 +277,7 @@ class Bundles:
     def _hint(self, text: str, origin: Origin) -> str:
         name, colon, _ = text.partition(":")
         if is_path(text) or text.endswith(SUFFIXES) or "/" in name:
-            path = (origin.path.parent / os.path.expanduser(text)).resolve()
+            path = Path(os.path.realpath(origin.path.parent / os.path.expanduser(text)))
             return f"searched {self._namespaces.shown(path, origin.file, origin.path)}"
         if colon:
             found = self._namespaces.find(origin.path, text, _FORMS, origin.name)

@@ -164,6 +164,37 @@ def test_a_damaged_journal_is_named_with_its_line(batch: BatchFolder) -> None:
         batch.counts()
 
 
+def test_a_row_that_is_not_named_by_a_string_is_damage(batch: BatchFolder) -> None:
+    with writing(batch) as writer:
+        writer.claim("a", 1, "a")
+    journal = batch.path / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b'"id":"a"', b'"id":5'))
+    with pytest.raises(SessionError, match=r"journal\.jsonl is damaged at line 2"):
+        batch.progress()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *({"outcomes": {"ok": value}} for value in (None, "1", -5, 1.5)),
+        *({"size": "12"}, {"replaced": 0.5}, {"cost": "NaN"}, {"running": -1}),
+    ],
+    ids=str,
+)
+def test_an_edited_status_is_counted_again(batch: BatchFolder, edit: dict[str, Any]) -> None:
+    with writing(batch) as writer:
+        writer.claim("a", 1, "a")
+        writer.end(result("a"))
+        writer.save_status()
+    status = batch.path / "status.json"
+    data = json.loads(status.read_bytes())
+    data["counts"] |= edit
+    status.write_text(json.dumps(data))
+    counts, _ = batch.counts()
+    assert (dict(counts.outcomes), counts.running) == ({"ok": 1}, 0)
+    assert [one["row"] for one in batch.results()] == ["a"]
+
+
 def test_the_status_is_read_without_the_journal_before_it(batch: BatchFolder) -> None:
     with writing(batch) as writer:
         for name in "abc":

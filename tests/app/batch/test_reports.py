@@ -87,6 +87,7 @@ def batch_of(folder: Path, results: Sequence[dict[str, Any]], *, rows: int = 0) 
 EDITS: Sequence[dict[str, Any]] = (
     {"row": 1},
     {"model": 5},
+    {"duration_ms": 10**400},
     {"cost": {"usd": "x"}},
     {"duration_ms": float("nan")},
     {"error": {"message": 1}},

@@ -173,18 +173,30 @@ class Counts:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Counts:
-        """The counts that `as_dict` returned."""
+        """The counts that `as_dict` returned.
+
+        Raises:
+            ArithmeticError, KeyError, TypeError, ValueError: The data are different.
+        """
         counts = cls()
-        counts.outcomes.update(data["outcomes"])
-        counts.running = data["running"]
+        counts.outcomes.update({name: _count(rows) for name, rows in data["outcomes"].items()})
+        counts.running, counts.size = _count(data["running"]), _count(data["size"])
         counts.cost = Decimal(data["cost"])
-        counts.size, counts.replaced = data["size"], data["replaced"]
+        counts.replaced = data["replaced"]
+        if not (counts.cost.is_finite() and isinstance(counts.replaced, str | None)):
+            raise ValueError("not the counts of a batch")
         batches = (SentBatch(*values) for values in data.get("open_batches", ()))
         counts.open_batches = {batch.key: batch for batch in batches}
         counts.cells.update(
-            {(ended, passed): rows for ended, passed, rows in data.get("cells", ())}
+            {(ended, passed): _count(rows) for ended, passed, rows in data.get("cells", ())}
         )
         return counts
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"not a count: {value!r:.40}")
+    return value
 
 
 class Place(NamedTuple):
@@ -271,7 +283,13 @@ class Progress:
         self._cells: dict[Cell, Cell] = {}
 
     def add(self, record: Record) -> None:
-        """Count a record of the journal."""
+        """Count a record of the journal.
+
+        Raises:
+            ArithmeticError, LookupError, TypeError, ValueError: It was edited.
+        """
+        if not isinstance(record.get("id", ""), str):
+            raise TypeError("an id is a string")
         self.counts.add(record)
         self.sent.add(record)
         event = record.get("event")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any
@@ -40,6 +39,8 @@ def result_line(
 
 
 _TEXT = (str, NoneType)
+_MOST = 1e15
+"""Larger numbers are not of a run."""
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "row": (str,),
@@ -69,7 +70,7 @@ def is_result(line: Mapping[str, Any]) -> bool:
     error, cost, usage = line["error"] or {}, line["cost"] or {}, line["usage"] or {}
     numbers = (line["duration_ms"], cost.get("usd"), usage.get("total_tokens"))
     return isinstance(error.get("message"), _TEXT) and all(
-        number is None or (type(number) in (int, float) and math.isfinite(number))
+        number is None or (type(number) in (int, float) and -_MOST < number < _MOST)
         for number in numbers
     )
 

@@ -67,7 +67,8 @@ def _completions(words: Sequence[str], incomplete: str) -> list[str]:
 
 def _words_of_bash() -> tuple[list[str], str]:
     words = os.environ.get("COMP_WORDS", "").splitlines()
-    position = int(os.environ.get("COMP_CWORD", "1"))
+    given = os.environ.get("COMP_CWORD", "")
+    position = int(given) if given.isdecimal() else 1
     incomplete = words[position] if position < len(words) else ""
     before = words[1:position]
     # bash makes words of `--option=value` as of `--option = value`.

@@ -39,7 +39,7 @@ def search(
 
     A word also matches the beginning of a longer one. Exits with 1 if nothing is found.
     """
-    text = " ".join(words)
+    text = " ".join(words).encode("utf-8", "replace").decode()
     if not text.strip():
         raise UsageError("no words to search for")
     found = from_index(lambda index: index.search(text, limit))

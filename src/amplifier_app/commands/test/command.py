@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from amplifier_app.base.atomic_write import write_whole
-from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.paths import temporary_dir
 from amplifier_app.base.redact import redact
@@ -203,13 +203,4 @@ def _write(file: Path, text: str) -> None:
     Raises:
         ConfigError: The file cannot be written.
     """
-    text = redact(text).encode("utf-8", "replace").decode()
-    if file.is_file() or not file.exists():
-        # A CI server never reads half of it.
-        write_whole(file, text)
-        return
-    try:
-        # A pipe or a device, such as /dev/fd/63.
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--report: cannot write {file}: {error.strerror}") from error
+    write_whole(file, redact(text).encode("utf-8", "replace").decode())
