@@ -12,6 +12,9 @@ from amplifier_app.base.errors import ModuleError
 
 _Result = TypeVar("_Result")
 
+_END_SECONDS = 10.0
+"""How long tasks that are left may take to end when they are cancelled."""
+
 
 def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
     """Run `main` in a new event loop, without waiting for stuck threads at the end.
@@ -74,4 +77,8 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        # Tasks of modules may ignore that they are cancelled.
+        ended, _ = loop.run_until_complete(asyncio.wait(tasks, timeout=_END_SECONDS))
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # Otherwise it is reported when the task is removed.

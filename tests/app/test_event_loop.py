@@ -1,0 +1,44 @@
+"""The event loop of a run ends, whatever modules leave in it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from amplifier_app.commands import event_loop
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_task_that_ignores_its_cancellation_keeps_no_run_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[str] = []
+    may_end = False
+
+    async def stubborn() -> None:
+        while not may_end:
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                ended.append("ignored")
+
+    async def orderly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            ended.append("cleaned up")
+
+    async def main() -> str:
+        tasks.extend([asyncio.create_task(stubborn()), asyncio.create_task(orderly())])
+        await asyncio.sleep(0)
+        return "answer"
+
+    tasks: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(event_loop, "_END_SECONDS", 0.5)
+    assert event_loop.run_loop(main()) == "answer"
+    assert ended == ["ignored", "cleaned up"]
+    assert [task.done() for task in tasks] == [False, True]
+    # Its loop is closed, so it can only be left.
+    tasks[0].get_coro().close()
