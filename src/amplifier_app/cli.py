@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _HELP_FILE = ("commands", "help.txt")
 _HELP_COLUMNS = 80
 """Terminals of this width or more get the stored help."""
+_SIGNALLED = (130, 143)
+"""Exit codes of commands that report a signal themselves."""
 _OWN_OPTIONS = ("--help", "-h", "--version", "--install-completion", "--show-completion")
 
 
@@ -162,7 +164,8 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
         try:
             raise_on_signals()
             ended = _invoke(argv, invocation)
-            raise_noted_signal()
+            if (ended if isinstance(ended, int) else ended.exit_code) not in _SIGNALLED:
+                raise_noted_signal()
         except SystemExit as stop:
             ended = stop.code if isinstance(stop.code, int) else 1
         # Last resort: every exception becomes an exit code and a message.
