@@ -9,15 +9,13 @@ import pytest
 from amplifier_app.commands import event_loop
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_task_that_ignores_its_cancellation_keeps_no_run_from_ending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended: list[str] = []
-    may_end = False
 
     async def stubborn() -> None:
-        while not may_end:
+        while True:
             try:
                 await asyncio.sleep(0.01)
             except asyncio.CancelledError:

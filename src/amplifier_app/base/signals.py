@@ -57,7 +57,7 @@ def raise_noted_signal() -> None:
 
 
 def signalled(error: BaseException) -> BaseException:
-    """The exception of a signal that came before the first turn, instead of what it was turned into."""
+    """The exception of a signal that came outside of a turn, instead of what it was turned into."""
     if _raised is None or isinstance(error, KeyboardInterrupt):
         return error
     found = _exception(_raised)
