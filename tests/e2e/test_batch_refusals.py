@@ -30,6 +30,8 @@ REFUSED: dict[str, tuple[int, str, tuple[str, ...], str | None]] = {
         None,
     ),
     "module": (3, "unknown module 'tool-none'", ("module.yaml", "rows.txt"), None),
+    # Its worker writes a log.
+    "config of a module": (78, "unknown key 'timeot'", ("config.yaml", "rows.txt"), None),
     "tool": (2, "the plan has no tool 'none'", ("mock.yaml", "rows.txt", "--tools", "none"), None),
     "mode": (78, "no module of this session", ("mock.yaml", "rows.txt", "--mode", "auto"), None),
     "empty stdin": (78, "stdin has no rows", ("mock.yaml", "-"), ""),
@@ -54,6 +56,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "rows.txt").write_text("a\nb\n")
     (tmp_path / "mock.yaml").write_text(json.dumps(MOCK))
     (tmp_path / "module.yaml").write_text(json.dumps({**MOCK, "tools": [{"module": "tool-none"}]}))
+    mistaken = {"module": "tool-bash", "config": {"timeot": 3}}
+    (tmp_path / "config.yaml").write_text(json.dumps({**MOCK, "tools": [mistaken]}))
     return tmp_path
 
 

@@ -297,9 +297,9 @@ def is_running(path: str | Path) -> bool:
 
 
 def has_begun(path: Path) -> bool:
-    """Whether a row of the batch in a folder has a session or a result, or its workers have written a log."""
-    written = (path / name for name in (RESULTS, "log.txt"))
-    if any(file.exists() and file.stat().st_size for file in written):
+    """Whether a row of the batch in a folder has a session or a result."""
+    results = path / RESULTS
+    if results.exists() and results.stat().st_size:
         return True
     sessions = path / "sessions"
     return sessions.is_dir() and next(sessions.iterdir(), None) is not None

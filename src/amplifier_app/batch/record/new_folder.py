@@ -12,9 +12,9 @@ from amplifier_app.batch.record.folder import has_begun, require_unused
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Generator[Callable[[], None]]:
-    """Create the folder of a batch, and remove it if the block raises and no row has begun.
+    """Create the folder of a batch, and remove it if the block raises before a row has begun or a log was written.
 
-    Yields a function that removes it without an error.
+    Yields a function that removes it without an error, also with a log.
 
     Raises:
         ConfigError: There is something in it.
@@ -30,7 +30,10 @@ def new_folder(path: Path) -> Generator[Callable[[], None]]:
     try:
         yield remove
     except BaseException:
-        remove()
+        log = path / "log.txt"
+        # It may be all that says why workers failed to start.
+        if not (log.exists() and log.stat().st_size):
+            remove()
         raise
 
 
