@@ -8,9 +8,10 @@ import traceback
 from contextlib import ExitStack
 from typing import Literal
 
+from amplifier_app.base.json_text import json_line
 from amplifier_app.base.outcome import FOR_TRACEBACK, OK, Ending, Outcome, hint_for, outcome_of
 from amplifier_app.base.stdio import Output, to_stderr
-from amplifier_app.render.result import RunReport, json_line, result_object
+from amplifier_app.render.result import RunReport, result_object
 
 _AS_WRITTEN = (Ending.OK, Ending.INTERRUPTED)
 """Endings that do not count if the output could not be written; a failure stops a run."""

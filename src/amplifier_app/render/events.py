@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amplifier_app.base.json_text import json_line
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.result import (
     SCHEMA_VERSION,
     RunReport,
-    json_line,
     sub_session_object,
 )
 from amplifier_app.render.text import StderrNotices

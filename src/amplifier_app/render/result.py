@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from decimal import Decimal
@@ -126,8 +125,3 @@ def _error(outcome: Outcome) -> dict[str, Any]:
         "hint": outcome.hint,
         "retry_after_ms": None if after is None else round(after * 1000),
     }
-
-
-def json_line(value: dict[str, Any]) -> str:
-    """Return one line of ASCII JSON, without control characters or lone surrogates."""
-    return json.dumps(value, separators=(",", ":"), default=str) + "\n"

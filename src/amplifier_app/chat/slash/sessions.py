@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
@@ -174,7 +174,7 @@ async def export(chat: Chat, argument: str) -> Reply:
     if path.suffix == ".html":
         return _write(path, as_page(found))
     data = path.suffix == ".json"
-    text = json.dumps(as_data(found), indent=2) + "\n" if data else session_markdown(found)
+    text = json_text(as_data(found)) + "\n" if data else session_markdown(found)
     return _write(path, text)
 
 

@@ -1,11 +1,11 @@
 """`amplifier batch set`."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
-import json
 from typing import Any
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.commands.batch.options import DEFAULT_WORKERS, BatchOptions, FolderArgument
 from amplifier_app.commands.typer_options import takes_options_of
@@ -33,7 +33,7 @@ def set_limits(
     batch.change(options.given())
     limits = _limits(batch.facts)
     if output == "json":
-        print(json.dumps({"schema_version": 1, **limits}, indent=2))
+        print(json_text({"schema_version": 1, **limits}))
         return
     cost, failures = limits["max_cost"], limits["stop_after"]
     rows = [

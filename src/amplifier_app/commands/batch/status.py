@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.statistics.pass_rates import CONFIDENCE, PassRate
 from amplifier_app.batch.statistics.summary import cost_in_words, totals
@@ -29,7 +29,7 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
     counts, running = batch.counts()
     found = totals(batch, counts, running=running)
     if output == "json":
-        print(json.dumps(found, indent=2))
+        print(json_text(found))
         return
     state = "running" if running else ("waiting to be resumed" if found["waiting"] else "ended")
     print(

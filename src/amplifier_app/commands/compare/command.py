@@ -2,13 +2,13 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import difflib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.batch.record.folder import BatchFolder
@@ -70,7 +70,7 @@ def compare(
     found = compared(first, second)
     is_worse = found.is_worse_by(tolerance / 100)
     if output == "json":
-        print(json.dumps(_facts(found, is_worse), indent=2))
+        print(json_text(_facts(found, is_worse)))
         if is_worse:
             # Nothing may follow the object.
             raise typer.Exit(Ending.CHECK_FAILED.exit_code)

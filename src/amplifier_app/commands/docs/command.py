@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.pager import show_paged
 from amplifier_app.commands.docs.pages import find_page, pages
 from amplifier_app.render.table import Column, OutputOption, print_table, terminal_width
@@ -76,7 +76,7 @@ def _print_json(chosen: list[Page], search: str | None) -> None:
         ]
     else:
         found = [{"topic": page.topic, "title": page.title, "text": page.text} for page in chosen]
-    print(json.dumps(found, ensure_ascii=False, indent=2))
+    print(json_text(found))
 
 
 def _show(page: Page) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amplifier_app.base.checks import Check as Shown
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.doctor.examine import examine
 from amplifier_app.render.report import Span, lines_of_checks, print_lines
@@ -46,7 +46,7 @@ def doctor(
     failed = any(check.state == "fail" for check in checks)
     if output == "json":
         rows = [_facts(check) for check in checks]
-        print(json.dumps({"ok": not failed, "checks": rows}, indent=2))
+        print(json_text({"ok": not failed, "checks": rows}))
     else:
         print_lines(lambda width: _lines(checks, width))
     if failed:

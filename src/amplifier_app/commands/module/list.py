@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import typer
 
 from amplifier_app.base import installed
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
@@ -47,7 +47,7 @@ def list_modules(
     """List the modules in the plan and other available modules."""
     rows = _rows(chosen_plan(request))
     if output == "json":
-        print(json.dumps(rows, indent=2))
+        print(json_text(rows))
         return
     print_table(_COLUMNS, [_shown(row) for row in rows])
     skipped = [f"{row['id']} skipped: {row['left_out']}" for row in rows if row["left_out"]]

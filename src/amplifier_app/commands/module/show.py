@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import outcome_of
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.commands.module.description import ModuleFacts, facts_of
@@ -59,7 +60,7 @@ def show(
     shown = _facts(module, chosen, entries, considered, found, facts, failure)
     if output == "json":
         # The object on stdout contains the error.
-        print(json.dumps(shown, indent=2))
+        print(json_text(shown))
         raise typer.Exit(outcome_of(failure).exit_code if failure is not None else 0)
     for line in _lines(shown):
         print(for_terminal(line))

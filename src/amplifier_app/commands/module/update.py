@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amplifier_app.base import paths
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
@@ -74,7 +74,7 @@ def update(
                 break
     if output == "json":
         facts = {"lock": str(path) if lock is not None else None, "written": written is not None}
-        print(json.dumps({**facts, "modules": [one._asdict() for one in found]}, indent=2))
+        print(json_text({**facts, "modules": [one._asdict() for one in found]}))
     else:
         _report(found, written)
     if newer and check:

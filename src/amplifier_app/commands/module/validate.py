@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.module.validation.subject import find_subject
 from amplifier_app.commands.plan_options import chosen_plan
@@ -85,7 +85,7 @@ def validate(
         seconds=timeout,
     )
     if output == "json":
-        print(json.dumps(report.as_json(), indent=2))
+        print(json_text(report.as_json()))
     else:
         print_report(report)
     if not report.passed:

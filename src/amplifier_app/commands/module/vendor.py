@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amplifier_app.base import paths
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
@@ -62,7 +63,7 @@ def vendor(
         if output == "json":
             facts = {"folder": str(folder.absolute()), "settings": str(where.file)}
             rows = [_row(one) for one in done]
-            print(json.dumps({**facts, "modules": rows, "sources": sources}, indent=2))
+            print(json_text({**facts, "modules": rows, "sources": sources}))
             return
     for one in done:
         to_stderr(one_line(f"amplifier: {one.module}: {_what(one)}", 1000))

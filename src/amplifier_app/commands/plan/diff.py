@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.plan.diff import Change, differences
@@ -46,7 +47,7 @@ def diff(
     project = folder_if_trusted()
     changes = differences(_merged(old, project), _merged(new, project))
     if output == "json":
-        print(json.dumps([_facts(change) for change in changes], indent=2))
+        print(json_text([_facts(change) for change in changes]))
     else:
         for change in changes:
             print(for_terminal(_line(change)))

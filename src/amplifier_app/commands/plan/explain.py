@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
@@ -52,7 +53,7 @@ def explain_command(
         )
         raise UsageError(f"{path!r} is a file, not a key of the plan", hint=hint) from None
     if output == "json":
-        print(json.dumps([_facts(one) for one in found], indent=2))
+        print(json_text([_facts(one) for one in found]))
         return
     for index, one in enumerate(found):
         if index:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
@@ -72,7 +72,7 @@ def lock(
     if output == "json":
         facts = {"plan": new.plan, "lock": str(path), "changed": changed}
         rows = [one._asdict() for one in found]
-        print(json.dumps({**facts, "modules": len(new.modules), "differences": rows}, indent=2))
+        print(json_text({**facts, "modules": len(new.modules), "differences": rows}))
     else:
         _report(found, path, len(new.modules), changed=changed, check=check)
     if check and changed:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.plan.schema import plan_schema
 from amplifier_app.render.table import OutputOption
 
@@ -20,4 +19,4 @@ def schema(output: OutputOption = "json") -> None:
     start a plan with "# yaml-language-server: $schema=FILE". The schema of settings is at
     FILE#/$defs/settings, that of agents at FILE#/$defs/agent.
     """
-    print(json.dumps(plan_schema(), indent=2))
+    print(json_text(plan_schema()))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Literal
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
@@ -79,4 +79,4 @@ def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> N
     }
     if origins:
         facts["origins"] = origins_of(tree)
-    print(json.dumps(facts, indent=2))
+    print(json_text(facts))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, NamedTuple
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.policy.calls import ModeOption, SavedCall, describe_call, saved_calls
@@ -57,7 +57,7 @@ def replay_command(
     if output == "json":
         rows = [_facts(chosen, one) for one in listed]
         facts = {"calls": len(replayed), "denied": len(denied), "asked": len(asking)}
-        print(json.dumps({**facts, "listed": rows}, indent=2, ensure_ascii=False))
+        print(json_text({**facts, "listed": rows}))
         return
     end = ":" if listed else ""
     calls = count(len(replayed), "call")

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
@@ -59,7 +59,7 @@ def test_command(
         "at": place,
     }
     if output == "json":
-        print(json.dumps({"tool": tool, "input": values, **facts}, indent=2, ensure_ascii=False))
+        print(json_text({"tool": tool, "input": values, **facts}))
     else:
         print(f"{decision.action:<6} {describe_call(tool, values)}")
         print(f"by     {decision.by}{f' ({place})' if place else ''}")

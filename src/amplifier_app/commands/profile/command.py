@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.commands.plan.show import print_plan
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.run.request import Request
@@ -46,7 +46,7 @@ def list_profiles(output: OutputOption = "text") -> None:
     found = list({profile.name: profile for profile in files}.values())
     rows = [_facts(profile, project, chosen) for profile in sorted(found)]
     if output == "json":
-        print(json.dumps(rows, indent=2))
+        print(json_text(rows))
         return
     shown = [
         (

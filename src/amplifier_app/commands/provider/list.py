@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import claimed_stdout
@@ -68,7 +68,7 @@ def list_providers(
         _rows(all_providers(chosen), resolver_for(chosen, offline=True), KeyStore().names())
     )
     if output == "json":
-        invocation.stdout.write(json.dumps(rows, indent=2) + "\n")
+        invocation.stdout.write(json_text(rows) + "\n")
         return
     width = terminal_width(invocation.stdout.fd)
     lines = table(COLUMNS, [_shown(row) for row in rows], width)

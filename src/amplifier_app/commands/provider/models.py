@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import takes_plan_options
@@ -54,7 +54,7 @@ def models(
         found = await models_of(one.provider, one.sources, renderer=one.renderer)
         if output == "json":
             rows = [model.model_dump(mode="json") for model in found]
-            text = json.dumps(rows, indent=2)
+            text = json_text(rows)
         else:
             width = terminal_width(invocation.stdout.fd)
             text = "\n".join(table(COLUMNS, [_row(model) for model in found], width))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.duration import parse_duration
@@ -65,8 +65,8 @@ def ask_for_a_word(
             one.provider, one.sources, model=model, timeout=seconds, renderer=one.renderer
         )
         facts = _facts(one.provider.name, answered)
-        json_text = json.dumps(facts, indent=2)
-        invocation.stdout.write((json_text if output == "json" else _text(facts)) + "\n")
+        text = json_text(facts) if output == "json" else _text(facts)
+        invocation.stdout.write(f"{text}\n")
         return OK
 
     invocation.outcome = one.run(main())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.offline import is_offline
 from amplifier_app.base.stdio import claimed_stdout, to_stderr
 from amplifier_app.commands.event_loop import run_loop
@@ -36,7 +36,7 @@ def dry_run(request: Request, invocation: Invocation) -> int:
     invocation.stdout = invocation.resources.enter_context(claimed_stdout())
     report = _report(request, invocation)
     if invocation.output == "json":
-        text = json.dumps(as_json(report), indent=2)
+        text = json_text(as_json(report))
         invocation.stdout.write(f"{text}\n")
     else:
         for line in plan_module_lines(report):

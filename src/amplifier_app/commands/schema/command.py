@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.batch.record.results import batch_schema
 from amplifier_app.commands.test.grammar import test_schema
 from amplifier_app.plan.schema import plan_schema
@@ -35,13 +36,13 @@ def schema(
       amplifier schema plan > plan.schema.json
     """
     if name == "plan":
-        print(json.dumps(plan_schema(), indent=2))
+        print(json_text(plan_schema()))
         return
     if name == "test":
-        print(json.dumps(test_schema(), indent=2))
+        print(json_text(test_schema()))
         return
     if name == "batch":
-        print(json.dumps(batch_schema(json.loads(_stored("result"))), indent=2))
+        print(json_text(batch_schema(json.loads(_stored("result")))))
         return
     print(_stored(name).rstrip())
 

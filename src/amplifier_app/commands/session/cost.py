@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from decimal import Decimal
 from typing import Annotated, Literal
 
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
@@ -88,7 +88,7 @@ def _print_json(session_id: str, by: str, what_if: str | None, report: Report) -
             for one in report.shares
         ],
     }
-    print(json.dumps(found, indent=2))
+    print(json_text(found))
 
 
 def _usd(micro_dollars: int | None) -> str | None:

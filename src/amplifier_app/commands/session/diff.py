@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_pipe, for_terminal
 from amplifier_app.render.ansi import paint
@@ -46,7 +46,7 @@ def diff(
     compared = compare(_conversation(first), _conversation(second))
     is_same = not compared.left and not compared.right
     if output == "json":
-        print(json.dumps(_as_data(first, second, compared), indent=2))
+        print(json_text(_as_data(first, second, compared)))
     elif is_same:
         print(f"{first.id} and {second.id} are the same.")
     else:

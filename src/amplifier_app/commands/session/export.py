@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from amplifier_app import __version__
 from amplifier_app.base.atomic_write import write_new
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
@@ -86,4 +86,4 @@ def _text(session: Exported, kind: str) -> str:
     if kind == "--md":
         return session_markdown(session)
     data: Any = as_data(session) if kind == "--json" else as_trajectory(session)
-    return json.dumps(data, indent=2) + "\n"
+    return json_text(data) + "\n"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import Output, to_stderr
 from amplifier_app.commands.plan_options import takes_plan_options
@@ -87,7 +87,7 @@ def fork(
 def _print_json(new: SessionFolder, restored: list[Restore]) -> None:
     files = [{"path": one.path, "action": one.action, "reason": one.reason} for one in restored]
     found = {"id": new.id, "forked_from": new.metadata["forked_from"], "files": files}
-    print(json.dumps(found, indent=2))
+    print(json_text(found))
 
 
 def _fork(source: SessionFolder, step: int | None, request: Request) -> SessionFolder:

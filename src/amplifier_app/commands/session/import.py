@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
@@ -37,7 +37,7 @@ def import_sessions(
     """
     ids = import_bundle(SessionStore(), read_bundle(file), new_ids=new_ids)
     if output == "json":
-        print(json.dumps({"id": ids[0], "sub_sessions": ids[1:]}, indent=2))
+        print(json_text({"id": ids[0], "sub_sessions": ids[1:]}))
         return
     print(ids[0])
     more = f" with {describe.count(len(ids) - 1, 'sub-session')}" if len(ids) > 1 else ""

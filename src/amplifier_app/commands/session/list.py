@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Annotated, Any
 
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
@@ -63,7 +63,7 @@ def list_sessions(
         limit = _ON_A_TERMINAL if width is not None and output == "text" else 0
     if output == "json":
         listed = from_index(lambda index: _with_sub_sessions(index, index.page(where, limit)))
-        print(json.dumps(listed, indent=2))
+        print(json_text(listed))
         return
     page = from_index(lambda index: index.page(where, limit))
     if page.listed:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, NamedTuple
 
 import typer
 
 from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.duration import parse_duration
@@ -75,7 +75,7 @@ def prune(
             {"id": one.session.id, "deletes": one.ids, "updated": one.updated, "bytes": one.size}
             for one in families
         ]
-        print(json.dumps(found, indent=2))
+        print(json_text(found))
     elif families:
         _print(families)
     total = describe.count(sum(len(one.ids) for one in families), "session")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Annotated
 
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import from_index
@@ -44,7 +44,7 @@ def search(
         raise UsageError("no words to search for")
     found = from_index(lambda index: index.search(text, limit))
     if output == "json":
-        print(json.dumps([_as_json(match) for match in found.matches], indent=2))
+        print(json_text([_as_json(match) for match in found.matches]))
     elif os.isatty(1):
         for match in found.matches:
             _print(match)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_pipe, for_terminal, one_line
 from amplifier_app.commands.session.shared import SessionArgument, from_index
@@ -100,7 +100,7 @@ def _show_call(
         has = f"it has {len(calls)}" if calls else "it has none"
         raise UsageError(f"session {found.id} has no tool call {number}; {has}")
     if output == "json":
-        print(json.dumps(wanted._asdict(), indent=2, default=str))
+        print(json_text(wanted._asdict()))
         return
     text = call_text(wanted) + "\n"
     sanitized = for_pipe(text) if terminal_width(1) is None else for_terminal(text)
@@ -113,7 +113,7 @@ def _print_json(
     messages = [_visible(message, visibility) for message in found.messages()]
     ids = [one.id for one in spawned if one.parent == found.id]
     shown = {"metadata": found.metadata, "sub_sessions": ids, "messages": messages}
-    print(json.dumps(shown, indent=2))
+    print(json_text(shown))
 
 
 def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import from_index
 from amplifier_app.render.table import OutputOption
@@ -58,7 +58,7 @@ def verify_sessions(
         remove_leftovers(store.root)
     from_index(lambda index: None)
     if output == "json":
-        print(json.dumps(_as_data(results, repaired), indent=2))
+        print(json_text(_as_data(results, repaired)))
     else:
         _print(results, repaired, len(chosen))
     if any(one.is_error for findings in results.values() for one in findings):

@@ -2,7 +2,6 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import asyncio
-import json
 import time
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -11,6 +10,7 @@ import typer
 
 from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.paths import temporary_dir
 from amplifier_app.base.redact import redact
@@ -114,7 +114,7 @@ def run_tests(
     left = len(cases) - len(ended)
     shown.write(f"{failures_text(ended)}\n{summary(ended, left, seconds)}\n")
     if output == "json":
-        stdout.write(f"{redact(json.dumps(as_json(ended, left, seconds), indent=2))}\n")
+        stdout.write(f"{redact(json_text(as_json(ended, left, seconds)))}\n")
     if report_file is not None:
         _write(report_file, as_junit(ended))
     if stopped is not None:
@@ -179,7 +179,7 @@ def _print_list(cases: list[Case], output: Format) -> None:
             {"id": case.id, "file": case.file, "line": case.at.line, "name": case.name}
             for case in cases
         ]
-        print(json.dumps(listed, indent=2))
+        print(json_text(listed))
         return
     for case in cases:
         print(for_terminal(case.id))

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
@@ -36,7 +37,7 @@ def info(
     invocation: Invocation = context.obj
     tool = run_loop(_tool(name, request, invocation))
     if output == "json":
-        text = json.dumps(tool, indent=2)
+        text = json_text(tool)
     else:
         schema = json.dumps(tool["input_schema"], indent=2, ensure_ascii=False)
         text = for_terminal(f"{tool['name']}\n\n{tool['description'].strip()}\n\nInput:\n{schema}")

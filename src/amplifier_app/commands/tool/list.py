@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import typer
 
+from amplifier_app.base.json_text import json_text
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
@@ -32,7 +32,7 @@ def list_tools(context: typer.Context, request: Request, output: OutputOption = 
     invocation: Invocation = context.obj
     tools = run_loop(_tools(request, invocation))
     if output == "json":
-        invocation.stdout.write(json.dumps(tools, indent=2) + "\n")
+        invocation.stdout.write(json_text(tools) + "\n")
         return
     rows = [(one["name"], one["description"].strip().partition("\n")[0]) for one in tools]
     width = terminal_width(invocation.stdout.fd)

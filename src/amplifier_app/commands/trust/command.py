@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import visible
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.chat.terminal_modes import forget_typed
@@ -85,7 +85,7 @@ def _look(
         record, trusted, decide = store.trust(content, always=always), True, False
         to_stderr(f"amplifier: {visible(str(content.root))} is now trusted")
     if output == "json":
-        print(json.dumps(_facts(content, record, trusted=trusted), indent=2))
+        print(json_text(_facts(content, record, trusted=trusted)))
     if decide:
         raise ConfigError(f"trust of {visible(str(content.root))} is unchanged")
 
@@ -204,7 +204,7 @@ def _list(path: Path | None, output: Format) -> None:
             }
             for record, now in rows
         ]
-        print(json.dumps(facts, indent=2))
+        print(json_text(facts))
         return
     if not rows:
         to_stderr("No trusted projects.")

@@ -30,6 +30,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn
 
 from amplifier_app.base import paths
+from amplifier_app.base.json_text import json_line
 from amplifier_app.base.outcome import Outcome, outcome_of
 from amplifier_app.base.stdio import Output, claimed_stdout, open_standard_streams
 from amplifier_app.batch.engines.engine import RowTask, StopTime
@@ -44,7 +45,7 @@ from amplifier_app.commands.run.choose import (
 )
 from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, read_schema, requirements
 from amplifier_app.commands.run.request import Request
-from amplifier_app.render.result import RunReport, cost_object, json_line, result_object
+from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime.approvals import Approvals, Policy
 from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
 from amplifier_app.runtime.event_data import EventHandler
