@@ -15,7 +15,7 @@ from amplifier_core.models import ToolResult
 from amplifier_support import redaction
 from amplifier_support.redaction import Redactor, configured_secrets
 from amplifier_support.secret_shapes import PII, secret_shapes
-from tests.modules import planted
+from tests.support import planted
 
 REDACTOR = Redactor()
 

@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from amplifier_app import api
-from tests.app.plans import mock_plan
 from tests.support.cli import child_environment, run_amplifier, run_python
 from tests.support.llm_server import Reply, Request, ScriptedLLM
+from tests.support.plans import mock_plan
 from tests.support.warm_interpreter import WarmInterpreter, WarmModule
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "library"

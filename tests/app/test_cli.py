@@ -18,8 +18,8 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run import launch
 from amplifier_app.commands.run.fast_arguments import read_words
 from amplifier_app.commands.run.request import Request
-from tests.app.schemas import RESULT
 from tests.support.cli import amplifier_command, child_environment, run_amplifier, start_amplifier
+from tests.support.schemas import RESULT
 
 
 @pytest.mark.parametrize("argv", [["--version"], ["version"]])

@@ -22,7 +22,7 @@ from amplifier_modules.context_persistent.config import PersistentContextConfig
 from amplifier_modules.context_persistent.journal import Journal
 from amplifier_modules.context_persistent.manager import PersistentContextManager
 from amplifier_modules.context_simple.manager import SimpleContextManager
-from tests.modules.context_simple.conversations import STRATEGIES, Summariser
+from tests.modules._shared.context.conversations import STRATEGIES, Summariser
 
 ADDS = 1_000
 

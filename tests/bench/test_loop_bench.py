@@ -19,7 +19,7 @@ from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
-from tests.modules.loops.rig import ListContext
+from tests.modules._shared.loop.rig import ListContext
 
 DELTAS = 5_000
 TOOL_TURNS = 100

@@ -14,10 +14,10 @@ import pexpect
 import pytest
 
 from amplifier_support.sandbox import available
-from tests.app.plans import mock_plan
-from tests.app.render.screen import Emulator, screen
-from tests.app.terminal import CTRL_C, ENTER, Terminal
 from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
+from tests.support.screen import Emulator, screen
+from tests.support.terminal import CTRL_C, ENTER, Terminal
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="drives a pseudo-terminal"

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.plans import module_folder
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm.batches import Batch, Fate
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
+from tests.support.plans import module_folder
 from tests.support.thorough import Scale
 
 USD = 10 * 3e-6 + 5 * 15e-6

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import module_folder
 from tests.e2e.test_batch_e2e import workers_of
 from tests.e2e.test_batch_economy_e2e import USD, Economy, wait_until, working
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
+from tests.support.plans import module_folder
 from tests.support.thorough import Scale
 
 _HELPED = re.compile(r"helped r\d+ part (\d)")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.plans import mock_plan
 from tests.support.cli import amplifier_command, child_environment
+from tests.support.plans import mock_plan
 from tests.support.warm_program import warm_program
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "batch"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
 from tests.support.cli import Finished, run_amplifier
 from tests.support.git_http import CERTIFICATE, GitServer
+from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 
 CALL = '{"tool_calls": [{"name": "my-tool", "input": {"who": "world"}}]}'
 TOOL = {f"modules/my-tool/{name}": text for name, text in SEED_TOOL.items()}

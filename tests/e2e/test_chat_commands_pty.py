@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from amplifier_app.sessions.store import SessionStore
-from tests.app.plans import mock_plan, module_folder
-from tests.app.terminal import CTRL_C, ENTER, UP, Terminal
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import child_environment, run_amplifier
+from tests.support.plans import mock_plan, module_folder
+from tests.support.terminal import CTRL_C, ENTER, UP, Terminal
 
 OVERLOADED = {"error": {"type": "ProviderUnavailableError", "message": "M", "status_code": 529}}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.app.plans import mock_plan
-from tests.app.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
 from tests.e2e.test_chat_keys_pty import ESC, line_is, shows, wait_for
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
 
 CTRL_X_CTRL_E = "\x18\x05"
 

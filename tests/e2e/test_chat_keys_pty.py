@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan, module_folder
-from tests.app.render.screen import Emulator
-from tests.app.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Terminal
 from tests.e2e.test_chat_pty import leave, prompts
+from tests.support.plans import mock_plan, module_folder
 from tests.support.processes import is_alive
+from tests.support.screen import Emulator
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, UP, Terminal
 
 CTRL_R, ESC, SHIFT_TAB = "\x12", "\x1b", "\x1b[Z"
 

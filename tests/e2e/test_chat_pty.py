@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.plans import mock_plan, module_folder
-from tests.app.render.screen import screen
-from tests.app.terminal import (
+from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan, module_folder
+from tests.support.screen import screen
+from tests.support.terminal import (
     ALT_ENTER,
     CTRL_C,
     CTRL_D,
@@ -23,7 +24,6 @@ from tests.app.terminal import (
     UP,
     Terminal,
 )
-from tests.support.cli import run_amplifier
 
 RESUME_LINE = r"amplifier run --resume (\S+)"
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan
-from tests.app.schemas import RESULT, STREAM
-from tests.app.terminal import Terminal
 from tests.e2e.agent_scripts import LEAD, plan_of, running_agents, task
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.plans import mock_plan
 from tests.support.processes import processes_in
+from tests.support.schemas import RESULT, STREAM
+from tests.support.terminal import Terminal
 
 SCHEMA = {
     "type": "object",

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan
 from tests.support.cli import Finished, run_amplifier
+from tests.support.plans import mock_plan
 from tests.support.thorough import Scale
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="preloads a library of Linux")

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from amplifier_app.base.keys import KeyStore
-from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
 from tests.e2e.test_lock_e2e import GREETER
 from tests.support.cli import child_environment, run_amplifier, start_amplifier
+from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.thorough import Scale
 
 SOURCE = "git+https://127.0.0.1:1/{}@main"

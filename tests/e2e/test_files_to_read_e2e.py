@@ -9,9 +9,9 @@ import click
 import pytest
 
 from amplifier_app.commands.group import amplifier_command
-from tests.app.plans import mock_plan
 from tests.support.cli import run_amplifier
 from tests.support.commands import every_command
+from tests.support.plans import mock_plan
 
 pytestmark = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
 

@@ -20,9 +20,9 @@ import yaml
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.commands.init import onboarding
 from amplifier_app.commands.init.suggestions import suggestions
-from tests.app.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import ScriptedLLM
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 
 KEY = "sk-secret-0123456789abcdef"
 MENU = r"No model is set up yet[\s\S]*› "

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.plans import mock_plan
-from tests.app.render.screen import Emulator
-from tests.app.terminal import Terminal
+from tests.support.plans import mock_plan
+from tests.support.screen import Emulator
+from tests.support.terminal import Terminal
 
 ANSWER = """\
 # Result

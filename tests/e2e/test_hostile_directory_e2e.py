@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.plans import mock_plan
 from tests.support.cli import run_amplifier
 from tests.support.commands import furnished
 from tests.support.hostile import hostile_directory
+from tests.support.plans import mock_plan
 
 MODULES = ("tool-bash", "tool-filesystem", "tool-search", "tool-todo", "tool-web")
 HOOKS = ("hooks-status", "hooks-context-files", "hooks-backup", "hooks-logging", "hooks-redaction")

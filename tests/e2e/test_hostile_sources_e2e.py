@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.sources.conftest import SEED_TOOL, Repository, git, write_files
-from tests.app.sources.test_spec import HOSTILE
+from tests.app.plan.test_source_syntax import HOSTILE
 from tests.e2e.test_module_sources_e2e import plan, run, tool_result
 from tests.support.cli import Finished, run_amplifier
+from tests.support.module_repositories import SEED_TOOL, Repository, git, write_files
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.terminal import CTRL_D, ENTER, Terminal
 from tests.support.cli import run_amplifier
 from tests.support.hostile_terminal import (
     ATTACK,
@@ -15,6 +14,7 @@ from tests.support.hostile_terminal import (
     attacks_in,
     write_project,
 )
+from tests.support.terminal import CTRL_D, ENTER, Terminal
 
 NAME = "\x1b[38;5;201m\u202elive\x9b7m"
 

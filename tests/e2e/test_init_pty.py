@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from amplifier_app.base.keys import KeyStore
-from tests.app.terminal import CTRL_C, CTRL_D, ENTER, PASTE, Terminal
 from tests.support.llm_server import ScriptedLLM, closed_port
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, Terminal
 
 KEY = "sk-secret-0123456789abcdef"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.conditions import Conditions
 from tests.support.kill_points import Steps
+from tests.support.plans import mock_plan
 from tests.support.processes import processes_in
 from tests.support.thorough import Scale
 from tests.support.warm_interpreter import is_available

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.plans import mock_plan
 from tests.e2e.agent_scripts import LEAD, plan_of, requests_of, running_agents, task
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM
+from tests.support.plans import mock_plan
 
 
 @pytest.mark.parametrize(

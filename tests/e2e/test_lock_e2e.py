@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
 from tests.support.cli import Finished, run_amplifier
+from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import wheel
 
 GREETER = "my_tool/greeter.py"

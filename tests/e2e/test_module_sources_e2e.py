@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.app.sources.conftest import SEED_TOOL, Repository, git, write_files
 from tests.support.cli import Finished, run_amplifier
 from tests.support.git_http import CERTIFICATE, GitServer
+from tests.support.module_repositories import SEED_TOOL, Repository, git, write_files
 from tests.support.packages import index, sha256, tar, wheel
 
 

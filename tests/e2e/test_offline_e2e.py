@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.plans import NOISY_TOOL, module_folder
-from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
 from tests.e2e.test_lock_e2e import GREETER, Machine, plan
 from tests.support.git_http import CERTIFICATE, GitServer
 from tests.support.llm_server import ScriptedLLM
+from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import wheel
+from tests.support.plans import NOISY_TOOL, module_folder
 
 TOOL = {name: text for name, text in SEED_TOOL.items() if name.startswith("my_tool/")}
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.plans import mock_plan
-from tests.app.sources.conftest import SEED_TOOL, Repository
 from tests.support.cli import Finished, run_amplifier
 from tests.support.conditions import Conditions
+from tests.support.module_repositories import SEED_TOOL, Repository
 from tests.support.packages import tar
+from tests.support.plans import mock_plan
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
 

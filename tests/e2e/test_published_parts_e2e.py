@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.plans import module_folder
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.plans import module_folder
 
 PROVIDER = '''
 """Builds what it sends from `tool_calls` of the messages, as many published providers do."""

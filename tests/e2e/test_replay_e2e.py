@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.plans import mock_plan
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
+from tests.support.plans import mock_plan
 
 KEY = "sk-ant-" + "k3y" * 12
 READ_TWICE = [

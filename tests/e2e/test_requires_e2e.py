@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
 from tests.e2e.test_lock_e2e import GREETER, Machine, drifted, plan
+from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import index, wheel
 
 SAYS = 'f"{greeting}, {who}!"'

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
-from tests.app.render.screen import Emulator
-from tests.app.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.screen import Emulator
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
 
 CTRL_F, CTRL_R, CTRL_X = "\x06", "\x12", "\x18"
 

@@ -13,7 +13,7 @@ import yaml
 
 from amplifier_app.base import paths
 from amplifier_app.chat.history import project_history
-from tests.modules import planted
+from tests.support import planted
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.sources.conftest import write_files
 from tests.support.cli import run_amplifier
+from tests.support.module_repositories import write_files
 
 BROKEN = {
     "no YAML": ("# mine\nprofile: mock\ntools: ]\n", 3),

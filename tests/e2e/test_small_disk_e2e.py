@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.plans import mock_plan
 from tests.support.cli import Finished, run_amplifier
+from tests.support.plans import mock_plan
 from tests.support.small_disk import can_mount, fill, remount_read_only, small_disk
 
 pytestmark = pytest.mark.skipif(not can_mount(), reason="cannot mount file systems")

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from amplifier_app.render.screen import ERASE_DOWN
-from tests.app.plans import held_plan, let_go, module_folder
-from tests.app.render.screen import Emulator
-from tests.app.terminal import (
+from tests.e2e.test_chat_pty import ASKING_HOOK, leave, prompts
+from tests.support.cli import run_amplifier
+from tests.support.plans import held_plan, let_go, module_folder
+from tests.support.screen import Emulator
+from tests.support.terminal import (
     ALT_ENTER,
     CTRL_C,
     CTRL_D,
@@ -20,8 +22,6 @@ from tests.app.terminal import (
     PASTE,
     Terminal,
 )
-from tests.e2e.test_chat_pty import ASKING_HOOK, leave, prompts
-from tests.support.cli import run_amplifier
 
 BACKSPACE, CTRL_U, CTRL_W, LEFT, END = "\x7f", "\x15", "\x17", "\x1b[D", "\x1b[F"
 

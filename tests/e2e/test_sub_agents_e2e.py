@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 from amplifier_app.sessions.store import SessionStore
-from tests.app.plans import module_folder
-from tests.app.schemas import RESULT, STREAM
-from tests.app.terminal import Terminal
 from tests.e2e.agent_scripts import (
     KEY,
     LEAD,
@@ -26,6 +23,9 @@ from tests.e2e.agent_scripts import (
 )
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
+from tests.support.plans import module_folder
+from tests.support.schemas import RESULT, STREAM
+from tests.support.terminal import Terminal
 
 READ = Reply("Let me look.", [ToolCall("read_file", {"path": "notes.txt"})])
 SHELL = Reply(tool_calls=[ToolCall("bash", {"command": "echo from the shell"})])

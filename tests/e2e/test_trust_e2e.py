@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import uv
 
-from tests.app.sources.conftest import Repository, write_files
-from tests.app.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 from tests.support.cli import Finished, amplifier_command, child_environment, run_amplifier
 from tests.support.fixtures import StartLLM
 from tests.support.hostile import Hostile, hostile_directory
 from tests.support.llm_server import ScriptedLLM
+from tests.support.module_repositories import Repository, write_files
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 
 SECRET = "sk-planted-0123456789abcdef"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan
-from tests.app.terminal import CTRL_D, ENTER, Terminal
+from tests.support.plans import mock_plan
+from tests.support.terminal import CTRL_D, ENTER, Terminal
 
 BACKED_UP = {"tools": [{"module": "tool-filesystem"}], "hooks": [{"module": "hooks-backup"}]}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
 from tests.e2e.test_lock_e2e import GREETER, Machine, plan
 from tests.support.cli import Finished
+from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import wheel
 
 

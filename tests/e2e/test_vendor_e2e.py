@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
 from tests.e2e.test_lock_e2e import GREETER, Machine, plan
+from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import wheel
 
 SAYS = 'f"{greeting}, {who}!"'

@@ -43,7 +43,7 @@ from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from amplifier_modules.tool_mcp.results import Results
 from amplifier_modules.tool_mcp.stdio import StdioTransport
 from tests.fuzz.files import folder
-from tests.modules.loops.rig import Rig, echo_tool
+from tests.modules._shared.loop.rig import Rig, echo_tool
 from tests.support.llm import anthropic_rules, openai_rules, responses_rules
 from tests.support.llm.anthropic_thinking import Issued
 

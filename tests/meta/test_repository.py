@@ -113,3 +113,14 @@ def test_the_page_of_the_test_machinery_names_files_that_exist() -> None:
     assert named
     for name in named:
         assert any((ROOT / "tests").glob(name)), name
+
+
+def test_the_folders_of_tests_are_those_of_the_source() -> None:
+    for name in ("app", "core", "modules", "amplifier_support"):
+        tests = ROOT / "tests" / name
+        source = ROOT / "src" / f"amplifier_{name.removeprefix('amplifier_')}"
+        for file in tests.rglob("test_*.py"):
+            folder = file.parent.relative_to(tests)
+            assert (source / folder).is_dir(), f"{file}: {source} has no folder {folder}"
+    loose = {file.stem.removeprefix("test_") for file in (ROOT / "tests/app").glob("test_*.py")}
+    assert loose <= {path.stem for path in (ROOT / "src/amplifier_app").iterdir()}

@@ -19,8 +19,8 @@ from amplifier_core.llm_errors import LLMError
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from amplifier_support import journal
+from tests.modules._shared.loop.rig import FunctionTool, Rig, shout
 from tests.modules.apis import APIS
-from tests.modules.loops.rig import FunctionTool, Rig, shout
 from tests.support.llm.hostile import CASES, random_reply
 from tests.support.llm_server import Item, Reply, ScriptedLLM, ToolCall
 from tests.support.thorough import Scale

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import click
 
 from amplifier_app.commands.group import amplifier_command
-from tests.app.plans import mock_plan, module_folder
-from tests.app.sources.conftest import write_files
 from tests.support.cli import run_amplifier
+from tests.support.module_repositories import write_files
+from tests.support.plans import mock_plan, module_folder
 
 _LINES = """
 --version

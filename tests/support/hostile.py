@@ -13,7 +13,7 @@ import threading
 from collections.abc import Generator
 from pathlib import Path
 
-from tests.app.sources.conftest import write_files
+from tests.support.module_repositories import write_files
 
 
 class Listener:

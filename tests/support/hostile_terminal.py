@@ -1,7 +1,7 @@
 """Texts that would control a terminal, and what of them has reached one.
 
     write_project(folder)                      # a plan, modules, agents and files full of such texts
-    with Terminal("run", ...) as terminal:     # tests.app.terminal
+    with Terminal("run", ...) as terminal:     # tests.support.terminal
         terminal.finish()
         assert attacks_in(terminal.raw) == []
 

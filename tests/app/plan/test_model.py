@@ -15,7 +15,7 @@ from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.plan import PlanError, ResolvedPlan, apply_overrides
 from amplifier_app.sources.loading import load, load_plan
 from tests.app.plan.conftest import Write
-from tests.modules import planted
+from tests.support import planted
 
 SESSION = "session: {orchestrator: loop-basic, context: context-simple}\n"
 PROVIDERS = """

@@ -17,9 +17,9 @@ from amplifier_app.runtime.subscriptions import subscribe
 from amplifier_app.runtime.turn_recorder import TurnRecorder
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.models import ToolResult
-from tests.app.plans import mock_plan
-from tests.app.terminal import Terminal
 from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
+from tests.support.terminal import Terminal
 
 
 def call(number: int, name: str, **given: Any) -> dict[str, Any]:

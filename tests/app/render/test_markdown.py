@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from amplifier_app.render.ansi import cells, plain
 from amplifier_app.render.inline import wrapped_ascii, wrapped_line
 from amplifier_app.render.markdown import MarkdownStream, markdown_lines
-from tests.app.render.screen import Emulator
+from tests.support.screen import Emulator
 
 
 def rendered(text: str, width: int = 60) -> list[str]:

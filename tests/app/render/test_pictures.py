@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from amplifier_app.render.pictures import picture, shows_pictures
-from tests.app.terminal import CTRL_D, ENTER, Terminal
 from tests.support.images import RED_PNG
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.terminal import CTRL_D, ENTER, Terminal
 
 
 def png(columns: int, rows: int) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.ansi import cells, clip, clip_middle
 from amplifier_app.render.screen import AnsiScreen
-from tests.app.render.screen import Emulator
+from tests.support.screen import Emulator
 
 
 class Rig:

@@ -20,7 +20,7 @@ from amplifier_app.runtime.turn_recorder import TurnRecorder
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
-from tests.modules.loops.rig import ListContext
+from tests.modules._shared.loop.rig import ListContext
 
 
 class Impatient:

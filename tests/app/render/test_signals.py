@@ -11,9 +11,9 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.render.ansi import plain
 from amplifier_app.render.screen import AnsiScreen
 from amplifier_app.render.signals import Signals
-from tests.app.plans import mock_plan
-from tests.app.terminal import Terminal
 from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
+from tests.support.terminal import Terminal
 
 XTERM = {"TERM": "xterm-256color"}
 TMUX = {**XTERM, "TMUX": "/tmp/tmux-0/default,1,0"}

@@ -24,7 +24,7 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import LLMError
 from amplifier_modules import provider_anthropic, provider_openai
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
-from tests.modules.loops.rig import ListContext
+from tests.modules._shared.loop.rig import ListContext
 from tests.support.llm_server import Cut, ErrorEvent, Reply, ResetAfter, ScriptedLLM, Stall
 
 ANSWER = "One two three four five six seven."

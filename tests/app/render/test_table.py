@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from amplifier_app.render.ansi import cells, plain, wrapped
 from amplifier_app.render.table import Column, table
-from tests.app.render.screen import Emulator
-from tests.app.terminal import Terminal
 from tests.support.cli import run_amplifier
+from tests.support.screen import Emulator
+from tests.support.terminal import Terminal
 
 COLUMNS = (
     Column("ID", "middle", least=8),

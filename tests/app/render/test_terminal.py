@@ -21,7 +21,7 @@ from amplifier_app.runtime.observer import SubSessionFacts
 from amplifier_app.runtime.turn import NO_TURN, SubSession
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import ToolResult
-from tests.app.render.screen import screen
+from tests.support.screen import screen
 
 
 class Shown:

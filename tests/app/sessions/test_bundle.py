@@ -19,7 +19,7 @@ from amplifier_app.sessions.removal import remove_leftovers
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.redaction import Redactor
 from tests.app.sessions.killed import Killer
-from tests.modules import planted
+from tests.support import planted
 
 SECRET = planted.SECRETS["github-classic"]
 

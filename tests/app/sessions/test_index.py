@@ -13,8 +13,8 @@ import pytest
 from amplifier_app.sessions.index import FILE, ask_index
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary
-from tests.modules.planted import SECRETS
 from tests.support.cli import start_python
+from tests.support.planted import SECRETS
 
 
 def save(root: Path, session_id: str, *texts: str, **metadata: Any) -> None:

@@ -17,8 +17,8 @@ from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core import ModuleLoader
 from amplifier_core.testing import MockCoordinator
-from tests.app.sources.conftest import write_files
 from tests.support.cli import run_python
+from tests.support.module_repositories import write_files
 from tests.support.packages import wheel
 
 TOOL = """

@@ -21,10 +21,10 @@ from amplifier_app.sources.archives import ArchiveCache, Unpacked
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_support.programs import Stopped
-from tests.app.sources.conftest import SEED_TOOL
 from tests.app.sources.test_resolver import greeting
 from tests.support.cli import start_python
 from tests.support.git_http import CERTIFICATE, with_tls
+from tests.support.module_repositories import SEED_TOOL
 from tests.support.packages import sha256, tar, wheel
 
 TOOL = {name: text for name, text in SEED_TOOL.items() if name.endswith(".py")}

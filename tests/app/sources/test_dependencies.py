@@ -14,7 +14,7 @@ from amplifier_app.sources import uv
 from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.layout import Layout, find_layout
-from tests.app.sources.conftest import Repository, write_files
+from tests.support.module_repositories import Repository, write_files
 from tests.support.packages import wheel
 
 

@@ -16,8 +16,8 @@ from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.git import GitCache
 from amplifier_support.programs import Stopped
-from tests.app.sources.conftest import Repository, git, write_files
 from tests.support.cli import start_python
+from tests.support.module_repositories import Repository, git, write_files
 from tests.support.processes import is_alive
 
 

@@ -15,11 +15,11 @@ import pytest
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.git import GitCache
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from tests.app.sources.conftest import SEED_TOOL, Repository, git
 from tests.app.sources.test_git import source, trap
 from tests.app.sources.test_resolver import greeting
 from tests.support.cli import start_python
 from tests.support.git_http import CERTIFICATE, GitServer, Request
+from tests.support.module_repositories import SEED_TOOL, Repository, git
 
 
 @pytest.fixture

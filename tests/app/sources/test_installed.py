@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base import installed
-from tests.app.sources.conftest import write_files
+from tests.support.module_repositories import write_files
 
 
 def install(folder: Path, name: str, points: dict[str, str], version: str = "1.0") -> None:

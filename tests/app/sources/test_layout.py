@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.layout import find_layout
-from tests.app.sources.conftest import SEED_TOOL, Files, write_files
+from tests.support.module_repositories import SEED_TOOL, Files, write_files
 
 MOUNT = "async def mount(coordinator, config):\n    return None\n"
 HELPER = "X = 1\n"

@@ -11,8 +11,8 @@ from amplifier_app.sources.errors import DriftError, SourceError
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
 from tests.app.sources.test_packages import tool_wheel
+from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import wheel
 
 

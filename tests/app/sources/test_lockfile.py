@@ -12,7 +12,7 @@ import pytest
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.sources.loading import load
 from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path_for
-from tests.app.plans import mock_plan
+from tests.support.plans import mock_plan
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CONTENT = f"sha256:{'ab' * 32}"

@@ -13,10 +13,10 @@ from amplifier_app.sources import uv
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from tests.app.sources.conftest import SEED_TOOL
 from tests.app.sources.test_installed import install
 from tests.app.sources.test_resolver import greeting
 from tests.support.cli import start_python
+from tests.support.module_repositories import SEED_TOOL
 from tests.support.packages import index, wheel
 
 TOOL = {name: text for name, text in SEED_TOOL.items() if name.endswith(".py")}

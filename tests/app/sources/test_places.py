@@ -12,8 +12,8 @@ import pytest
 from amplifier_app.base.errors import Location
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from tests.app.sources.conftest import SEED_TOOL, write_files
 from tests.app.sources.test_installed import install
+from tests.support.module_repositories import SEED_TOOL, write_files
 
 TOOL = "amplifier_module_tool_bash/__init__.py"
 

@@ -17,9 +17,9 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core import ModuleLoader
 from amplifier_core.module_sources import ModuleNotFoundError, ModuleSourceResolver
 from amplifier_core.testing import MockCoordinator
-from tests.app.sources.conftest import SEED_TOOL, Repository, write_files
 from tests.app.sources.test_git import is_running
 from tests.app.sources.test_installed import install
+from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import wheel
 
 

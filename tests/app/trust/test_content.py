@@ -13,7 +13,7 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.trust import content as content_module
 from amplifier_app.trust import examine
 from amplifier_app.trust.review import changes, listing
-from tests.app.sources.conftest import write_files
+from tests.support.module_repositories import write_files
 
 FILES = {
     ".amplifier/settings.yaml": "profile: mine\n",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.sources.conftest import write_files
 from tests.support.cli import run_python
+from tests.support.module_repositories import write_files
 
 GUARD = """
 import sys

@@ -8,8 +8,8 @@ import pytest
 
 from amplifier_app.trust import TrustStore, examine
 from amplifier_app.trust.requirements import local_requirements
-from tests.app.sources.conftest import write_files
 from tests.support.cli import run_amplifier
+from tests.support.module_repositories import write_files
 
 PROJECT = """
 [project]

@@ -10,7 +10,7 @@ from amplifier_app.chat.trust_question import question_about
 from amplifier_app.trust import examine
 from amplifier_app.trust.review import changes, listing, selection
 from amplifier_app.trust.store import TrustStore
-from tests.app.sources.conftest import write_files
+from tests.support.module_repositories import write_files
 
 EVIL = "a\x1b]0;t\x07\n\r\x9b31m\u202e\u2066\u200b\x85\u2028\x00b"
 

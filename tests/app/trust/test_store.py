@@ -12,8 +12,8 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.trust import Content, TrustStore, examine
-from tests.app.sources.conftest import write_files
 from tests.support.cli import start_python
+from tests.support.module_repositories import write_files
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from amplifier_app.sources.loading import load
 from amplifier_app.trust import examine
 from amplifier_app.trust.review import selection
-from tests.app.sources.conftest import write_files
+from tests.support.module_repositories import write_files
 
 FILES = {
     ".amplifier/settings.yaml": "agents: [../team/*.md]\ninstruction: '@../docs/rules.md'\n",

@@ -24,9 +24,9 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from tests.app.plans import mock_plan
 from tests.support.cli import child_environment
 from tests.support.outside import Outside
+from tests.support.plans import mock_plan
 
 _CATALOGUE = Path(__file__).with_name("catalogue.py")
 _CLONE_NEWUSER = 0x10000000

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.app.plans import mock_plan, module_folder
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.plans import mock_plan, module_folder
 
 SESSION = {"orchestrator": "loop-basic", "context": "context-persistent"}
 

@@ -18,7 +18,7 @@ from amplifier_core.validation import ContextValidator
 from amplifier_modules import context_persistent
 from amplifier_modules.context_persistent.journal import JournalError
 from amplifier_modules.context_persistent.manager import PersistentContextManager
-from tests.modules.context_simple.conversations import (
+from tests.modules._shared.context.conversations import (
     STRATEGIES,
     Summariser,
     answers,

@@ -9,7 +9,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ContextValidator
 from amplifier_modules import context_simple
 from amplifier_modules.context_simple.manager import SimpleContextManager
-from tests.modules.context_simple.conversations import user
+from tests.modules._shared.context.conversations import user
 
 
 async def test_mount_gives_the_session_a_context_and_names_its_events():

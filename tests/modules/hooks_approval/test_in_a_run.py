@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan
 from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 
@@ -71,7 +71,7 @@ def test_without_a_terminal_the_policy_answers(
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drives a pseudo-terminal")
 def test_the_user_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
-    from tests.app.terminal import Terminal
+    from tests.support.terminal import Terminal
 
     home, work = tmp_path / "home", tmp_path / "work"
     work.mkdir()

@@ -17,8 +17,8 @@ from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.modes import MODES, Mode
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.hooks_approval.rules import Call, Policy, judge
-from tests.app.plans import mock_plan
 from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
 
 READS = [
     "ls -la src",

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan
 from tests.modules.hooks_otel.collector import attributes, running
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.plans import mock_plan
 
 CALL = {"text": "", "tool_calls": [{"name": "list_directory", "input": {"path": "."}}]}
 

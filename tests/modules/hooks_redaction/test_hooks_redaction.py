@@ -12,7 +12,7 @@ from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import hooks_redaction
 from amplifier_modules.hooks_redaction.config import FLOWING
-from tests.modules import planted
+from tests.support import planted
 
 TOKEN = planted.SECRETS["github-classic"]
 MARK = "[REDACTED:github-pat]"

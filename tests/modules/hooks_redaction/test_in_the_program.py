@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan
-from tests.modules import planted
+from tests.support import planted
 from tests.support.cli import Finished, run_amplifier
+from tests.support.plans import mock_plan
 
 LEAKY = "Found:\n" + "\n".join(f"- {text}" for text in planted.PLANTED.values())
 LOGGED = [{"module": "hooks-logging"}]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from amplifier_modules.hooks_redaction.stream import StreamRedactor
 from amplifier_support.redaction import Redactor
-from tests.modules import planted
+from tests.support import planted
 
 REDACTOR = Redactor()
 READABLE = 5

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.app.plans import mock_plan
 from tests.modules.tool_bash.test_in_a_run import wait_until
 from tests.support.cli import Finished, run_amplifier, start_amplifier
+from tests.support.plans import mock_plan
 from tests.support.processes import processes_in
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

@@ -11,7 +11,7 @@ import pytest
 from amplifier_core.models import HookResult
 from amplifier_modules import provider_anthropic, provider_openai
 from amplifier_modules.loop_events.orchestrator import EventsOrchestrator
-from tests.modules.loops.rig import Rig
+from tests.modules._shared.loop.rig import Rig
 from tests.support.llm_server import ScriptedLLM
 
 

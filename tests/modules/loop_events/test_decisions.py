@@ -8,8 +8,8 @@ import pytest
 
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.models import HookResult
+from tests.modules._shared.loop.rig import FunctionTool, echo_tool
 from tests.modules.loop_events.conftest import Events
-from tests.modules.loops.rig import FunctionTool, echo_tool
 from tests.support.llm_server import Reply, ToolCall
 
 
@@ -318,7 +318,7 @@ async def test_rewritten_tools_stay_the_same_tools_within_a_turn(rig: Events) ->
 async def test_redaction_decides_nothing(rig: Events) -> None:
     """Steps, tools and answers come through hooks-redaction as they are."""
     from amplifier_modules import hooks_redaction
-    from tests.modules import planted
+    from tests.support import planted
 
     secret = planted.SECRETS["github-classic"]
     await rig.loop.mount(rig.coordinator)

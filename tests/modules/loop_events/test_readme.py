@@ -11,8 +11,8 @@ import yaml
 from amplifier_modules import loop_events
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.loop_events.config import EventsConfig
+from tests.modules._shared.loop.rig import echo_tool
 from tests.modules.loop_events.conftest import Events
-from tests.modules.loops.rig import echo_tool
 from tests.support.llm_server import Reply, ToolCall
 
 README = (Path(loop_events.__file__).parent / "README.md").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.app.plans import mock_plan
 from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
 
 STEPS = [
     {"name": "draft", "prompt": "Write it."},

@@ -13,8 +13,8 @@ from amplifier_core.llm_errors import AuthenticationError, ConfigurationError
 from amplifier_core.models import HookResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import loop_events
+from tests.modules._shared.loop.rig import FunctionTool, echo_tool
 from tests.modules.loop_events.conftest import Events
-from tests.modules.loops.rig import FunctionTool, echo_tool
 from tests.support.llm_server import Reply, Stall, Status, ToolCall
 
 THREE = [

@@ -29,7 +29,9 @@ from amplifier_modules._shared.providers import base as provider_base
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.models import known_models
 from tests.modules.provider_anthropic.support import HELLO, READ
-from tests.modules.raw_http import (
+from tests.support.llm.anthropic import Anthropic
+from tests.support.llm_server import Reply, Text, Thinking, ToolCall
+from tests.support.raw_http import (
     STREAM_END,
     STREAM_HEAD,
     Close,
@@ -41,8 +43,6 @@ from tests.modules.raw_http import (
     chunk,
     raw_server,
 )
-from tests.support.llm.anthropic import Anthropic
-from tests.support.llm_server import Reply, Text, Thinking, ToolCall
 
 MODEL = "claude-haiku-4-5@20251001"
 REPLY = Reply(

@@ -390,7 +390,7 @@ async def test_models_are_listed_by_the_service():
 
 
 async def test_pages_of_models_are_joined():
-    from tests.modules.raw_http import Request, Write, answer, raw_server
+    from tests.support.raw_http import Request, Write, answer, raw_server
 
     async def handler(request: Request, write: Write) -> None:
         if "after_id" in request.path:

@@ -15,7 +15,6 @@ from amplifier_core.llm_errors import (
     AbortError,
     LLMError,
 )
-from tests.modules.planted import PLANTED, SECRETS
 from tests.modules.provider_replay.support import (
     ask,
     chunks_of,
@@ -23,6 +22,7 @@ from tests.modules.provider_replay.support import (
     recording,
     replaying,
 )
+from tests.support.planted import PLANTED, SECRETS
 
 
 async def test_the_file_is_the_owners_alone_and_reads_line_by_line(tmp_path: Path):

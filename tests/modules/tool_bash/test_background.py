@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import HookResult
-from tests.amplifier_support.test_process import eventually
+from tests.amplifier_support.process.test_commands import eventually
 from tests.support.lingering import HARDEST, Lingering
 from tests.support.processes import is_alive
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_support.sandbox import available
-from tests.app.plans import mock_plan
 from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not available.kernel_layer().works,

@@ -19,7 +19,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ToolValidator
 from amplifier_modules import tool_filesystem
 from amplifier_modules._shared.process.environment import command_environment
-from tests.amplifier_support.test_process import eventually
+from tests.amplifier_support.process.test_commands import eventually
 from tests.support.processes import is_alive
 from tests.support.thorough import Scale
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from amplifier_modules.tool_mcp import server
-from tests.modules.raw_http import STREAM_HEAD, Cut, answer, chunk, raw_server
 from tests.modules.tool_mcp.support import eventually, sdk, session, start_http
+from tests.support.raw_http import STREAM_HEAD, Cut, answer, chunk, raw_server
 from tests.support.results import error_of, text_of
 
 TOOLS = ("add", "fail", "echo", "environment", "where", "media", "work", "sleep")

@@ -13,7 +13,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.tool_web.config import WebConfig
 from amplifier_modules.tool_web.tools import WEB_EVENTS, web_tools
-from tests.modules.raw_http import Request, Write, answer
+from tests.support.raw_http import Request, Write, answer
 
 
 class Names:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from amplifier_support.addresses import AddressPolicy, RefusedAddress
-from tests.modules.raw_http import answer, raw_server
 from tests.modules.tool_web.support import Names, counting_server, tools
+from tests.support.raw_http import answer, raw_server
 from tests.support.results import error_of, text_of
 
 LITERALS = [

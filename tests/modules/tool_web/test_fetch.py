@@ -18,8 +18,8 @@ import pytest
 
 from amplifier_modules._shared.http.connections import trusted_context
 from amplifier_modules.tool_web import mount
-from tests.modules.raw_http import STREAM_HEAD, answer, chunk, raw_server
 from tests.modules.tool_web.support import Names, Pages, tools
+from tests.support.raw_http import STREAM_HEAD, answer, chunk, raw_server
 from tests.support.results import error_of, text_of
 
 TLS = Path(__file__).parents[2] / "support" / "tls"
@@ -434,7 +434,7 @@ async def test_an_error_status_is_reported() -> None:
 
 @pytest.mark.parametrize("broken", ["reset", "half", "garbage"])
 async def test_a_broken_answer_is_a_failure(broken: str) -> None:
-    from tests.modules.raw_http import Close, Cut
+    from tests.support.raw_http import Close, Cut
 
     async def page(request: Any, write: Any) -> None:
         if broken == "reset":

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.modules.raw_http import raw_server
 from tests.modules.tool_web.support import Pages, counting_server
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.raw_http import raw_server
 
 
 def write_plan(folder: Path, **config: Any) -> Path:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.modules.raw_http import answer, raw_server
 from tests.modules.tool_web.support import Names, Pages, tools
+from tests.support.raw_http import answer, raw_server
 from tests.support.results import error_of, text_of
 
 RESULTS = [

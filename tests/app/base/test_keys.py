@@ -1,0 +1,408 @@
+"""Stored keys: for their owner alone, never lost, never seen, and used like variables that are set."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.keys import KeyStore, environment, fill_environment
+from tests.support.cli import run_amplifier, start_python
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.small_disk import file_size_limit
+from tests.support.terminal import Terminal
+
+KEY = "sk-stored-0123456789abcdef"
+BACKEND = Path(__file__).parents[2] / "support" / "keyring_backend"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> KeyStore:
+    return KeyStore(tmp_path / "keys")
+
+
+@pytest.fixture
+def home() -> Path:
+    return Path(os.environ["AMPLIFIER_HOME"])
+
+
+@pytest.fixture
+def keyring_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The entries of the keyring, which child processes use from now on."""
+    file = tmp_path / "keyring.json"
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "file_keyring.FileKeyring")
+    monkeypatch.setenv("FILE_KEYRING", str(file))
+    monkeypatch.setenv("PYTHONPATH", str(BACKEND))
+    return file
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def entry(value: Any = KEY, where: str = "file") -> dict[str, Any]:
+    return {"version": 1, "keys": {"ANTHROPIC_API_KEY": {"where": where, "value": value}}}
+
+
+def child(code: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs `code`, which has `store` of the home and `arguments`, in a process of its own."""
+    head = "import sys\nfrom amplifier_app.base.keys import *\nstore = KeyStore()\n"
+    return subprocess.run(
+        [sys.executable, "-c", head + code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
+
+
+# -- the file --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+def test_only_the_owner_can_read_it_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    store = KeyStore(tmp_path / "home" / "keys")
+    before = os.umask(umask)
+    try:
+        store.store("ANTHROPIC_API_KEY", KEY)
+        store.store("OPENAI_API_KEY", KEY + "2")
+    finally:
+        os.umask(before)
+    assert mode(store.folder) == 0o700
+    for file in store.folder.iterdir():
+        assert mode(file) == 0o600, file
+    assert store.read("ANTHROPIC_API_KEY") == KEY
+    assert store.names() == {"ANTHROPIC_API_KEY": "file", "OPENAI_API_KEY": "file"}
+
+
+def test_modes_that_were_loosened_are_tightened_when_something_is_stored(store: KeyStore) -> None:
+    store.store("A_KEY", KEY)
+    store.folder.chmod(0o755)
+    store.file.chmod(0o644)
+    store.store("B_KEY", KEY)
+    assert (mode(store.folder), mode(store.file)) == (0o700, 0o600)
+
+
+def test_without_a_keyring_the_note_gives_the_reason_for_the_file(store: KeyStore) -> None:
+    stored = store.store("A_KEY", KEY)
+    assert stored.where == "file"
+    assert stored.note == "the system has no keyring"
+
+
+def test_a_key_can_be_replaced_and_forgotten(store: KeyStore) -> None:
+    store.store("A_KEY", KEY)
+    store.store("B_KEY", "other")
+    store.store("A_KEY", "new")
+    assert store.read("A_KEY") == "new"
+    assert store.forget("A_KEY")
+    assert not store.forget("A_KEY")
+    assert store.names() == {"B_KEY": "file"}
+    assert KEY not in store.file.read_text()
+    with pytest.raises(KeyError):
+        store.read("A_KEY")
+
+
+@pytest.mark.parametrize("name", ["", "1A", "A-B", "A B", "A=B", "A\n"])
+def test_an_invalid_variable_name_is_refused(store: KeyStore, name: str) -> None:
+    with pytest.raises(ConfigError, match="not a valid variable name"):
+        store.store(name, KEY)
+    assert not store.file.exists()
+
+
+@pytest.mark.parametrize("value", ["", "two words", "line\nbreak", "tab\t", "ключ", "a\x00b"])
+def test_an_invalid_key_is_refused_and_not_repeated(store: KeyStore, value: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        store.store("A_KEY", value)
+    assert not value or value not in str(refused.value)
+    assert not store.file.exists()
+
+
+DAMAGED = {
+    "empty": b"",
+    "cut off": json.dumps(entry()).encode()[:-9],
+    "no JSON": b"ANTHROPIC_API_KEY=" + KEY.encode(),
+    "NUL bytes": b"\0" * 64,
+    "no UTF-8": b'{"version": 1, "keys": {"\xff": 1}}',
+    "a list": b"[]",
+    "no version": b'{"keys": {}}',
+    "no keys": b'{"version": 1}',
+    "keys are a list": b'{"version": 1, "keys": []}',
+    "a bad name": json.dumps({"version": 1, "keys": {"A B": entry()["keys"]}}).encode(),
+    "a bad place": json.dumps(entry(where="cloud")).encode(),
+    "a long number": b'{"version": ' + b"9" * 5_000 + b"}",
+    "a number": json.dumps(entry(value=5)).encode(),
+    "a line break": json.dumps(entry(value=KEY + "\nPATH=/evil")).encode(),
+    "deeply nested": b"[" * 100_000,
+    "huge": b" " * (1 << 20) + b"{}",
+}
+
+
+@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_file_ends_with_78_and_is_never_overwritten(home: Path, data: bytes) -> None:
+    file = home / "keys" / "keys.json"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(data)
+    file.chmod(0o600)
+    done = run_amplifier("run", "--profile", "mock", "hi")
+    assert done.code == 78
+    assert str(file) in done.stderr
+    assert "amplifier init" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert KEY not in done.stdout + done.stderr
+    for change in (lambda s: s.store("A_KEY", KEY), lambda s: s.forget("A_KEY")):
+        with pytest.raises(ConfigError, match="damaged"):
+            change(KeyStore())
+    assert file.read_bytes() == data
+
+
+def test_a_file_of_a_newer_version_is_left_alone(home: Path) -> None:
+    file = home / "keys" / "keys.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"version": 2, "vault": {}}')
+    file.chmod(0o600)
+    done = run_amplifier("run", "--profile", "mock", "hi")
+    assert done.code == 78
+    assert "newer version" in done.stderr
+
+
+@pytest.mark.parametrize("planted", ["file", "folder", "lock", "fifo"])
+def test_planted_links_are_not_followed(home: Path, tmp_path: Path, planted: str) -> None:
+    folder = home / "keys"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    victim = elsewhere / "keys.json"
+    victim.write_text(json.dumps(entry()))
+    victim.chmod(0o644)
+    before = victim.read_bytes()
+    if planted == "folder":
+        folder.symlink_to(elsewhere)
+    else:
+        folder.mkdir()
+        name = "keys.lock" if planted == "lock" else "keys.json"
+        if planted == "fifo":
+            os.mkfifo(folder / name)
+        else:
+            (folder / name).symlink_to(victim)
+    with pytest.raises(ConfigError):
+        KeyStore().store("A_KEY", "not-for-others")
+    if planted != "lock":
+        done = run_amplifier("run", "--profile", "mock", "hi")
+        assert done.code == 78
+        assert "keys" in done.stderr
+    assert victim.read_bytes() == before
+    assert mode(victim) == 0o644
+
+
+def test_a_file_that_others_can_write_is_not_used(home: Path) -> None:
+    KeyStore().store("A_KEY", KEY)
+    KeyStore().file.chmod(0o666)
+    done = run_amplifier("run", "--profile", "mock", "hi")
+    assert done.code == 78
+    assert "chmod 600" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to be root")
+def test_a_file_of_another_user_is_not_used(tmp_path: Path) -> None:
+    # Root may read what a user stored; a user may not be fed with what another one wrote.
+    home = tmp_path / "home"
+    (home / "keys").mkdir(parents=True)
+    file = home / "keys" / "keys.json"
+    file.write_text(json.dumps(entry()))
+    file.chmod(0o644)
+    for folder in (home, *home.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    code = "import os\nos.setuid(65534)\nprint(dict(store.names()))"
+    done = child(code, env={**os.environ, "AMPLIFIER_HOME": str(home)})
+    assert "belongs to another user" in done.stderr
+
+
+def test_two_processes_that_store_at_once_both_succeed(home: Path) -> None:
+    code = "for n in range(20): store.store(f'{sys.argv[1]}_{n}_KEY', sys.argv[1])"
+    head = "import sys\nfrom amplifier_app.base.keys import *\nstore = KeyStore()\n"
+    writers = [start_python(head + code, name) for name in "ABC"]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert len(KeyStore().names()) == 60
+
+
+def test_a_disk_that_refuses_leaves_what_was_there(store: KeyStore) -> None:
+    store.store("A_KEY", KEY)
+    before = store.file.read_bytes()
+    with file_size_limit(10), pytest.raises(ConfigError, match="cannot write"):
+        store.store("B_KEY", "other")
+    assert store.file.read_bytes() == before
+
+
+# -- the keyring -----------------------------------------------------------------------------
+
+
+def test_a_key_goes_to_the_keyring_where_there_is_one(home: Path, keyring_file: Path) -> None:
+    done = child("print(store.store('A_KEY', sys.argv[1]))", KEY)
+    assert done.stdout == "Stored(where='keyring', note=None)\n", done.stderr
+    assert KEY in keyring_file.read_text()
+    assert KEY not in KeyStore().file.read_text()
+    assert KeyStore().names() == {"A_KEY": "keyring"}
+    done = child("print(store.read('A_KEY'))")
+    assert done.stdout == KEY + "\n"
+    # Two homes do not share their entries.
+    other = child(
+        "print(store.read('A_KEY'))", env={**os.environ, "AMPLIFIER_HOME": str(home / "x")}
+    )
+    assert "KeyError" in other.stderr
+
+
+def test_a_keyring_that_refuses_is_replaced_by_the_file(keyring_file: Path) -> None:
+    keyring_file.with_name(keyring_file.name + ".locked").touch()
+    done = child("print(store.store('A_KEY', sys.argv[1]))", KEY)
+    assert "where='file'" in done.stdout
+    assert "the collection is locked" in done.stdout
+    assert KeyStore().read("A_KEY") == KEY
+    done = child("store.store('A_KEY', sys.argv[1], 'keyring')", KEY)
+    assert (
+        "cannot store A_KEY in the keyring: the keyring failed: the collection is locked"
+        in done.stderr
+    )
+
+
+def test_moving_a_key_out_of_the_keyring_leaves_nothing_in_it(keyring_file: Path) -> None:
+    child("store.store('A_KEY', sys.argv[1])", KEY)
+    assert KEY in keyring_file.read_text()
+    done = child("store.store('A_KEY', 'other', 'file')")
+    assert done.returncode == 0, done.stderr
+    assert KEY not in keyring_file.read_text()
+    assert KeyStore().read("A_KEY") == "other"
+
+
+def test_forgetting_a_key_removes_it_from_the_keyring(keyring_file: Path) -> None:
+    child("store.store('A_KEY', sys.argv[1])", KEY)
+    assert child("print(store.forget('A_KEY'))").stdout == "True\n"
+    assert KEY not in keyring_file.read_text()
+    assert KeyStore().names() == {}
+
+
+def test_a_plan_that_needs_a_key_of_a_locked_keyring_stops(keyring_file: Path) -> None:
+    child("store.store('ANTHROPIC_API_KEY', sys.argv[1])", KEY)
+    keyring_file.with_name(keyring_file.name + ".locked").touch()
+    env = {"PYTHONPATH": str(BACKEND)}
+    # Not silently answered by another model …
+    done = run_amplifier("run", "hi", env=env)
+    assert done.code == 78
+    assert "ANTHROPIC_API_KEY" in done.stderr
+    assert "locked" in done.stderr
+    # … and no obstacle where it is not needed.
+    done = run_amplifier("run", "--profile", "mock", "hi", env=env)
+    assert done.code == 0, done.stderr
+    assert "the collection is locked" in done.stderr
+    # A variable that is set does without the keyring.
+    with ScriptedLLM.running(["hello"]) as server:
+        set_ = {"ANTHROPIC_API_KEY": "sk-real", "ANTHROPIC_BASE_URL": server.base_url}
+        done = run_amplifier("run", "hi", env=env | set_)
+    assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
+    assert "locked" not in done.stderr
+
+
+def test_the_keyring_is_asked_once_in_a_run(keyring_file: Path) -> None:
+    child("store.store('ANTHROPIC_API_KEY', sys.argv[1])", KEY)
+    asked = keyring_file.with_name(keyring_file.name + ".asked")
+    asked.unlink()
+    with ScriptedLLM.running(["hello"]) as server:
+        env = {"PYTHONPATH": str(BACKEND), "ANTHROPIC_BASE_URL": server.base_url}
+        done = run_amplifier("run", "hi", env=env)
+        assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
+        assert server.completions[0].headers["x-api-key"] == KEY
+    assert len(asked.read_text()) == 1
+
+
+# -- like variables that are set -------------------------------------------------------------
+
+
+def test_a_stored_key_makes_a_provider_available_and_is_used_by_it(home: Path) -> None:
+    KeyStore().store("OPENAI_API_KEY", KEY)
+    with ScriptedLLM.running(["hello"]) as server:
+        env = {"OPENAI_BASE_URL": server.base_url}
+        with Terminal("run", "-m", "gpt-test", "hi", env=env) as terminal:
+            assert terminal.finish() == 0
+        assert server.completions[0].headers["authorization"] == f"Bearer {KEY}"
+    assert "hello" in terminal.shown
+    assert "because OPENAI_API_KEY is stored" in " ".join(terminal.shown.split())
+
+
+def test_a_set_variable_wins_even_if_it_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    KeyStore().store("A_KEY", KEY)
+    assert environment()["A_KEY"] == KEY
+    for value in ("mine", ""):
+        monkeypatch.setenv("A_KEY", value)
+        assert environment()["A_KEY"] == value
+        assert fill_environment().added == ()
+        assert os.environ["A_KEY"] == value
+
+
+def test_an_interpolated_key_is_masked_whatever_its_variable_is_called(
+    tmp_path: Path,
+) -> None:
+    # Its name does not suggest a secret.
+    KeyStore().store("MY_PASSPHRASE_X", KEY)
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        "providers:\n"
+        "  - module: provider-mock\n"
+        '    config: {replies: ["<${MY_PASSPHRASE_X}>"]}\n'
+    )
+    done = run_amplifier("run", "--plan", plan, "hi")
+    assert (done.code, done.stdout) == (0, f"<{KEY}>\n"), done.stderr
+    (saved,) = Path(os.environ["AMPLIFIER_HOME"]).glob("sessions/*/plan.yaml")
+    assert KEY not in saved.read_text()
+    assert "${MY_PASSPHRASE_X}" in saved.read_text()
+
+
+def test_a_stored_key_is_visible_to_its_provider_only(tmp_path: Path, home: Path) -> None:
+    odd = "odd-name-0123456789"
+    KeyStore().store("ANTHROPIC_API_KEY", KEY)
+    KeyStore().store("ODDLY_NAMED", odd)
+    look = "env; cat /proc/$PPID/environ; echo done"
+    # The model knows the keys and says them; what is logged of it does not.
+    call = ToolCall("bash", {"command": look, "working_directory": "."})
+    said = Reply(f"I heard {KEY} and {odd}", tool_calls=[call])
+    with ScriptedLLM.running([said, "finished"]) as server:
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ODD_COPY": "x"}
+        done = run_amplifier("run", "--approve", "allow", "go", cwd=tmp_path, env=env)
+        assert done.code == 0, done.stderr
+        (sent,) = (
+            block
+            for block in server.completions[1].body["messages"][-1]["content"]
+            if block["type"] == "tool_result"
+        )
+        assert server.completions[0].headers["x-api-key"] == KEY
+    assert "AMPLIFIER_HOME=" in str(sent)
+    for secret in (KEY, odd):
+        assert secret not in str(sent)
+        assert secret not in done.stderr
+        holders = {
+            path.name
+            for path in home.rglob("*")
+            if path.is_file() and secret.encode() in path.read_bytes()
+        }
+        # What the model said is conversation, which a resume needs.
+        assert holders == {"keys.json", "transcript.jsonl"}
+
+
+def test_without_a_stored_key_nothing_is_imported_and_one_file_is_opened(home: Path) -> None:
+    code = (
+        "opened = []\n"
+        "sys.addaudithook(lambda e, a: opened.append(a[0]) if e == 'open' else None)\n"
+        "before = set(sys.modules)\n"
+        "assert environment() is os.environ and fill_environment().added == ()\n"
+        "new = set(sys.modules) - before - {'platformdirs'}\n"
+        "looked = [str(p) for p in opened if 'keys' in str(p)]\n"
+        "print(sorted(new), len(set(looked)))"
+    )
+    done = child(code)
+    assert done.stdout == "[] 1\n", done.stderr

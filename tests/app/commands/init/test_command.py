@@ -1,0 +1,420 @@
+"""`amplifier init` without a terminal: everything by options, never a question, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from amplifier_app.base.keys import KeyStore
+from tests.support.cli import (
+    Finished,
+    run_amplifier,
+    start_amplifier,
+)
+from tests.support.llm_server import ScriptedLLM, Status, closed_port
+
+KEY = "sk-secret-0123456789abcdef"
+BACKEND = Path(__file__).parents[3] / "support" / "keyring_backend"
+VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+
+
+@pytest.fixture
+def home() -> Path:
+    return Path(os.environ["AMPLIFIER_HOME"])
+
+
+@pytest.fixture
+def settings(home: Path) -> Path:
+    return home / "settings.yaml"
+
+
+@pytest.fixture(params=VARIABLES)
+def name(request: pytest.FixtureRequest) -> str:
+    """A provider."""
+    return request.param
+
+
+def init(*options: str, key: str | None = KEY, **more: Any) -> Finished:
+    piped = ("--key-stdin",) if key is not None else ()
+    done = run_amplifier(
+        "init", *options, *piped, stdin=None if key is None else f"  {key}\r\n", **more
+    )
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert KEY not in done.stderr
+    return done
+
+
+def everything(folder: Path) -> dict[str, Any]:
+    """Every file with its mode and content."""
+    return {
+        str(path.relative_to(folder)): (stat.S_IMODE(path.stat().st_mode), path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def providers(settings: Path) -> list[dict[str, Any]]:
+    return yaml.safe_load(settings.read_text())["providers"]
+
+
+# -- setting up ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_a_key_from_a_pipe_is_tested_stored_and_used(
+    name: str, umask: int, home: Path, settings: Path
+) -> None:
+    before = os.umask(umask)
+    try:
+        with ScriptedLLM.running(["ready", "hello"], api_key=KEY) as server:
+            url = ("--base-url", server.base_url)
+            done = init("--provider", name, *url, "--model", "test-model")
+            assert done.code == 0, done.stderr
+            assert len(server.completions) == 1
+            ran = run_amplifier("run", "hi")
+            assert server.completions[1].body["model"] == "test-model"
+    finally:
+        os.umask(before)
+    assert (ran.code, ran.stdout) == (0, "hello\n"), ran.stderr
+    assert f"{name} is ready" in done.stderr
+    (entry,) = providers(settings)
+    assert entry["module"] == f"provider-{name}"
+    assert entry["config"]["model"] == "test-model"
+    assert entry["config"]["base_url"] == server.base_url
+    files = everything(home)
+    assert {path for path, (_, data) in files.items() if KEY.encode() in data} == {"keys/keys.json"}
+    assert files["keys/keys.json"][0] == 0o600
+    assert files["settings.yaml"][0] == 0o600
+    assert stat.S_IMODE((home / "keys").stat().st_mode) == 0o700
+
+
+def test_a_key_of_the_environment_is_left_there(name: str, home: Path) -> None:
+    with ScriptedLLM.running(["ready"], api_key=KEY) as server:
+        env = {VARIABLES[name]: KEY}
+        url = ("--base-url", server.base_url)
+        done = init("-p", name, *url, "-m", "test-model", key=None, env=env)
+    assert done.code == 0, done.stderr
+    assert KeyStore().names() == {}
+    assert all(KEY.encode() not in data for _, data in everything(home).values())
+
+
+def test_a_variable_that_overrides_a_new_key_is_a_warning() -> None:
+    done = init("-p", "openai", "--no-test", env={"OPENAI_API_KEY": "another"})
+    assert done.code == 0
+    assert "OPENAI_API_KEY is set and takes precedence" in done.stderr
+
+
+def test_the_least_that_is_asked_writes_the_key_alone(settings: Path) -> None:
+    done = init("-p", "anthropic", "--no-test")
+    assert done.code == 0, done.stderr
+    assert KeyStore().names() == {"ANTHROPIC_API_KEY": "file"}
+    assert not settings.exists()
+
+
+def test_the_embedded_model_can_be_what_is_asked_first(settings: Path) -> None:
+    env = {"ANTHROPIC_API_KEY": KEY}
+    done = init("-p", "local", "--no-test", key=None, env=env)
+    assert done.code == 0, done.stderr
+    listed = json.loads(run_amplifier("provider", "list", "--output", "json", env=env).stdout)
+    assert {row["name"]: row["in_plan"] for row in listed}["local"]
+    shown = run_amplifier("plan", "show", env=env).stdout
+    assert "provider-local" in shown
+    assert "priority" in settings.read_text()
+
+
+# -- refusals --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 4), (404, 5), (429, 75), (500, 75)], ids=str)
+def test_a_test_that_fails_saves_nothing_and_has_its_code(
+    name: str, status: int, code: int, home: Path
+) -> None:
+    with ScriptedLLM.running([Status(status)], repeat_last=True) as server:
+        done = init("-p", name, "--base-url", server.base_url, "-m", "test-model")
+        assert len(server.completions) == 1
+    assert done.code == code
+    assert "nothing was saved" in done.stderr
+    assert "--no-test" in done.stderr
+    assert everything(home) == {}
+
+
+def test_a_refused_connection_saves_nothing_and_no_test_saves_anyway(
+    name: str, home: Path, settings: Path
+) -> None:
+    with closed_port() as port:
+        options = ("-p", name, "--base-url", f"http://127.0.0.1:{port}", "-m", "test-model")
+        assert init(*options).code == 75
+        assert everything(home) == {}
+        assert init(*options, "--no-test").code == 0
+    assert providers(settings)[0]["module"] == f"provider-{name}"
+    assert list(KeyStore().names()) == [VARIABLES[name]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "--provider"),
+        (("--yes",), "--provider"),
+        (("--provider", "anthropic"), "amplifier init --provider anthropic --key-stdin"),
+        (("--provider", "openai", "--base-url", "localhost:80"), "http://"),
+        (("--provider", "local", "--base-url", "http://x"), "does not take an address"),
+        (("--provider", "openai", "--timeout", "soon"), "90s"),
+        (("--provider", "openai", "--key-in", "pocket"), "pocket"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error_and_no_question(
+    options: tuple[str, ...], said: str, home: Path
+) -> None:
+    done = init(*options, key=None, timeout=30)
+    assert done.code == 2
+    assert said in done.stderr
+    assert everything(home) == {}
+
+
+@pytest.mark.parametrize("piped", ["", "\n", "   \n", f"two {KEY}\n", "ключ\n", "\x00\n"])
+def test_an_invalid_key_is_refused_and_not_printed(piped: str, home: Path) -> None:
+    done = run_amplifier("init", "-p", "openai", "--no-test", "--key-stdin", stdin=piped.encode())
+    assert done.code == 2
+    assert "amplifier init --provider openai --key-stdin" in done.stderr
+    assert KEY not in done.stderr
+    assert everything(home) == {}
+
+
+def test_a_key_for_a_provider_that_takes_none_is_refused(home: Path) -> None:
+    assert init("-p", "local", "--no-test").code == 2
+    assert everything(home) == {}
+
+
+def test_an_unknown_provider_is_an_error_with_a_suggestion(home: Path) -> None:
+    done = init("-p", "opneai", "--no-test")
+    assert done.code == 78
+    assert "did you mean 'openai'" in done.stderr
+    assert everything(home) == {}
+
+
+def test_a_pipe_that_stays_open_behind_the_key_is_not_waited_for() -> None:
+    process = start_amplifier(
+        "init", "-p", "openai", "--no-test", "--key-stdin", stdin=subprocess.PIPE
+    )
+    with process:
+        assert process.stdin is not None
+        process.stdin.write(KEY[:5].encode())
+        process.stdin.flush()
+        process.stdin.write(f"{KEY[5:]}\n".encode())
+        process.stdin.flush()
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert KeyStore().read("OPENAI_API_KEY") == KEY
+
+
+def test_a_key_is_never_an_argument() -> None:
+    done = run_amplifier("init", "-p", "openai", "--key", KEY)
+    assert done.code == 2
+    assert "--key" not in run_amplifier("init", "--help").stdout.replace("--key-", "")
+
+
+# -- the settings ----------------------------------------------------------------------------
+
+MINE = """\
+# What I set.
+profile: default   # the usual one
+
+providers:
+  # The house's server.
+  - module: provider-openai
+    config: {base_url: 'http://house.example/v1', model: old}   # since May
+tools:
+  - module: tool-bash
+    config: {timeout: 5}
+"""
+
+
+def test_comments_and_all_else_in_the_settings_stay(settings: Path) -> None:
+    settings.write_text(MINE)
+    done = init("-p", "openai", "-m", "new", "--no-test")
+    assert done.code == 0, done.stderr
+    text = settings.read_text()
+    assert text.replace("new", "old").replace(", priority: 10", "") == MINE
+    assert providers(settings)[0]["config"]["base_url"] == "http://house.example/v1"
+
+
+def test_doing_the_same_again_changes_nothing(settings: Path, home: Path) -> None:
+    options = ("-p", "openai", "-m", "one", "--base-url", "http://127.0.0.1:9", "--no-test")
+    assert init(*options).code == 0
+    before = everything(home)
+    again = init(*options, key=None)
+    assert again.code == 0
+    assert "already set up this way" in again.stderr
+    assert everything(home) == before
+
+
+def test_only_what_is_given_changes_and_an_empty_value_takes_away(settings: Path) -> None:
+    options = ("-p", "openai", "--no-test")
+    assert init(*options, "-m", "one", "--base-url", "http://127.0.0.1:9").code == 0
+    assert init(*options, "-m", "two", key=None).code == 0
+    (entry,) = providers(settings)
+    assert entry["config"]["model"] == "two"
+    assert entry["config"]["base_url"] == "http://127.0.0.1:9"
+    assert init(*options, "--base-url", "", key=None).code == 0
+    assert "base_url" not in providers(settings)[0]["config"]
+    assert KeyStore().read("OPENAI_API_KEY") == KEY
+
+
+def test_the_one_that_was_set_up_last_is_asked_first() -> None:
+    with ScriptedLLM.running(["one", "two", "ready", "three"]) as server:
+        url = ("--base-url", server.base_url, "--no-test", "-m", "m")
+        for name, path in (("openai", "chat/completions"), ("anthropic", "messages")):
+            assert init("-p", name, *url).code == 0
+            assert run_amplifier("run", "hi").code == 0
+            assert server.completions[-1].path.endswith(path)
+        assert init("-p", "openai", key=None).code == 0
+        assert run_amplifier("run", "hi").code == 0
+        assert server.completions[-1].path.endswith("chat/completions")
+
+
+@pytest.mark.parametrize("profile", ["mock"])
+def test_a_profile_that_leaves_providers_out_still_does(profile: str) -> None:
+    with ScriptedLLM.running(["from the server"]) as server:
+        options = ("--base-url", server.base_url, "-m", "m", "--no-test")
+        assert init("-p", "openai", *options).code == 0
+        done = run_amplifier("run", "--profile", profile, "hi")
+        assert done.code == 0, done.stderr
+        assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "providers: [\n",
+        "sessoin: {}\n",
+        # The entry is the same as another by an alias, so it cannot be changed alone.
+        "x-mine: &mine {module: provider-openai}\nproviders: [*mine]\n",
+    ],
+)
+def test_settings_that_cannot_be_changed_stay_and_no_key_is_stored(
+    text: str, settings: Path, home: Path
+) -> None:
+    settings.write_text(text)
+    done = init("-p", "openai", "-m", "new", "--no-test")
+    assert done.code == 78
+    assert "settings.yaml:" in done.stderr
+    assert settings.read_text() == text
+    assert KeyStore().names() == {}
+    assert all(KEY.encode() not in data for _, data in everything(home).values())
+
+
+def test_settings_that_cannot_be_changed_leave_the_old_key(settings: Path) -> None:
+    KeyStore().store("OPENAI_API_KEY", "the-old-key")
+    settings.write_text("x-mine: &mine {module: provider-openai}\nproviders: [*mine]\n")
+    assert init("-p", "openai", "-m", "new", "--no-test").code == 78
+    assert KeyStore().read("OPENAI_API_KEY") == "the-old-key"
+
+
+def test_a_profile_without_the_provider_is_a_warning(settings: Path) -> None:
+    settings.write_text("profile: mock\n")
+    done = init("-p", "openai", "-m", "new", "--no-test")
+    assert done.code == 0, done.stderr
+    assert "another provider is used by default" in done.stderr
+
+
+# -- the keyring -----------------------------------------------------------------------------
+
+
+def test_the_key_goes_to_the_keyring_where_there_is_one(tmp_path: Path, home: Path) -> None:
+    keyring = tmp_path / "keyring.json"
+    env = {
+        "PYTHON_KEYRING_BACKEND": "file_keyring.FileKeyring",
+        "FILE_KEYRING": str(keyring),
+        "PYTHONPATH": str(BACKEND),
+    }
+    done = init("-p", "openai", "--no-test", env=env)
+    assert done.code == 0, done.stderr
+    assert "in the keyring" in done.stderr
+    assert KEY in keyring.read_text()
+    assert all(KEY.encode() not in data for _, data in everything(home).values())
+    moved = init("-p", "openai", "--no-test", "--key-in", "file", env=env)
+    assert moved.code == 0, moved.stderr
+    assert KEY not in keyring.read_text()
+    assert KeyStore().read("OPENAI_API_KEY") == KEY
+
+
+def test_a_keyring_that_must_be_and_is_not_stores_nothing(home: Path) -> None:
+    done = init("-p", "openai", "--no-test", "--key-in", "keyring")
+    assert done.code == 78
+    assert "no keyring" in done.stderr
+    assert KeyStore().names() == {}
+    assert not (home / "settings.yaml").exists()
+
+
+# -- providers of others ---------------------------------------------------------------------
+
+HOUSE = """
+__amplifier_module_type__ = "provider"
+
+
+class House:
+    name = "house"
+
+    def __init__(self, config):
+        self.config = config
+
+    def get_info(self):
+        from amplifier_core.models import ConfigField, ProviderInfo
+
+        key = ConfigField(id="house_key", display_name="Key", prompt="Key", field_type="secret")
+        model = ConfigField(id="default_model", display_name="Model", prompt="Model")
+        return ProviderInfo(id="house", display_name="House", config_fields=[key, model])
+
+    async def list_models(self):
+        return []
+
+    async def complete(self, request, **kwargs):
+        from amplifier_core.message_models import ChatResponse, TextBlock
+
+        text = f"{self.config['house_key'][-4:]} {self.config.get('default_model')}"
+        return ChatResponse(content=[TextBlock(text=text)])
+
+    def parse_tool_calls(self, response):
+        return []
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("providers", House(config or {}), name="house")
+"""
+
+
+def test_a_key_its_provider_looks_for_nowhere_is_handed_to_it(
+    tmp_path: Path, home: Path, settings: Path
+) -> None:
+    from tests.support.plans import module_folder
+
+    source = module_folder(tmp_path, HOUSE, "amplifier_module_provider_house")
+    (home / "profiles").mkdir()
+    (home / "profiles" / "default.yaml").write_text(
+        f"extends: default\nproviders: [{{module: provider-house, source: {str(source)!r}}}]\n"
+    )
+    done = init("-p", "house", "-m", "big")
+    assert done.code == 0, done.stderr
+    (entry,) = providers(settings)
+    assert entry["config"]["house_key"] == "${HOUSE_API_KEY}"
+    assert entry["config"]["default_model"] == "big"
+    assert KeyStore().names() == {"HOUSE_API_KEY": "file"}
+    ran = run_amplifier("run", "hi")
+    assert (ran.code, ran.stdout) == (0, f"{KEY[-4:]} big\n"), ran.stderr
+
+
+def test_help_says_how_to_do_without_a_terminal() -> None:
+    done = run_amplifier("init", "--help")
+    assert done.code == 0
+    for word in ("--provider", "--key-stdin", "--base-url", "--no-test", "--yes", "keyring"):
+        assert word in done.stdout

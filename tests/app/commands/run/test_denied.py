@@ -1,0 +1,101 @@
+"""`denied` of the result: the refused calls of every kind of tool, also those of sub-agents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
+from tests.support.schemas import RESULT
+
+SERVER = Path(__file__).parents[3] / "modules" / "tool_mcp" / "raw_server.py"
+ASK = [
+    ("bash", {"command": "touch made"}),
+    ("write_file", {"file_path": "made", "content": "x"}),
+    ("web_fetch", {"url": "http://127.0.0.1:9/"}),
+    ("mcp_things_echo", {"text": "hello"}),
+    ("task", {"agent": "worker", "instruction": "Work."}),
+]
+LIMITS = [
+    ("bash", {"command": "shred disk"}),
+    ("write_file", {"file_path": "../made", "content": "x"}),
+    ("read_file", {"file_path": "/etc/hostname"}),
+    ("write_file", {"file_path": ".git/config", "content": "x"}),
+    ("web_fetch", {"url": "http://127.0.0.1:9/"}),
+]
+
+
+def calls(prefix: str, wanted: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    return {
+        "tool_calls": [
+            {"name": name, "input": given, "id": f"{prefix}{number}"}
+            for number, (name, given) in enumerate(wanted)
+        ]
+    }
+
+
+def plan(folder: Path, wanted: list[tuple[str, dict[str, Any]]]) -> Path:
+    work = {"module": "provider-mock", "config": {"replies": [calls("w", ASK[:1]), "no"]}}
+    return mock_plan(
+        folder,
+        [calls("c", wanted), "as far as it goes"],
+        tools=[
+            {"module": "tool-bash", "config": {"denied_commands": ["shred"]}},
+            {"module": "tool-filesystem"},
+            {"module": "tool-web"},
+            {"module": "tool-task"},
+            {
+                "module": "tool-mcp",
+                "config": {
+                    "servers": {"things": {"command": sys.executable, "args": [str(SERVER)]}}
+                },
+            },
+        ],
+        hooks=[
+            {
+                "module": "hooks-approval",
+                "config": {"rules": [{"action": "allow", "tool": "task"}]},
+            }
+        ],
+        agents={"worker": {"providers": [work]}},
+    )
+
+
+def denied(folder: Path, plan: Path, *flags: str) -> tuple[int, list[dict[str, Any]]]:
+    work = folder / "work"
+    work.mkdir()
+    done = run_amplifier("run", "-f", plan, "go", "--output", "json", *flags, cwd=work)
+    result = json.loads(done.stdout)
+    RESULT.validate(result)
+    assert result["response"] == "as far as it goes", done.stderr
+    assert not list(folder.rglob("made"))
+    return done.code, result["denied"]
+
+
+def test_calls_that_need_approval_are_denied_without_a_terminal(tmp_path: Path) -> None:
+    code, found = denied(tmp_path, plan(tmp_path, ASK))
+    assert code == 8
+    assert [(call["name"], call["agent"]) for call in found] == [
+        *((name, None) for name, _ in ASK[:4]),
+        ("bash", "worker"),
+    ]
+    assert all("denied" in call["reason"] for call in found)
+    own, workers = {call["session_id"] for call in found[:4]}, found[4]["session_id"]
+    assert len(own) == 1
+    assert workers.startswith(own.pop())
+    assert workers.endswith("_worker")
+
+
+@pytest.mark.parametrize("loop", ["loop-streaming", "loop-events"])
+def test_calls_that_tools_refuse_are_listed(tmp_path: Path, loop: str) -> None:
+    file = plan(tmp_path, LIMITS)
+    flags = ("--approve", "allow", "--set", f"session.orchestrator.module={loop}")
+    code, found = denied(tmp_path, file, *flags)
+    assert code == 0
+    assert [call["id"] for call in found] == [f"c{number}" for number in range(len(LIMITS))]
+    assert "denied_commands" in found[0]["reason"]

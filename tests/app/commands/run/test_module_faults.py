@@ -1,0 +1,188 @@
+"""Modules that fail during a turn: the message names the module, the line and what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan, module_folder
+
+LOOP = """
+__amplifier_module_type__ = "orchestrator"
+
+
+class Loop:
+    async def execute(self, prompt, context, providers, tools, hooks, **kwargs):
+        await context.add_message({"role": "user", "content": prompt})
+        messages = await context.get_messages_for_request()
+        response = await next(iter(providers.values())).complete({"messages": messages})
+        BODY
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("orchestrator", Loop())
+"""
+
+CONTEXT = """
+__amplifier_module_type__ = "context"
+
+
+class Memory:
+    def __init__(self):
+        self.messages = []
+
+    async def add_message(self, message):
+        self.messages.append(message)
+
+    async def get_messages_for_request(self, token_budget=None, provider=None):
+        return self.messages
+
+    async def get_messages(self):
+        BODY
+
+    async def set_messages(self, messages):
+        self.messages = list(messages)
+
+    async def clear(self):
+        self.messages = []
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("context", Memory())
+"""
+
+PROVIDER = """
+__amplifier_module_type__ = "provider"
+
+from amplifier_core import ProviderInfo, ChatResponse, TextBlock
+
+
+class Backend:
+    name = "theirs"
+
+    def get_info(self):
+        return ProviderInfo(id="theirs", display_name="Theirs")
+
+    async def list_models(self):
+        return []
+
+    async def complete(self, request, **kwargs):
+        BODY
+
+    def parse_tool_calls(self, response):
+        return []
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("providers", Backend(), name="theirs")
+"""
+
+
+def foreign(folder: Path, module_id: str, code: str, body: str) -> dict[str, str]:
+    """A plan entry for a module in its own folder."""
+    package = "amplifier_module_" + module_id.replace("-", "_")
+    source = module_folder(folder, code.replace("BODY", body), package)
+    return {"module": module_id, "source": str(source)}
+
+
+def fails(plan: Path, code: int, *said: str) -> None:
+    done = run_amplifier("run", "-f", plan, "go", "--output", "json")
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert (done.code, result["exit_code"]) == (code, code), done.stderr
+    for text in (*said, f"amplifier module validate {plan.parent}/"):
+        assert text in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return None", "execute() returned None, expected the answer as a string"),
+        ("return response", "execute() returned a value of type"),
+        ("raise KeyError('x')", "raised KeyError: 'x'"),
+    ],
+)
+def test_a_failing_orchestrator_is_named(tmp_path: Path, body: str, said: str) -> None:
+    loop = foreign(tmp_path, "loop-theirs", LOOP, body)
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": loop, "context": "context-simple"})
+    place = "amplifier_module_loop_theirs/__init__.py, line "
+    fails(plan, 3, "orchestrator 'loop-theirs'", said, place)
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_module_that_ends_the_program_has_failed(tmp_path: Path, output: str) -> None:
+    loop = foreign(tmp_path, "loop-theirs", LOOP, "import os; os._exit(0)")
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": loop, "context": "context-simple"})
+    done = run_amplifier("run", "-f", plan, "go", "--output", output)
+    assert done.code == 3, done
+    assert "orchestrator 'loop-theirs' raised SystemExit: 0" in done.stderr
+    if output == "json":
+        assert json.loads(done.stdout)["outcome"] == "module"
+    else:
+        assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return None", "get_messages() returned None, expected a list of messages"),
+        ("raise RuntimeError('disk gone')", "raised RuntimeError: disk gone"),
+    ],
+)
+def test_a_failing_context_is_named(tmp_path: Path, body: str, said: str) -> None:
+    context = foreign(tmp_path, "context-theirs", CONTEXT, body)
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": "loop-basic", "context": context})
+    place = "amplifier_module_context_theirs/__init__.py, line "
+    fails(plan, 3, "context 'context-theirs'", said, place)
+
+
+@pytest.mark.parametrize("orchestrator", ["loop-basic", "loop-theirs"])
+def test_a_failing_provider_is_named_with_any_loop(tmp_path: Path, orchestrator: str) -> None:
+    loop: Any = orchestrator
+    if orchestrator == "loop-theirs":
+        loop = foreign(tmp_path, orchestrator, LOOP, "return response.content[0].text")
+    provider = foreign(tmp_path, "provider-theirs", PROVIDER, "raise RuntimeError('backend down')")
+    plan = mock_plan(
+        tmp_path,
+        [],
+        session={"orchestrator": loop, "context": "context-simple"},
+        providers=[provider],
+    )
+    place = "amplifier_module_provider_theirs/__init__.py, line "
+    fails(plan, 5, "provider 'theirs' raised RuntimeError: backend down", place)
+
+
+@pytest.mark.parametrize(
+    ("body", "given"), [("return None", "None"), ("return 'hi'", "a value of")]
+)
+@pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events"])
+def test_a_provider_that_returns_an_invalid_response_is_named(
+    tmp_path: Path, loop: str, body: str, given: str
+) -> None:
+    provider = foreign(tmp_path, "provider-theirs", PROVIDER, body)
+    session = {"orchestrator": loop, "context": "context-simple"}
+    plan = mock_plan(tmp_path, [], session=session, providers=[provider])
+    place = "amplifier_module_provider_theirs/__init__.py, line "
+    fails(plan, 5, f"provider 'theirs': complete() returned {given}", place)
+
+
+def test_a_context_that_returns_no_messages_is_named(tmp_path: Path) -> None:
+    code = CONTEXT.replace("return self.messages", "BODY", 1).replace(
+        "        BODY\n\n    async def set_", "        return self.messages\n\n    async def set_"
+    )
+    context = foreign(tmp_path, "context-theirs", code, "return None")
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": "loop-basic", "context": context})
+    place = "amplifier_module_context_theirs/__init__.py, line "
+    said = "get_messages_for_request() returned None, expected a list of messages"
+    fails(plan, 3, said, place)
+
+
+def test_an_empty_answer_is_not_a_success(tmp_path: Path) -> None:
+    provider = foreign(tmp_path, "provider-theirs", PROVIDER, "return ChatResponse(content=[])")
+    plan = mock_plan(tmp_path, [], providers=[provider])
+    done = run_amplifier("run", "-f", plan, "go", "--output", "json")
+    assert (done.code, json.loads(done.stdout)["outcome"]) == (5, "provider")
+    assert "the model ended without an answer" in done.stderr

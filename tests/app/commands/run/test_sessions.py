@@ -1,0 +1,188 @@
+"""Which session `run` resumes, and with which plan."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import Finished, run_amplifier
+from tests.support.plans import mock_plan
+from tests.support.terminal import ENTER, Terminal
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    return mock_plan(tmp_path, ["ok"])
+
+
+def result_of(done: Finished) -> dict[str, Any]:
+    return json.loads(done.stdout)
+
+
+def prompts(session_id: str) -> list[str]:
+    shown = run_amplifier("session", "show", session_id, "--output", "json")
+    messages = json.loads(shown.stdout)["messages"]
+    return [message["content"] for message in messages if message["role"] == "user"]
+
+
+def test_session_creates_and_then_resumes_the_same_id(plan: Path) -> None:
+    for prompt in ("one", "two"):
+        done = run_amplifier("run", "-f", plan, prompt, "--session", "mine", "--output", "json")
+        assert (done.code, result_of(done)["session_id"]) == (0, "mine")
+    assert prompts("mine") == ["one", "two"]
+
+
+def test_resume_never_starts_a_new_session(plan: Path) -> None:
+    done = run_amplifier("run", "-f", plan, "hi", "--resume", "nope")
+    assert (done.code, done.stdout) == (6, "")
+    assert "nope" in done.stderr
+    assert "session list" in done.stderr
+
+
+ADDRESS = "https://me:hunter2@127.0.0.1:9/v1"
+
+
+def plan_with_secrets(folder: Path) -> Path:
+    """A plan that contains a key, and a URL with a password."""
+    plan = folder / "plan.yaml"
+    plan.write_text(
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        "instruction: Write [REDACTED] for a key.\n"
+        f"providers: [{{module: provider-mock, config: {{replies: [{ADDRESS}]}}}},\n"
+        "  {module: provider-anthropic, config: {api_key: sk-in-the-plan, priority: 999}}]\n"
+    )
+    return plan
+
+
+def test_without_a_terminal_unsaved_secrets_are_listed_with_their_option(
+    tmp_path: Path,
+) -> None:
+    plan = plan_with_secrets(tmp_path)
+    begun = run_amplifier("run", "-f", plan, "one", "--session", "s")
+    assert begun.code == 0, begun.stderr
+    saved = [path.read_text() for path in (begun.home / "sessions" / "s").iterdir()]
+    assert not [text for text in saved if "sk-in-the-plan" in text]
+    done = run_amplifier("run", "two", "--resume", "s")
+    assert (done.code, done.stdout) == (78, "")
+    key, reply = (
+        "providers.provider-anthropic.config.api_key",
+        "providers.provider-mock.config.replies.0",
+    )
+    assert f'--set {key}="$SECRET"' in done.stderr
+    partly = run_amplifier("run", "two", "--resume", "s", "--set", f"{key}=sk-again")
+    assert partly.code == 78
+    assert (f"--set {key}" in partly.stderr, f"--set {reply}" in partly.stderr) == (False, True)
+    for more in (["--set", f"{key}=sk-again", "--set", f"{reply}=fine"], ["-f", str(plan)]):
+        again = run_amplifier("run", "more", "--resume", "s", *more)
+        assert again.code == 0, again.stderr
+    assert prompts("s") == ["one", "more", "more"]
+
+
+def test_on_a_terminal_unsaved_secrets_are_prompted_for(tmp_path: Path) -> None:
+    run_amplifier("run", "-f", plan_with_secrets(tmp_path), "one", "--session", "s")
+    with Terminal("run", "two", "--resume", "s", cwd=tmp_path) as terminal:
+        terminal.until(r"replies.0, which was https://\[REDACTED\]@127.0.0.1:9/v1")
+        terminal.type("https://again@x/" + ENTER)
+        terminal.until("provider-anthropic.config.api_key")
+        terminal.type("sk-typed" + ENTER)
+        assert terminal.finish() == 0
+        assert "sk-typed" not in terminal.raw
+    assert prompts("s") == ["one", "two"]
+    home = Path(os.environ["AMPLIFIER_HOME"])
+    assert "sk-typed" not in (home / "sessions" / "s" / "plan.yaml").read_text()
+
+
+def test_an_empty_secret_leaves_the_session_unchanged(tmp_path: Path) -> None:
+    run_amplifier("run", "-f", plan_with_secrets(tmp_path), "one", "--session", "s")
+    with Terminal("run", "two", "--resume", "s", cwd=tmp_path) as terminal:
+        terminal.until("input is hidden")
+        terminal.type(ENTER)
+        assert terminal.finish() == 78
+    assert prompts("s") == ["one"]
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+@pytest.mark.parametrize("file", ["transcript.jsonl", "plan.yaml"])
+def test_a_session_with_a_missing_file_is_refused(
+    tmp_path: Path, plan: Path, file: str, how: str
+) -> None:
+    home = run_amplifier("run", "-f", plan, "one", "--session", "s", cwd=tmp_path).home
+    lost = home / "sessions" / "s" / file
+    lost.unlink()
+    if how == "empty":
+        lost.touch()
+    for options in (["--resume", "s"], ["--session", "s"], ["--continue"]):
+        done = run_amplifier("run", "two", *options, cwd=tmp_path)
+        assert (done.code, done.stdout) == (6, ""), options
+        assert f"is {how}" in done.stderr
+        assert str(lost) in done.stderr
+    with Terminal("run", "--resume", "s", cwd=tmp_path) as terminal:
+        assert terminal.finish() == 6
+    shown = run_amplifier("session", "show", "s")
+    assert shown.code == (6 if file == "transcript.jsonl" else 0)
+    with_plan = run_amplifier("run", "two", "--resume", "s", "-f", plan)
+    assert with_plan.code == shown.code
+
+
+def test_continue_resumes_the_last_session_of_this_directory(tmp_path: Path, plan: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    assert run_amplifier("run", "--continue", "hi", cwd=here).code == 6
+    run_amplifier("run", "-f", plan, "in here", "--session", "a", cwd=here)
+    run_amplifier("run", "-f", plan, "over there", "--session", "b", cwd=there)
+    done = run_amplifier("run", "--continue", "more", "--output", "json", cwd=here)
+    assert result_of(done)["session_id"] == "a"
+    assert prompts("a") == ["in here", "more"]
+
+
+def test_resuming_uses_the_saved_plan(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("content")
+    replies = [{"tool_calls": [{"name": "read_file", "input": {"path": "a.txt"}}]}, "read it"]
+    plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-filesystem"}])
+    run_amplifier("run", "-f", plan, "one", "--session", "s", cwd=tmp_path)
+    plan.unlink()
+    done = run_amplifier(
+        "run", "two", "--resume", "s", "-m", "other-model", "--output", "stream-json", cwd=tmp_path
+    )
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.code == 0, done.stderr
+    assert (events[0]["model"], "read_file" in events[0]["tools"]) == ("other-model", True)
+    assert events[-1]["response"] == "read it"
+
+
+def test_no_save_saves_nothing(plan: Path) -> None:
+    done = run_amplifier("run", "-f", plan, "hi", "--no-save")
+    assert (done.code, done.stdout) == (0, "ok\n")
+    assert not (done.home / "sessions").exists()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("/help", "/help is a chat command; a single prompt cannot run it"),
+        ("/undo force", "/undo is a chat command"),
+        ("/review x", "unknown command /review"),
+    ],
+)
+def test_a_slash_command_is_not_sent_as_a_prompt(plan: Path, prompt: str, said: str) -> None:
+    done = run_amplifier("run", "-f", plan, prompt)
+    assert (done.code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "To send the text to the model, start it with a space." in done.stderr
+    assert run_amplifier("run", "-f", plan, stdin=prompt + "\n").code == 2
+    assert run_amplifier("run", "-f", plan, " " + prompt).code == 0
+
+
+def test_continue_is_short_for_run_with_the_option(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
+    first = run_amplifier("run", "-f", plan, "one", "--output", "json", cwd=tmp_path)
+    again = run_amplifier("continue", "-f", plan, "two", "--output", "json", cwd=tmp_path)
+    ids = [json.loads(done.stdout)["session_id"] for done in (first, again)]
+    assert ids[0] == ids[1]
+    nothing = run_amplifier("continue", "two", cwd=tmp_path.parent)
+    assert (nothing.code, nothing.stdout) == (6, "")

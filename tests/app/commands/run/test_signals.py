@@ -1,0 +1,249 @@
+"""Interrupted runs: exit code, an intact session that can be resumed, an answer for every call."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import run_amplifier, run_python, start_amplifier
+from tests.support.plans import mock_plan, module_folder
+from tests.support.schemas import RESULT
+
+SLEEPER = """
+import asyncio
+from pathlib import Path
+
+__amplifier_module_type__ = "tool"
+
+
+class Sleeper:
+    name = "sleeper"
+    description = "sleeps"
+    input_schema = {"type": "object", "properties": {"seconds": {"type": "number"}}}
+
+    def __init__(self, flag):
+        self.flag = flag
+
+    async def execute(self, input):
+        from amplifier_core.models import ToolResult
+
+        Path(self.flag).touch()
+        await asyncio.sleep(input["seconds"])
+        return ToolResult(output="slept")
+
+
+class Stuck(Sleeper):
+    name = "stuck"
+
+    async def execute(self, input):
+        import time
+
+        Path(self.flag).touch()
+        await asyncio.to_thread(time.sleep, input["seconds"])
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("tools", Sleeper(config["flag"]), name="sleeper")
+    await coordinator.mount("tools", Stuck(config["flag"]), name="stuck")
+"""
+
+
+class Running:
+    """A run with a running tool."""
+
+    def __init__(self, tmp_path: Path, seconds: float, tool: str = "sleeper", *more: str) -> None:
+        flag = tmp_path / "flag"
+        module = {
+            "module": "sleeper",
+            "source": str(module_folder(tmp_path, SLEEPER, "amplifier_module_sleeper")),
+            "config": {"flag": str(flag)},
+        }
+        call = {"name": tool, "input": {"seconds": seconds}, "id": "c1"}
+        plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "never asked"], tools=[module])
+        self.process = start_amplifier(
+            "run", "-f", plan, "hi", "--session", "s1", "--output", "json", *more
+        )
+        deadline = time.monotonic() + 60
+        while not flag.exists():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def end(self) -> tuple[int, dict[str, Any], str]:
+        stdout, stderr = self.process.communicate(timeout=60)
+        result = json.loads(stdout)
+        RESULT.validate(result)
+        return self.process.returncode, result, stderr.decode()
+
+
+def messages() -> list[dict[str, Any]]:
+    shown = run_amplifier("session", "show", "s1", "--output", "json")
+    assert shown.code == 0
+    return json.loads(shown.stdout)["messages"]
+
+
+def assert_resumable(tmp_path: Path) -> None:
+    """Resume the session in another directory; every call has one answer."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    plan = mock_plan(elsewhere, ["back"])
+    done = run_amplifier("run", "-f", plan, "--resume", "s1", "go on", cwd=elsewhere)
+    assert (done.code, done.stdout) == (0, "back\n")
+    answers = [m["tool_call_id"] for m in messages() if m["role"] == "tool"]
+    assert answers == ["c1"]
+
+
+def test_the_first_ctrl_c_lets_the_step_finish(tmp_path: Path) -> None:
+    running = Running(tmp_path, 1.0)
+    running.process.send_signal(signal.SIGINT)
+    code, result, stderr = running.end()
+    assert (code, result["outcome"]) == (130, "interrupted")
+    assert "--resume s1" in stderr
+    assert "Traceback" not in stderr
+    (answer,) = [m for m in messages() if m["role"] == "tool"]
+    assert answer["content"] == "slept"
+    assert_resumable(tmp_path)
+
+
+def test_the_second_ctrl_c_stops_immediately(tmp_path: Path) -> None:
+    running = Running(tmp_path, 3600)
+    running.process.send_signal(signal.SIGINT)
+    time.sleep(0.2)  # two signals sent together would arrive as one
+    running.process.send_signal(signal.SIGINT)
+    code, result, stderr = running.end()
+    assert (code, result["outcome"]) == (130, "interrupted")
+    assert [tool["outcome"] for tool in result["tools"]] == ["interrupted"]
+    assert "Traceback" not in stderr
+    assert_resumable(tmp_path)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+def test_termination_stops_immediately(tmp_path: Path, signum: signal.Signals) -> None:
+    running = Running(tmp_path, 3600)
+    running.process.send_signal(signum)
+    code, result, stderr = running.end()
+    assert (code, result["outcome"], result["exit_code"]) == (143, "terminated", 143)
+    assert "Traceback" not in stderr
+    assert_resumable(tmp_path)
+
+
+def test_a_tool_stuck_in_a_thread_does_not_keep_the_process_alive(tmp_path: Path) -> None:
+    running = Running(tmp_path, 3600, "stuck")
+    running.process.send_signal(signal.SIGTERM)
+    code, _, _ = running.end()
+    assert code == 143
+    assert_resumable(tmp_path)
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [{"text": "done", "delay": 1.5}])
+    process = start_amplifier(
+        "run",
+        "-f",
+        plan,
+        "hi",
+        "--session",
+        "s1",
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    wait_for_prompt("s1")
+    process.send_signal(signal.SIGHUP)
+    stdout, _ = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (0, b"done\n")
+
+
+def wait_for_prompt(session_id: str) -> None:
+    transcript = Path(os.environ["AMPLIFIER_HOME"]) / "sessions" / session_id / "transcript.jsonl"
+    deadline = time.monotonic() + 60
+    while not (transcript.exists() and b'"user"' in transcript.read_bytes()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_one_interrupt_stops_a_streaming_answer_and_keeps_the_part(
+    tmp_path: Path, output: str
+) -> None:
+    answer = {"text": "word " * 100_000}
+    plan = mock_plan(tmp_path, [answer], mock={"chunk_size": 5, "chunk_delay": 0.02})
+    process = start_amplifier("run", "-f", plan, "hi", "--session", "s1", "--output", output)
+    wait_for_prompt("s1")
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"--resume s1" in stderr
+    part = json.loads(stdout)["response"] if output == "json" else stdout.decode().strip()
+    assert part.startswith("word word")
+    plan = mock_plan(tmp_path, ["and more"])
+    done = run_amplifier("run", "-f", plan, "--resume", "s1", "go on")
+    assert done.code == 0
+    shown = json.loads(run_amplifier("session", "show", "s1", "--output", "json").stdout)
+    roles = [(message["role"], message["content"][:9]) for message in shown["messages"]]
+    assert roles[:3] == [("user", "hi"), ("assistant", "word word"), ("user", "go on")]
+
+
+def test_an_interrupt_before_the_start_saves_nothing(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["x"])
+    process = start_amplifier("run", "-f", plan, "-", stdin=subprocess.PIPE)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in stderr
+    assert not (Path(os.environ["AMPLIFIER_HOME"]) / "sessions").exists()
+
+
+AT_THE_END = """
+import atexit, os, signal, sys
+from amplifier_app.cli import main
+
+atexit.register(os.kill, os.getpid(), int(sys.argv.pop(1)))
+main()
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_at_the_very_end_leaves_no_traceback(signum: signal.Signals) -> None:
+    done = run_python(AT_THE_END, str(int(signum)), "session", "list", "--all")
+    assert (done.returncode, done.stderr) == (-signum, "No saved sessions.\n"), done.stderr
+
+
+SIGNALLED = """
+import os, signal
+
+__amplifier_module_type__ = "tool"
+
+
+async def mount(coordinator, config=None):
+    try:
+        os.kill(os.getpid(), config["signal"])
+    except KeyboardInterrupt as error:
+        if config["converts"]:
+            raise ValueError("invalid schema") from None
+"""
+
+
+@pytest.mark.parametrize("converts", [False, True], ids=["swallowed", "converted"])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_counts_even_if_code_that_mounts_a_module_loses_its_exception(
+    tmp_path: Path, signum: int, code: int, converts: bool
+) -> None:
+    module = {
+        "module": "signalled",
+        "source": str(module_folder(tmp_path, SIGNALLED, "amplifier_module_signalled")),
+        "config": {"signal": int(signum), "converts": converts},
+    }
+    plan = mock_plan(tmp_path, ["never asked"], tools=[module])
+    done = run_amplifier("run", "-f", plan, "hi", "--output", "json")
+    result = json.loads(done.stdout)
+    RESULT.validate(result)
+    assert (done.code, result["exit_code"]) == (code, code)
+    assert run_amplifier("plan", "check", "-f", plan).code == code

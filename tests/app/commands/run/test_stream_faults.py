@@ -1,0 +1,217 @@
+"""A model service that fails mid-stream: no text twice, no success for a partial answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import schemas
+from tests.support.cli import Finished, run_amplifier
+from tests.support.llm_server import (
+    Cut,
+    ErrorEvent,
+    Item,
+    Reply,
+    Reset,
+    ResetAfter,
+    ScriptedLLM,
+    Stall,
+    Status,
+)
+
+ANSWER = "One two three four five six seven."
+KEYS = {"ANTHROPIC_API_KEY": "test-key", "OPENAI_API_KEY": "test-key"}
+
+
+def reply(fault: Any = None) -> Reply:
+    """An answer of nine events: start, block, ping, three deltas, end of block, delta, stop."""
+    return Reply(ANSWER, chars_per_delta=12, fault=fault)
+
+
+def plan_for(folder: Path, *servers: ScriptedLLM, **more: Any) -> Path:
+    """A plan that asks the first server in one dialect and the second in the other."""
+    common = {"max_retries": 1, "idle_timeout": 1}
+    providers: list[dict[str, Any]] = [
+        {
+            "module": "provider-anthropic",
+            "config": {"base_url": servers[0].base_url, "model": "claude-sonnet-4-5", **common},
+        }
+    ]
+    for server in servers[1:]:
+        config = {"base_url": server.openai_base_url, "model": "gpt-4o", **common}
+        providers.append({"module": "provider-openai", "config": config})
+    session = {"orchestrator": "loop-streaming", "context": "context-simple"}
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump({"session": session, "providers": providers, **more}))
+    return path
+
+
+def run(plan: Path, *options: str, prompt: str = "go") -> Finished:
+    return run_amplifier("run", "-f", plan, "--session", "s", prompt, *options, env=KEYS)
+
+
+def stored(home: Path) -> list[dict[str, Any]]:
+    lines = (home / "sessions" / "s" / "transcript.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+FAULTS = [
+    *(Cut(after=k) for k in range(9)),
+    *(ResetAfter(after=k) for k in (1, 4, 7)),
+    *(Stall(after=k) for k in (0, 5)),
+    *(ErrorEvent(after=k) for k in (1, 5)),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_pipe_gets_the_answer_once_or_its_beginning_and_an_error(
+    tmp_path: Path, fault: Any
+) -> None:
+    with ScriptedLLM.running([reply(fault), reply()]) as server:
+        done = run(plan_for(tmp_path, server))
+    if done.code == 0:
+        assert done.stdout == ANSWER + "\n"
+    else:
+        assert done.code == 75
+        assert ANSWER.startswith(done.stdout.rstrip("\n"))
+        assert "Traceback" not in done.stderr
+        assert [message["role"] for message in stored(done.home)] == ["user"]
+
+
+def test_after_a_partial_answer_the_conversation_continues(tmp_path: Path) -> None:
+    with ScriptedLLM.running([reply(Cut(after=5)), "Whole."]) as server:
+        plan = plan_for(tmp_path, server)
+        assert run(plan).code == 75
+        again = run(plan, prompt="go on")
+        assert server.rejections == []
+        assert "One two" not in json.dumps(server.completions[1].body)
+    assert (again.code, again.stdout) == (0, "Whole.\n")
+
+
+@pytest.mark.parametrize("fault", [Cut(after=k) for k in (0, 5)], ids=str)
+def test_in_json_a_partial_answer_is_not_a_response(tmp_path: Path, fault: Any) -> None:
+    with ScriptedLLM.running([reply(fault), reply()]) as server:
+        done = run(plan_for(tmp_path, server), "--output", "json")
+    result = json.loads(done.stdout)
+    schemas.RESULT.validate(result)
+    if done.code == 0:
+        assert (result["outcome"], result["response"]) == ("ok", ANSWER)
+    else:
+        assert (done.code, result["outcome"], result["response"]) == (75, "unavailable", "")
+        assert result["error"]["message"]
+
+
+@pytest.mark.parametrize("fault", [ResetAfter(after=k) for k in (0, 5, 8)], ids=str)
+def test_the_event_stream_has_no_text_twice(tmp_path: Path, fault: Any) -> None:
+    with ScriptedLLM.running([reply(fault), reply()]) as server:
+        done = run(plan_for(tmp_path, server), "--output", "stream-json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    for event in events:
+        schemas.STREAM.validate(event)
+    text = "".join(event["delta"] for event in events if event["type"] == "text")
+    assert ANSWER.startswith(text)
+    assert (text == ANSWER and done.code == 0) or done.code == 75
+
+
+def test_a_fallback_provider_answers_and_the_user_is_notified(tmp_path: Path) -> None:
+    replies: list[Item] = [Status(529, headers={"retry-after": "0"})] * 2
+    with ScriptedLLM.running(replies) as first, ScriptedLLM.running(["Here I am."]) as second:
+        done = run(plan_for(tmp_path, first, second, fallbacks=["openai"]))
+        assert (len(first.completions), len(second.completions)) == (2, 1)
+    assert (done.code, done.stdout) == (0, "Here I am.\n")
+    assert "warning: anthropic is not available: " in done.stderr
+    assert "using openai instead" in done.stderr
+
+
+def test_the_fallback_is_in_the_event_stream(tmp_path: Path) -> None:
+    with ScriptedLLM.running([Status(404)]) as first, ScriptedLLM.running(["Here."]) as second:
+        plan = plan_for(tmp_path, first, second, fallbacks=["provider-openai"])
+        done = run(plan, "--output", "stream-json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    for event in events:
+        schemas.STREAM.validate(event)
+    (fallback,) = [event for event in events if event["type"] == "fallback"]
+    assert fallback == {
+        "type": "fallback",
+        "provider": "anthropic",
+        "fallback": "openai",
+        "error_type": "NotFoundError",
+    }
+    assert events[-1]["response"] == "Here."
+
+
+def test_a_partial_answer_on_stdout_is_not_followed_by_a_fallback(tmp_path: Path) -> None:
+    with ScriptedLLM.running([reply(Cut(after=5))]) as first, ScriptedLLM.running() as second:
+        done = run(plan_for(tmp_path, first, second, fallbacks=["openai"]))
+        assert second.completions == []
+    assert done.code == 75
+    assert ANSWER.startswith(done.stdout.rstrip("\n"))
+
+
+def test_an_unknown_fallback_is_an_error_in_the_plan(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("extends: default\nfallbacks: [opanai]\n")
+    done = run_amplifier("run", "-f", plan, "hi")
+    assert done.code == 78
+    assert f"{plan}:2" in done.stderr
+    assert "opanai" in done.stderr
+    assert "did you mean 'openai'" in done.stderr
+
+
+def test_a_fallback_with_an_unmet_condition_is_skipped(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "extends: mock\n"
+        "fallbacks: [openai]\n"
+        "providers:\n"
+        "  - {module: provider-mock, config: {replies: [hello]}}\n"
+        "  - {module: provider-openai, when: {env: OPENAI_API_KEY}}\n"
+    )
+    done = run_amplifier("run", "-f", plan, "hi")
+    assert (done.code, done.stdout) == (0, "hello\n")
+
+
+def test_a_conversation_that_is_too_long_is_retried_once_shortened(tmp_path: Path) -> None:
+    too_long = Status(400, message="prompt is too long: 213000 tokens > 200000 maximum")
+    talk: list[Item] = ["an answer " * 900, "another " * 900]
+    with ScriptedLLM.running([*talk, too_long, "It fits.", too_long, too_long]) as server:
+        plan = plan_for(tmp_path, server)
+        for number in range(2):
+            assert run(plan, prompt=f"question {number} " * 900).code == 0
+        done = run(plan, prompt="the last question")
+        assert (done.code, done.stdout) == (0, "It fits.\n")
+        assert "the conversation is too long for claude-sonnet-4-5" in done.stderr
+        failed = run(plan, prompt="one more")
+        bodies = [json.dumps(request.body) for request in server.completions]
+        assert len(bodies) == len(set(bodies)) == 6
+        assert server.rejections == []
+    assert (failed.code, failed.stdout) == (5, "")
+    assert "prompt is too long" in failed.stderr
+    assert "larger context window" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (Status(401), ["rejected the API key (401)", "Set a new key: amplifier init"]),
+        (Status(529), ["is overloaded (529)", "Try again later, or use another model"]),
+        (Status(429, headers={"retry-after": "0"}), ["rate limit (429)", "--model NAME"]),
+        (Status(429, headers={"retry-after": "600"}), ["Retry in 10 minutes", "--model NAME"]),
+        (Status(400), ["refused the request (400)", "--model NAME"]),
+        (Reset(), ["closed the connection: connection reset by peer", "Try again later"]),
+    ],
+)
+def test_errors_of_a_provider_end_with_a_next_step(reply: Item, expected: list[str]) -> None:
+    with ScriptedLLM.running([reply]) as server:
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "k"}
+        retries = "providers.provider-anthropic.config.max_retries=0"
+        done = run_amplifier("run", "-P", "minimal", "--set", retries, "hi", env=env)
+    assert done.stdout == ""
+    for text in expected:
+        assert text in done.stderr
+    for unwanted in ("Errno", "Retry in 0", "Traceback"):
+        assert unwanted not in done.stderr

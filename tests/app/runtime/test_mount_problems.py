@@ -1,0 +1,118 @@
+"""A run whose modules cannot be mounted names the lines of the plan to change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.cli import Finished, run_amplifier
+from tests.support.plans import module_folder
+
+NEEDS_A_CITY = """
+__amplifier_module_type__ = "tool"
+
+
+def config_schema():
+    return {
+        "type": "object",
+        "properties": {"city": {"type": "string", "description": "Where."}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+
+class City:
+    name = "city"
+    description = "says where"
+    input_schema = {"type": "object", "properties": {}}
+
+    async def execute(self, input):
+        raise NotImplementedError
+
+
+async def mount(coordinator, config=None):
+    City.where = config["city"]
+    await coordinator.mount("tools", City(), name="city")
+"""
+
+BROKEN = """
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    raise RuntimeError("the moon is not full")
+"""
+
+
+def run(folder: Path, plan: str, *arguments: str) -> Finished:
+    (folder / "plan.yaml").write_text(plan, encoding="utf-8")
+    return run_amplifier("run", "hello", "-f", "plan.yaml", *arguments, cwd=folder)
+
+
+def test_invalid_config_keys_are_reported_with_their_lines(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        "extends: mock\n"
+        "tools:\n"
+        "  - module: tool-bash\n"
+        "    config:\n"
+        "      timeot: 3\n"
+        "  - module: tool-filesystem\n"
+        "    config: {max_bytes: 1}\n",
+    )
+    assert (ended.code, ended.stdout) == (78, "")
+    assert "plan.yaml:5:7: unknown key 'timeot'" in ended.stderr
+    assert "did you mean 'timeout'?" in ended.stderr
+    assert "plan.yaml:7:14: 'max_bytes' of tool-filesystem must be at least 1000" in ended.stderr
+    assert "  7 |     config: {max_bytes: 1}" in ended.stderr
+
+
+def test_invalid_keys_of_required_modules_are_reported_too(tmp_path: Path) -> None:
+    ended = run(
+        tmp_path,
+        "extends: mock\nsession:\n  orchestrator:\n    config: {max_iterations: many}\n",
+        "--output",
+        "json",
+    )
+    assert ended.code == 78
+    result = json.loads(ended.stdout)
+    assert result["outcome"] == "configuration"
+    assert "plan.yaml:4:14: 'max_iterations' of loop-streaming" in result["error"]["message"]
+
+
+def test_schemas_of_all_modules_are_checked(tmp_path: Path) -> None:
+    module_folder(tmp_path, NEEDS_A_CITY, "amplifier_module_city")
+    ended = run(
+        tmp_path, "extends: mock\ntools:\n  - {module: city, source: ./amplifier-module-city}\n"
+    )
+    assert ended.code == 78
+    assert "plan.yaml:3:5: the config of city is missing 'city'" in ended.stderr
+
+
+def test_another_failure_of_a_module_is_reported_at_its_line(tmp_path: Path) -> None:
+    module_folder(tmp_path, BROKEN, "amplifier_module_moon")
+    ended = run(
+        tmp_path, "extends: mock\nhooks:\n  - module: moon\n    source: ./amplifier-module-moon\n"
+    )
+    assert ended.code == 3
+    assert "plan.yaml:3:5: hook 'moon' cannot be mounted" in ended.stderr
+    assert "the moon is not full" in ended.stderr
+
+
+def test_both_kinds_of_faults_are_reported_together(tmp_path: Path) -> None:
+    module_folder(tmp_path, BROKEN, "amplifier_module_moon")
+    ended = run(
+        tmp_path,
+        "extends: mock\n"
+        "tools: [{module: tool-bash, config: {timeot: 1}}]\n"
+        "hooks: [{module: moon, source: ./amplifier-module-moon}]\n",
+    )
+    assert ended.code == 3
+    assert "plan.yaml:2:38: unknown key 'timeot'" in ended.stderr
+    assert "plan.yaml:3:10: hook 'moon' cannot be mounted" in ended.stderr
+
+
+def test_keys_set_on_the_command_line_are_named_as_such(tmp_path: Path) -> None:
+    ended = run(tmp_path, "extends: mock\n", "--set", "tools.tool-bash.config.timeout=soon")
+    assert ended.code == 78
+    assert "--set tools.tool-bash.config.timeout: 'timeout' of tool-bash" in ended.stderr

@@ -1,0 +1,507 @@
+"""The shared HTTP client, against real sockets on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_core.llm_errors import (
+    ConfigurationError,
+    ContextLengthError,
+    InvalidRequestError,
+    LLMError,
+    LLMTimeoutError,
+    NetworkError,
+    ProviderUnavailableError,
+    RateLimitError,
+    StreamError,
+)
+from amplifier_modules._shared.http import event_stream
+from amplifier_modules._shared.http.client import Endpoint
+from tests.support.raw_http import (
+    STREAM_END,
+    STREAM_HEAD,
+    Close,
+    Cut,
+    Handler,
+    Request,
+    Write,
+    answer,
+    chunk,
+    raw_server,
+)
+
+# An untrusted key and certificate for 127.0.0.1, valid for a hundred years.
+SELF_SIGNED = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg7ZRGS09sVsZe5BXJ
+J2KQOlnNJRRJqMAIS2I6uX7dALmhRANCAATvivx3prA1/FJfZtFpA8u16cBb0DuU
+Lb7GTavFDi07tDxwzvi/GXi/4FlAjWiXLTetPkBCPJQkQqcYtFOeHszc
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBkTCCATagAwIBAgIUL5mKwszcQ6jFGWRuSIaV2y0LzS8wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTAxNTcyNloYDzIxMjYxMDI4
+MDE1NzI2WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAATvivx3prA1/FJfZtFpA8u16cBb0DuULb7GTavFDi07tDxwzvi/GXi/
+4FlAjWiXLTetPkBCPJQkQqcYtFOeHszco2QwYjAdBgNVHQ4EFgQUvBHWfU0qiP6i
+nwGVexuNaaYmJuUwHwYDVR0jBBgwFoAUvBHWfU0qiP6inwGVexuNaaYmJuUwDwYD
+VR0TAQH/BAUwAwEB/zAPBgNVHREECDAGhwR/AAABMAoGCCqGSM49BAMCA0kAMEYC
+IQDjTFHl3+0DcweZw+xGEPYo3uFsmHuzbAjRx0Ex0LeczwIhAPO1MCrWXQaHYp0V
+Ln/8lH/Onr8qLdQ6gnaCrjogkTD7
+-----END CERTIFICATE-----
+"""
+
+
+def endpoint(url: str, **options: Any) -> Endpoint:
+    return Endpoint(url, {"x-key": "secret"}, provider="acme", **options)
+
+
+def says(*parts: bytes) -> Handler:
+    """A server that writes these bytes and then closes the connection."""
+
+    async def handler(_: Request, write: Write) -> None:
+        for part in parts:
+            await write(part)
+        raise Close
+
+    return handler
+
+
+async def read_all(service: Endpoint, path: str = "/s", **options: Any) -> list[tuple[str, str]]:
+    async with service.stream_sse(path, {}, model="m", **options) as stream:
+        return [event async for event in stream]
+
+
+# -- JSON ------------------------------------------------------------------------------------
+
+
+async def test_json_goes_out_and_comes_back():
+    async with raw_server(says(answer(200, '{"ok": "ä"}'))) as server:
+        service = endpoint(server.url + "/base/")
+        assert await service.post_json("/path", {"a": ["ö", 1, None]}, model="m") == {"ok": "ä"}
+        await service.aclose()
+    request = server.requests[0]
+    assert (request.method, request.path) == ("POST", "/base/path")
+    assert request.json() == {"a": ["ö", 1, None]}
+    assert request.headers["x-key"] == "secret"
+    assert request.headers["content-type"] == "application/json"
+
+
+async def test_get_takes_parameters():
+    async with raw_server(says(answer(200, "{}"))) as server:
+        service = endpoint(server.url)
+        assert await service.get_json("/list", params={"limit": 5, "after": "a b"}) == {}
+        await service.aclose()
+    assert server.requests[0].method == "GET"
+    assert server.requests[0].path in ("/list?limit=5&after=a+b", "/list?limit=5&after=a%20b")
+
+
+async def test_lone_surrogates_are_replaced_and_pairs_joined():
+    async with raw_server(says(answer(200, "{}"))) as server:
+        service = endpoint(server.url)
+        await service.post_json("/p", {"text": "a\ud83db \ud83d\ude00"})
+        await service.aclose()
+    assert server.requests[0].json() == {"text": "a\ufffdb 😀"}
+
+
+@pytest.mark.parametrize("body", [{"a": float("nan")}, {"a": object()}, {"a": {1, 2}}])
+async def test_what_is_no_json_is_refused_before_anything_is_sent(body: dict[str, object]):
+    service = endpoint("http://127.0.0.1:9")
+    with pytest.raises(InvalidRequestError, match="cannot be written as JSON"):
+        await service.post_json("/p", body, model="m")
+
+
+@pytest.mark.parametrize("body", ["", "<html>", "[1]", "null", '{"a":'])
+async def test_an_answer_that_is_no_object_is_named_and_not_retried(body: str):
+    async with raw_server(says(answer(200, body))) as server:
+        service = endpoint(server.url)
+        with pytest.raises(ProviderUnavailableError, match="other than a JSON object") as caught:
+            await service.post_json("/p", {}, model="m")
+        await service.aclose()
+    assert not caught.value.retryable
+
+
+async def test_connections_are_kept_and_used_again():
+    async def handler(request: Request, write: Write) -> None:
+        if request.path == "/s":
+            await write(STREAM_HEAD + chunk(b"data: 1\n\n"))
+            await write(STREAM_END)
+        else:
+            await write(answer(429 if request.path == "/bad" else 200, "{}"))
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        await service.post_json("/p", {})
+        assert await read_all(service) == [("message", "1")]
+        async with service.stream_sse("/s", {}) as stream:
+            assert await stream.read() == [("message", "1")]
+            await stream.finish()
+        for call in (lambda: service.post_json("/bad", {}), lambda: read_all(service, "/bad")):
+            with pytest.raises(RateLimitError):
+                await call()
+        await service.get_json("/g")
+        await service.aclose()
+    assert server.connections == 1
+
+
+async def test_leaving_a_stream_early_closes_its_connection():
+    closed = asyncio.Event()
+
+    async def handler(_: Request, write: Write) -> None:
+        await write(STREAM_HEAD)
+        try:
+            while True:
+                await write(chunk(b"data: 1\n\n"))
+                await asyncio.sleep(0.005)
+        finally:
+            closed.set()
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        async with service.stream_sse("/s", {}) as stream:
+            assert (await stream.read() or [])[0] == ("message", "1")
+        await asyncio.wait_for(closed.wait(), 10)
+        await service.aclose()
+
+
+async def test_finishing_an_endless_stream_gives_up():
+    async def handler(_: Request, write: Write) -> None:
+        await write(STREAM_HEAD + chunk(b"data: 1\n\n"))
+        await asyncio.Event().wait()
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        async with service.stream_sse("/s", {}) as stream:
+            await stream.read()
+            await stream.finish(patience=0.02)
+        await service.aclose()
+
+
+async def test_an_endpoint_can_be_used_again_after_it_was_closed():
+    async with raw_server(says(answer(200, "{}"))) as server:
+        service = endpoint(server.url)
+        await service.post_json("/p", {})
+        await service.aclose()
+        await service.post_json("/p", {})
+        await service.aclose()
+        await service.aclose()
+    assert len(server.requests) == 2
+
+
+async def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+    async with raw_server(says(answer(200, "{}"))) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        service = endpoint("http://service.invalid/base")
+        await service.post_json("/p", {})
+        await service.aclose()
+    assert proxy.requests[0].path == "http://service.invalid/base/p"
+
+
+# -- streams ---------------------------------------------------------------------------------
+
+
+async def test_events_arrive_whatever_the_pieces():
+    text = "event: tick\r\ndata: ä€😀\r\n\r\n: ping\n\ndata: 2\n\n".encode()
+    pieces = [chunk(text[at : at + 1]) for at in range(len(text))]
+    async with raw_server(says(STREAM_HEAD, *pieces, STREAM_END)) as server:
+        service = endpoint(server.url)
+        assert await read_all(service) == [("tick", "ä€😀"), ("message", "2")]
+        await service.aclose()
+    assert server.requests[0].headers["accept"] == "text/event-stream"
+    assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+async def test_the_answers_headers_can_be_read():
+    head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nRequest-Id: r1\r\n\r\n")
+    async with raw_server(says(head, STREAM_END)) as server:
+        service = endpoint(server.url)
+        async with service.stream_sse("/s", {}) as stream:
+            assert stream.headers["request-id"] == "r1"
+        await service.aclose()
+
+
+async def test_a_stream_that_ends_properly_just_ends():
+    async with raw_server(says(STREAM_HEAD, chunk(b"data: 1\n\ndata: cut"), STREAM_END)) as server:
+        service = endpoint(server.url)
+        assert await read_all(service) == [("message", "1")]
+        await service.aclose()
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/json; charset=utf-8"])
+async def test_an_answer_that_cannot_be_a_stream_is_not_retried(kind: str):
+    async with raw_server(says(answer(200, "{}", {"content-type": kind}))) as server:
+        service = endpoint(server.url)
+        with pytest.raises(StreamError, match="event stream") as caught:
+            await read_all(service)
+        await service.aclose()
+    assert not caught.value.retryable
+
+
+# -- faults ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", [Cut, Close])
+async def test_a_connection_lost_before_the_answer_is_a_network_error(stop: type[Exception]):
+    async def handler(_: Request, write: Write) -> None:
+        raise stop
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        for call in (lambda: service.post_json("/p", {}, model="m"), lambda: read_all(service)):
+            with pytest.raises(NetworkError) as caught:
+                await call()
+            assert caught.value.retryable
+            assert caught.value.provider == "acme"
+            assert caught.value.model == "m"
+        await service.aclose()
+
+
+@pytest.mark.parametrize("stop", [Cut, Close])
+async def test_a_stream_that_breaks_off_is_a_stream_error(stop: type[Exception]):
+    async def handler(_: Request, write: Write) -> None:
+        await write(STREAM_HEAD + chunk(b"data: 1\n\n"))
+        await asyncio.sleep(0.01)
+        raise stop
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        async with service.stream_sse("/s", {}, model="m") as stream:
+            assert await stream.read() == [("message", "1")]
+            with pytest.raises(StreamError) as caught:
+                await stream.read()
+        assert caught.value.retryable
+        assert " cut the answer off: " in str(caught.value)
+        assert "without an answer" not in str(caught.value)
+        await service.aclose()
+
+
+async def test_silence_is_a_timeout_in_every_place():
+    async def handler(request: Request, write: Write) -> None:
+        if request.path == "/s":
+            await write(STREAM_HEAD + chunk(b"data: 1\n\n"))
+        if request.path == "/half":
+            await write(answer(200, '{"a": 1}')[:-3])
+        await asyncio.Event().wait()
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url, idle_timeout=0.3)
+        for call in (
+            lambda: service.post_json("/p", {}),
+            lambda: service.post_json("/half", {}),
+            lambda: read_all(service),
+        ):
+            with pytest.raises(LLMTimeoutError, match=r"was silent for 0\.3 s"):
+                await call()
+        await service.aclose()
+
+
+async def test_a_time_limit_ends_what_is_not_silent():
+    async def handler(request: Request, write: Write) -> None:
+        await write(STREAM_HEAD)
+        while True:
+            await write(chunk(b": still here\n\n"))
+            await asyncio.sleep(0.01)
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        with pytest.raises(LLMTimeoutError, match="time limit"):
+            await read_all(service, timeout=0.1)
+        with pytest.raises(LLMTimeoutError, match="time limit"):
+            await service.post_json("/p", {}, timeout=0.1)
+        await service.aclose()
+
+
+async def test_a_refused_connection_is_a_network_error():
+    with closing(socket.socket()) as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        service = endpoint(f"http://127.0.0.1:{reserved.getsockname()[1]}")
+        with pytest.raises(NetworkError, match="could not be reached") as caught:
+            await service.post_json("/p", {})
+    assert caught.value.retryable
+
+
+async def test_tls_to_a_plain_server_is_a_network_error():
+    async def speak_plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(speak_plainly, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        service = endpoint(f"https://127.0.0.1:{port}")
+        with pytest.raises(NetworkError):
+            await service.post_json("/p", {})
+        await service.aclose()
+
+
+async def test_a_certificate_that_is_not_trusted_is_not_tried_again(tmp_path: Path):
+    (tmp_path / "own.pem").write_text(SELF_SIGNED)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "own.pem")
+
+    def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(close, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        service = endpoint(f"https://127.0.0.1:{port}")
+        with pytest.raises(NetworkError, match="certificate") as caught:
+            await service.post_json("/p", {})
+        await service.aclose()
+    assert not caught.value.retryable
+
+
+async def test_a_status_is_read_with_its_body_and_headers():
+    body = json.dumps({"error": {"type": "invalid_request_error", "message": "prompt is too long"}})
+    async with raw_server(says(answer(400, body))) as server:
+        service = endpoint(server.url)
+        for call in (lambda: service.post_json("/p", {}, model="m"), lambda: read_all(service)):
+            with pytest.raises(ContextLengthError, match="prompt is too long") as caught:
+                await call()
+            assert caught.value.status_code == 400
+        await service.aclose()
+
+
+async def test_an_endless_error_body_is_cut():
+    async def handler(_: Request, write: Write) -> None:
+        await write(b"HTTP/1.1 500 no\r\nconnection: close\r\n\r\n")
+        while True:
+            await write(b"x" * 65536)
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        with pytest.raises(ProviderUnavailableError) as caught:
+            await service.post_json("/p", {})
+        assert len(str(caught.value)) < 3000
+        await service.aclose()
+
+
+async def test_redirects_are_not_followed():
+    elsewhere = "http://127.0.0.1:9/stolen"
+    async with raw_server(says(answer(307, "", {"location": elsewhere}))) as server:
+        service = endpoint(server.url)
+        with pytest.raises(ConfigurationError, match=elsewhere):
+            await service.post_json("/p", {})
+        await service.aclose()
+    assert len(server.requests) == 1
+
+
+async def test_garbage_instead_of_http_is_a_network_error():
+    async with raw_server(says(b"\xff\xfe\x00 garbage\r\n\r\n")) as server:
+        service = endpoint(server.url)
+        with pytest.raises(NetworkError):
+            await service.post_json("/p", {})
+        await service.aclose()
+
+
+async def test_an_endless_event_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(event_stream, "EVENT_LIMIT", 100_000)
+
+    async def handler(_: Request, write: Write) -> None:
+        await write(STREAM_HEAD)
+        while True:
+            await write(chunk(b"data: " + b"x" * 5000 + b"\n"))
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        with pytest.raises(StreamError, match="larger than 100000 bytes") as caught:
+            await read_all(service)
+        await service.aclose()
+    assert not caught.value.retryable
+
+
+async def test_an_address_that_cannot_be_read_is_a_matter_of_configuration():
+    service = endpoint("http://127.0.0.1:port")
+    with pytest.raises(ConfigurationError, match="check base_url"):
+        await service.post_json("/p", {})
+
+
+async def test_a_fault_of_the_program_stays_what_it_is():
+    async def handler(_: Request, write: Write) -> None:
+        await write(STREAM_HEAD + chunk(b"data: 1\n\n") + STREAM_END)
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        with pytest.raises(ZeroDivisionError):
+            async with service.stream_sse("/s", {}):
+                _ = 1 / 0
+        await service.aclose()
+
+
+@pytest.mark.parametrize("url", ["", "example.invalid", "ftp://example.invalid", "/v1"])
+def test_an_address_that_is_not_http_is_refused_at_once(url: str):
+    with pytest.raises(ConfigurationError, match="must start with http"):
+        Endpoint(url, {}, provider="acme")
+
+
+@pytest.mark.parametrize("key", ["a\nb", "a\rb", "schlüssel", "a\0"])
+def test_a_key_that_cannot_be_a_header_is_refused_without_showing_it(key: str):
+    with pytest.raises(ConfigurationError, match="x-key") as caught:
+        Endpoint("http://127.0.0.1", {"x-key": key}, provider="acme")
+    assert key not in str(caught.value)
+
+
+async def test_credentials_in_the_address_do_not_reach_messages():
+    service = Endpoint("http://user:hunter2@127.0.0.1:9", {}, provider="acme")
+    with pytest.raises(LLMError) as caught:
+        await service.post_json("/p", {})
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_cancelling_a_read_cancels_it():
+    arrived = asyncio.Event()
+
+    async def handler(_: Request, write: Write) -> None:
+        await write(STREAM_HEAD + chunk(b"data: 1\n\n"))
+        arrived.set()
+        await asyncio.Event().wait()
+
+    async with raw_server(handler) as server:
+        service = endpoint(server.url)
+        task = asyncio.create_task(read_all(service))
+        await arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await service.aclose()
+
+
+# -- what it loads ---------------------------------------------------------------------------
+
+
+def loaded(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print('\\n'.join(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_the_client_is_not_loaded_before_the_first_request():
+    modules = loaded(
+        "from amplifier_modules._shared.http.client import Endpoint\n"
+        "Endpoint('http://127.0.0.1', {}, provider='x')"
+    )
+    assert not modules & {"httpx", "httpcore", "anyio"}
+
+
+def test_httpx_is_loaded_without_its_command_line():
+    modules = loaded(
+        "from amplifier_modules._shared.http.lean_httpx import httpx\n"
+        "import httpx as again\n"
+        "assert again is httpx and callable(httpx.AsyncClient) and callable(httpx.main)"
+    )
+    assert "httpx" in modules
+    assert not modules & {"rich", "pygments", "click", "httpx._main"}
+
+
+def test_an_httpx_that_is_there_already_is_taken():
+    loaded(
+        "import httpx\nfrom amplifier_modules._shared.http.lean_httpx import httpx as h\nassert h is httpx"
+    )

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
+from amplifier_modules.loop_events.orchestrator import EventsOrchestrator
+from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
+from tests.modules._shared.loop.rig import Rig
+
+LOOPS = {
+    "basic": BasicOrchestrator,
+    "streaming": StreamingOrchestrator,
+    "events": EventsOrchestrator,
+}
+
+
+@pytest.fixture(params=LOOPS.values(), ids=LOOPS)
+def rig(request: pytest.FixtureRequest) -> Rig:
+    """The same session for each loop."""
+    kind: type[LoopOrchestrator] = request.param
+    return Rig(kind)
+
+
+@pytest.fixture
+def streaming_rig() -> Rig:
+    return Rig(StreamingOrchestrator)

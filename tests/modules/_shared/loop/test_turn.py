@@ -1,0 +1,429 @@
+"""The course of a turn: requests, stored messages, events and the returned text."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amplifier_core.llm_errors import ConfigurationError, RateLimitError, StreamError
+from amplifier_core.message_models import ChatRequest
+from amplifier_core.testing import EventRecorder
+from amplifier_modules._shared.loop.requests import choose_provider
+from amplifier_modules._shared.module.spans import event_ids
+from tests.modules._shared.loop.rig import FunctionTool, Rig, call, calls, echo_tool
+
+TURN = ["prompt:submit", "execution:start"]
+CYCLE = ["provider:request", "provider:response"]
+END = ["execution:end", "prompt:complete", "message.end", "orchestrator:complete"]
+FAILED = ["execution:end", "prompt:complete", "orchestrator:complete"]
+
+
+async def test_answer_is_returned_and_stored(rig: Rig) -> None:
+    rig.replies("Hello there")
+
+    assert await rig.run("hi") == "Hello there"
+
+    user, assistant = rig.context.messages
+    assert user == {"role": "user", "content": "hi"}
+    assert assistant["role"] == "assistant"
+    assert assistant["content"] == [{"type": "text", "text": "Hello there"}]
+    assert "tool_calls" not in assistant
+    assert assistant["metadata"]["model"] == "mock-model"
+    assert assistant["metadata"]["usage"]["input_tokens"] > 0
+
+
+async def test_events_come_in_order_and_once(rig: Rig) -> None:
+    rig.add_tool(echo_tool())
+    rig.replies(calls(call(text="a")), "done")
+
+    await rig.run()
+
+    assert rig.names() == [*TURN, *CYCLE, "tool:pre", "tool:post", *CYCLE, *END]
+    done = rig.last("orchestrator:complete")
+    assert (done["orchestrator"], done["turn_count"], done["status"]) == (
+        rig.kind.name,
+        2,
+        "success",
+    )
+    assert rig.last("execution:end")["status"] == "success"
+    assert rig.last("prompt:complete")["response"] == "done"
+
+
+async def test_every_event_says_which_operation_it_belongs_to(rig: Rig) -> None:
+    rig.add_tool(echo_tool())
+    rig.replies(calls(call(text="a")), "done")
+
+    await rig.run()
+
+    ids = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration")
+    assert all(key in data for _, data in rig.events for key in ids)
+    assert {data["turn_id"] for _, data in rig.events} == {rig.events[0][1]["turn_id"]}
+    turn = rig.of("prompt:submit")[0]
+    first, second = rig.of("provider:request")
+    tool = rig.of("tool:post")[0]
+    assert first["parent_span_id"] == second["parent_span_id"] == turn["span_id"]
+    assert tool["parent_span_id"] == first["span_id"]
+    assert [turn["iteration"], first["iteration"], second["iteration"]] == [0, 1, 2]
+    assert tool["iteration"] == 1
+    assert len({turn["span_id"], first["span_id"], second["span_id"], tool["span_id"]}) == 4
+
+
+async def test_provider_and_tool_events_join_the_span_they_run_in(rig: Rig) -> None:
+    """What a provider or a tool emits on its own account carries the ids of its call."""
+    seen: list[dict[str, Any]] = []
+
+    async def look(_: dict[str, Any]) -> str:
+        seen.append(event_ids())
+        return "ok"
+
+    rig.add_tool(FunctionTool("look", look))
+    rig.replies(calls(call("look")), "done")
+
+    await rig.run()
+
+    assert seen[0]["span_id"] == rig.of("tool:post")[0]["span_id"]
+    request, llm = rig.of("provider:request")[0], rig.of("llm:request")[0]
+    assert llm["span_id"] == request["span_id"]
+    assert event_ids() == {}
+
+
+async def test_a_turn_inside_a_tool_call_is_a_child_of_that_call(rig: Rig) -> None:
+    inner = Rig(rig.kind)
+    inner.replies("inner answer")
+
+    async def delegate(_: dict[str, Any]) -> str:
+        return await inner.run("inner prompt")
+
+    rig.add_tool(FunctionTool("delegate", delegate))
+    rig.replies(calls(call("delegate", id="d1")), "outer answer")
+
+    assert await rig.run() == "outer answer"
+    assert rig.context.results() == {"d1": "inner answer"}
+    assert inner.of("prompt:submit")[0]["parent_span_id"] == rig.of("tool:post")[0]["span_id"]
+
+
+async def test_assistant_message_keeps_blocks_in_order_and_names_its_calls(rig: Rig) -> None:
+    rig.add_tool(echo_tool())
+    reply = {
+        "thinking": "let me see",
+        "signature": "sig",
+        "text": "calling",
+        "tool_calls": [{"id": "c1", "name": "echo", "input": {"text": "é"}}],
+    }
+    rig.replies(reply, "done")
+
+    await rig.run()
+
+    message = rig.context.messages[1]
+    assert message["content"] == [
+        {"type": "thinking", "thinking": "let me see", "signature": "sig"},
+        {"type": "text", "text": "calling"},
+        {"type": "tool_call", "id": "c1", "name": "echo", "input": {"text": "é"}},
+    ]
+    assert message["tool_calls"] == [{"id": "c1", "tool": "echo", "arguments": {"text": "é"}}]
+    assert message["thinking_block"] == message["content"][0]
+    assert rig.context.messages[2] == {
+        "role": "tool",
+        "tool_call_id": "c1",
+        "name": "echo",
+        "content": "É",
+    }
+    json.dumps(rig.context.messages)
+
+
+async def test_request_offers_tools_with_their_schemas(rig: Rig) -> None:
+    tool = rig.add_tool(echo_tool())
+    provider = rig.replies("ok")
+
+    await rig.run()
+
+    request = provider.requests[0]
+    assert isinstance(request, ChatRequest)
+    assert request.tools is not None
+    (spec,) = request.tools
+    assert (spec.name, spec.description, spec.parameters) == (
+        "echo",
+        tool.description,
+        tool.input_schema,
+    )
+    assert rig.last("provider:request")["tools"] == ["echo"]
+
+
+async def test_schema_may_come_from_get_schema(rig: Rig) -> None:
+    class Tool:
+        name = "old"
+        description = "describes its input by a method"
+
+        def get_schema(self) -> dict[str, Any]:
+            return {"type": "object", "required": ["path"]}
+
+        async def execute(self, input: dict[str, Any]) -> str:
+            return "ran"
+
+    rig.add_tool(Tool())
+    provider = rig.replies(calls(call("old", id="c1")), "done")
+
+    await rig.run()
+
+    assert provider.requests[0].tools[0].parameters["required"] == ["path"]  # type: ignore[index]
+    assert "'path' is a required property" in rig.context.results()["c1"]
+
+
+async def test_no_tools_are_offered_to_a_provider_without_tool_support(rig: Rig) -> None:
+    rig.add_tool(echo_tool())
+    provider = rig.replies("ok", supports_tools=False)
+
+    await rig.run()
+
+    assert provider.requests[0].tools is None
+    assert rig.last("provider:request")["tools"] == []
+
+
+async def test_usage_and_cost_of_a_turn_are_added_up(rig: Rig) -> None:
+    rig.add_tool(echo_tool())
+    first = {"input_tokens": 10, "output_tokens": 5, "cache_read_tokens": 4, "cost_usd": "0.10"}
+    second = {"input_tokens": 20, "output_tokens": 7, "cost_usd": "0.02"}
+    rig.replies({**calls(call(text="a")), "usage": first}, {"text": "done", "usage": second})
+
+    await rig.run()
+
+    usage = rig.last("orchestrator:complete")["usage"]
+    assert usage["input_tokens"] == 30
+    assert usage["output_tokens"] == 12
+    assert usage["total_tokens"] == 42
+    assert usage["cache_read_tokens"] == 4
+    assert Decimal(usage["cost_usd"]) == Decimal("0.12")
+
+
+async def test_max_iterations_ends_the_turn_incomplete(rig: Rig) -> None:
+    rig.config = {"max_iterations": 3}
+    tool = rig.add_tool(echo_tool())
+    rig.replies(calls(call(text="again")), on_end="cycle")
+
+    assert await rig.run() == "Max iterations reached"
+
+    done = rig.last("orchestrator:complete")
+    assert (done["status"], done["turn_count"], done["reason"]) == (
+        "incomplete",
+        3,
+        "max_iterations",
+    )
+    assert len(tool.inputs) == 3
+    assert rig.context.roles()[-1] == "tool"
+
+
+@pytest.mark.parametrize("unlimited", [0, -1])
+async def test_max_iterations_may_be_unlimited(rig: Rig, unlimited: int) -> None:
+    rig.config = {"max_iterations": unlimited}
+    rig.add_tool(echo_tool())
+    rig.replies(*[calls(call(text=f"again {n}")) for n in range(60)], "at last")
+
+    assert await rig.run() == "at last"
+
+
+@pytest.mark.parametrize("finish_reason", ["length", "content_filter"])
+async def test_an_answer_cut_short_is_no_success(rig: Rig, finish_reason: str) -> None:
+    rig.replies({"text": "half an ans", "finish_reason": finish_reason})
+
+    assert await rig.run() == "half an ans"
+    done = rig.last("orchestrator:complete")
+    assert (done["status"], done["reason"]) == ("incomplete", finish_reason)
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n"])
+async def test_empty_prompt_is_refused(rig: Rig, prompt: str) -> None:
+    provider = rig.replies("never")
+
+    with pytest.raises(ValueError, match="Prompt cannot be empty"):
+        await rig.run(prompt)
+
+    assert rig.names() == ["orchestrator:complete"]
+    assert rig.last("orchestrator:complete")["status"] == "error"
+    assert provider.requests == []
+    assert rig.context.messages == []
+
+
+async def test_no_provider_is_refused(rig: Rig) -> None:
+    with pytest.raises(ValueError, match="At least one provider required"):
+        await rig.run()
+
+    assert rig.names() == ["orchestrator:complete"]
+
+
+async def test_provider_errors_are_reported_and_raised_unchanged(rig: Rig) -> None:
+    rig.replies({"error": {"type": "RateLimitError", "message": "slow down", "retry_after": 7}})
+
+    with pytest.raises(RateLimitError, match="slow down") as caught:
+        await rig.run()
+
+    assert caught.value.retry_after == 7
+    reported = rig.last("provider:error")
+    assert reported["error"] == {
+        "type": "RateLimitError",
+        "message": "slow down",
+        "retryable": True,
+    }
+    assert (reported["provider"], reported["model"]) == ("mock", "mock-model")
+    assert rig.names() == [*TURN, "provider:request", "provider:error", *FAILED]
+    assert rig.last("execution:end")["status"] == "error"
+    assert rig.last("orchestrator:complete")["status"] == "error"
+    assert rig.last("orchestrator:complete")["turn_count"] == 0
+    assert rig.context.roles() == ["user"]
+
+
+async def test_provider_error_belongs_to_the_request_it_answers(rig: Rig) -> None:
+    """It is emitted where the provider's own events are, so it carries and closes their id."""
+
+    class Fails:
+        async def complete(self, request: Any) -> Any:
+            await rig.coordinator.hooks.emit("llm:request", {})
+            raise StreamError("broke off")
+
+    rig.providers["fails"] = Fails()
+    with pytest.raises(StreamError):
+        await rig.run()
+
+    assert rig.last("provider:error")["request_id"] == rig.last("llm:request")["request_id"]
+
+
+async def test_a_context_that_fails_ends_the_turn_with_its_own_error(rig: Rig) -> None:
+    rig.replies("unheard")
+
+    async def full(message: dict[str, Any]) -> None:
+        raise OSError("disk full")
+
+    rig.context.add_message = full  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="disk full"):
+        await rig.run()
+
+    assert rig.names() == [*TURN, *FAILED]
+    assert rig.last("orchestrator:complete")["error"] == "disk full"
+
+
+async def test_works_without_a_coordinator(rig: Rig) -> None:
+    tool = rig.add_tool(echo_tool())
+    rig.replies(calls(call(text="a")), "done")
+
+    assert await rig.run(alone=True) == "done"
+    assert tool.inputs == [{"text": "a"}]
+
+
+async def test_works_with_a_bare_event_recorder_as_hooks(rig: Rig) -> None:
+    rig.replies("done")
+    recorder = EventRecorder()
+
+    answer = await rig.kind().execute("hi", rig.context, rig.providers, {}, recorder)
+
+    assert answer == "done"
+    assert recorder.get_events("orchestrator:complete")
+
+
+async def test_injection_budget_is_per_turn(rig: Rig) -> None:
+    rig.replies("one", "two")
+    rig.coordinator.injected_tokens = 99
+
+    await rig.run()
+
+    assert rig.coordinator.injected_tokens == 0
+
+
+class TestProviderChoice:
+    @staticmethod
+    def three(rig: Rig) -> None:
+        for name, priority in (("late", 200), ("early", 5), ("middle", 50)):
+            rig.replies(f"from {name}", priority=priority)
+            rig.providers[name] = rig.providers.pop("mock")
+
+    async def test_lowest_priority_number_wins(self, rig: Rig) -> None:
+        self.three(rig)
+        assert await rig.run() == "from early"
+        assert rig.last("provider:request")["provider"] == "early"
+
+    async def test_default_provider_wins_over_priority(self, rig: Rig) -> None:
+        self.three(rig)
+        rig.config = {"default_provider": "late"}
+        assert await rig.run() == "from late"
+
+    def test_priority_may_stand_in_the_providers_config(self) -> None:
+        own, configured = SimpleNamespace(priority=20), SimpleNamespace(config={"priority": 10})
+        providers = {"own": own, "configured": configured}
+        assert choose_provider(providers, None) == ("configured", configured)
+
+    def test_no_priority_means_100_and_the_first_of_equals_wins(self) -> None:
+        silent, hundred = SimpleNamespace(config=None), SimpleNamespace(priority=100)
+        assert choose_provider({"silent": silent, "hundred": hundred}, None)[0] == "silent"
+        assert choose_provider({"hundred": hundred, "silent": silent}, None)[0] == "hundred"
+
+    async def test_a_default_provider_that_is_not_there_is_named(self, rig: Rig) -> None:
+        self.three(rig)
+        rig.config = {"default_provider": "absent"}
+        with pytest.raises(ConfigurationError, match=r"'absent' is not mounted.*late, early"):
+            await rig.run()
+
+    async def test_default_model_is_asked_for(self, rig: Rig) -> None:
+        rig.config = {"default_model": "other-model"}
+        provider = rig.replies("ok")
+        await rig.run()
+        assert provider.requests[0].model == "other-model"
+        assert rig.last("provider:request")["model"] == "other-model"
+
+    async def test_without_default_model_the_provider_decides(self, rig: Rig) -> None:
+        provider = rig.replies("ok", model="its-own")
+        await rig.run()
+        assert provider.requests[0].model is None
+        assert rig.last("provider:request")["model"] == "its-own"
+
+
+class TestDictionaryProviders:
+    """Providers written after the Orchestrator Contract's samples."""
+
+    class Provider:
+        name = "plain"
+
+        def __init__(self, *responses: dict[str, Any]) -> None:
+            self.responses = list(responses)
+            self.seen: list[Any] = []
+
+        async def complete(self, request: Any) -> dict[str, Any]:
+            self.seen.append([message["role"] for message in request["messages"]])
+            return self.responses.pop(0)
+
+        def parse_tool_calls(self, response: dict[str, Any]) -> list[dict[str, Any]]:
+            return [b for b in response["content"] if b["type"] == "tool_call"]
+
+    async def test_dict_responses_and_calls_work(self, rig: Rig) -> None:
+        tool = rig.add_tool(echo_tool())
+        asks = {"type": "tool_call", "id": "c1", "name": "echo", "input": {"text": "x"}}
+        provider = self.Provider(
+            {"content": [asks], "usage": {"input_tokens": 3, "output_tokens": 1}},
+            {"content": [{"type": "text", "text": "bye"}]},
+        )
+        rig.providers["plain"] = provider
+
+        assert await rig.run() == "bye"
+        assert tool.inputs == [{"text": "x"}]
+        assert provider.seen == [["user"], ["user", "assistant", "tool"]]
+        assert rig.last("orchestrator:complete")["usage"] == {"input_tokens": 3, "output_tokens": 1}
+
+    async def test_content_may_be_a_string(self, rig: Rig) -> None:
+        rig.providers["plain"] = provider = self.Provider({"content": "just text"})
+        provider.parse_tool_calls = lambda response: []  # type: ignore[method-assign]
+        assert await rig.run() == "just text"
+
+    async def test_calls_are_found_without_parse_tool_calls(self, rig: Rig) -> None:
+        class Bare:
+            def __init__(self) -> None:
+                asks = {"type": "tool_use", "id": "c1", "name": "echo", "input": {"text": "x"}}
+                self.responses = [{"content": [asks]}, {"content": "end"}]
+
+            async def complete(self, request: Any) -> dict[str, Any]:
+                return self.responses.pop(0)
+
+        rig.add_tool(echo_tool())
+        rig.providers["bare"] = Bare()
+        assert await rig.run() == "end"
+        assert rig.context.results() == {"c1": "X"}
