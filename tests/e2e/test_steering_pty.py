@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,96 @@ def test_without_steering_the_line_is_the_next_prompt(tmp_path: Path, plain: boo
         terminal.until("second")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "what now?"]
+
+
+STEERED_LOOP = """
+import asyncio
+import itertools
+from pathlib import Path
+
+__amplifier_module_type__ = "orchestrator"
+
+
+class Loop:
+    def __init__(self):
+        self.queued = []
+
+    def steer(self, text):
+        self.queued.append(text)
+
+    async def execute(self, prompt, context, providers, tools, hooks, **more):
+        from amplifier_core.message_models import ChatRequest, Message
+
+        self.queued.clear()
+        texts = [prompt]
+        (provider,) = providers.values()
+        for step in itertools.count():
+            for text in texts:
+                await context.add_message({"role": "user", "content": text})
+            await hooks.emit("provider:request", {"provider": "held", "iteration": step})
+            while not Path(f"answer-{step}").exists():
+                await asyncio.sleep(0.01)
+            request = ChatRequest(messages=[Message(role="user", content=texts[-1])])
+            response = await provider.complete(request)
+            text = "".join(block.text for block in response.content)
+            await context.add_message({"role": "assistant", "content": text})
+            texts, self.queued[:] = [*self.queued], []
+            if not texts:
+                return text
+
+
+async def mount(coordinator, config=None):
+    loop = Loop()
+    await coordinator.mount("orchestrator", loop)
+    coordinator.register_capability("session.steer", loop.steer)
+"""
+
+
+def steered(tmp_path: Path) -> dict[str, Any]:
+    """A session whose loop accepts messages, but neither lists nor returns them."""
+    source = str(module_folder(tmp_path, STEERED_LOOP, "amplifier_module_loop_steered"))
+    return {
+        "orchestrator": {"module": "loop-steered", "source": source},
+        "context": "context-simple",
+    }
+
+
+@plain
+def test_a_loop_that_lists_no_messages_shows_them_once_it_has_used_them(
+    tmp_path: Path, plain: bool
+) -> None:
+    replies = ["first", "second"]
+    with chat(tmp_path, replies, plain=plain, held=(), session=steered(tmp_path)) as terminal:
+        begin(terminal)
+        terminal.type("be brief" + ENTER)
+        terminal.until(waits("queued for the next step", "be brief"))
+        assert not re.search(r"[›>] be brief\s*\n", terminal.shown[terminal.shown.rindex("go") :])
+        let_go(tmp_path)
+        terminal.until("[›>] be brief")
+        let_go(tmp_path, 1)
+        terminal.until("second")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "be brief"]
+
+
+@plain
+def test_ctrl_c_returns_lines_that_the_loop_would_drop(tmp_path: Path, plain: bool) -> None:
+    with chat(tmp_path, ["fine"], plain=plain, held=(), session=steered(tmp_path)) as terminal:
+        begin(terminal)
+        terminal.type("rather this" + ENTER)
+        terminal.until(waits("queued for the next step", "rather this"))
+        terminal.type(CTRL_C)
+        terminal.until("stopped; Enter on an empty line continues")
+        let_go(tmp_path)
+        if plain:
+            terminal.until("Not sent .*rather this")
+        else:
+            terminal.prompt()
+            terminal.until("› rather this")
+        terminal.type(ENTER)
+        terminal.until("fine")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "rather this"]
 
 
 @plain

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.base.outcome import OK, Outcome, outcome_of
-from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.completion import ChatCompleter
@@ -31,10 +31,11 @@ from amplifier_app.chat.slash.registry import (
     run_command,
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
+from amplifier_app.chat.waiting import waiting_lines
 from amplifier_app.render.status_line import status_line
 from amplifier_app.runtime.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.continuation import CONTINUE, prompt_to_continue
-from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.observer import FIRST, LAST, Renderer
 from amplifier_app.runtime.status import status_of
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _RETRY = "/retry"
-
-_MAX_WAITING = 3
-"""Lines shown of the messages that wait; the rest is counted."""
 
 
 async def chat(
@@ -133,7 +131,9 @@ class Conversation:
         self._concurrent: set[asyncio.Task[Any]] = set()
         # After the hooks that may change the text.
         hooks = session.session.coordinator.hooks
-        hooks.register("steer:injected", lambda *_: terminal.changed(), 1_000_000, name="app-chat")
+        hooks.register("steer:injected", lambda *_: terminal.changed(), LAST, name="app-chat")
+        # Queued messages become part of the conversation before a request.
+        hooks.register("provider:request", self._show_arrived, FIRST, name="app-chat")
 
     @contextmanager
     def connected(self) -> Generator[None]:
@@ -298,6 +298,7 @@ class Conversation:
 
     async def _turn(self, prompt: str) -> None:
         """Send a prompt; lines typed while it runs go to the same turn."""
+        await self.session.steering.begin(prompt)
         succeeded = False
         self.last_prompt = prompt
         self._turn_runs, self._on_empty_line = True, None
@@ -309,6 +310,7 @@ class Conversation:
             succeeded = await self._run(prompt)
         finally:
             self._turn_runs = False
+            await self._show_arrived()
             self._plan_next(succeeded)
             self.terminal.changed()
 
@@ -343,8 +345,11 @@ class Conversation:
             or not steering.send(text := self._with_files(text))
         ):
             self._upcoming.append(text)
-        elif text not in steering.waiting():
-            # The orchestrator took the message but does not list what is queued.
+        self.terminal.changed()
+
+    async def _show_arrived(self, *event: Any) -> None:
+        """Show the messages that the turn has used, for orchestrators that do not report it."""
+        for text in await self.session.steering.arrived():
             self.renderer.message_sent(self._as_shown(text))
         self.terminal.changed()
 
@@ -383,17 +388,11 @@ class Conversation:
 
     def _waiting(self) -> Sequence[str]:
         """Return lines on the messages that were sent and have not been used."""
-        queued = [
-            f"  queued for the next step: {one_line(self._as_shown(text))}"
-            for text in self.session.steering.waiting()
-        ]
-        later = [
-            f"  will run when it finishes: {one_line(self._as_shown(text))}"
-            for text in self._upcoming
-        ]
-        lines = [*queued, *later]
-        more = len(lines) - _MAX_WAITING
-        return [*lines[:_MAX_WAITING], f"  … {more} more"] if more > 0 else lines
+        shown = self._as_shown
+        return waiting_lines(
+            [shown(text) for text in self.session.steering.waiting()],
+            [shown(text) for text in self._upcoming],
+        )
 
     def _status(self, width: int) -> str:
         return status_line(status_of(self.session), width)

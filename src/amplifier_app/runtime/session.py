@@ -160,7 +160,7 @@ class OpenSession:
             display_system=Display(renderer),
             is_resumed=resumed,
         )
-        self.steering = Steering(self.session.coordinator)
+        self.steering = Steering(self.session)
         self.mounting = Mounting(self.session, plan, sources, renderer, opening)
         self.facts: SessionFacts
         self.usage = Usage.of_saved(saved.metadata) if resumed and saved is not None else Usage()

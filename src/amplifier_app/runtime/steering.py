@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from amplifier_app.runtime.module_faults import messages_of
+from amplifier_app.sessions.tool_calls import blocks_in
 from amplifier_core.session_capabilities import STEER
 
 logger = logging.getLogger(__name__)
@@ -14,15 +17,26 @@ logger = logging.getLogger(__name__)
 class Steering:
     """Messages for the running turn.
 
-    Third-party orchestrators may lack the capability, or have one that only accepts texts.
+    Third-party orchestrators may lack the capability, or have one that only accepts texts. Messages to
+    these are kept here until they are in the conversation.
+
+    Args:
+        session: The session of the kernel.
     """
 
-    def __init__(self, coordinator: Any) -> None:
-        self._coordinator = coordinator
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._unlisted: list[str] = []  # sent, not yet in the conversation
+        self._known: Counter[str] = Counter()  # the user messages in the conversation
+
+    async def begin(self, prompt: str) -> None:
+        """Begin a turn."""
+        self._known = await self._user_messages()
+        self._known[prompt] += 1
 
     def send(self, text: str) -> bool:
         """Queue `text` for the running turn; False if its orchestrator does not accept it."""
-        steer = STEER.of(self._coordinator)
+        steer = STEER.of(self._session.coordinator)
         if not callable(steer):
             return False
         try:
@@ -31,18 +45,44 @@ class Steering:
         except Exception:
             logger.warning("The orchestrator did not accept a message", exc_info=True)
             return False
+        if not callable(getattr(steer, "waiting", None)):
+            self._unlisted.append(text)
         return True
 
     def waiting(self) -> list[str]:
-        """Return the queued messages, if the orchestrator lists them."""
-        return self._texts("waiting")
+        """Return the queued messages."""
+        return [*self._texts("waiting"), *self._unlisted]
+
+    async def arrived(self) -> list[str]:
+        """Return the messages that have arrived in the conversation, of those the orchestrator does not list."""
+        if not self._unlisted:
+            return []
+        now = await self._user_messages()
+        new, self._known = now - self._known, now
+        arrived: list[str] = []
+        for text in [*self._unlisted]:
+            if new[text] > 0:
+                new[text] -= 1
+                self._unlisted.remove(text)
+                arrived.append(text)
+        return arrived
 
     def take_back(self) -> list[str]:
         """Remove and return the messages that the finished turn did not use."""
-        return self._texts("take_back")
+        unlisted, self._unlisted = self._unlisted, []
+        return [*self._texts("take_back"), *unlisted]
+
+    async def _user_messages(self) -> Counter[str]:
+        try:
+            messages = await messages_of(self._session)
+        # A context may raise anything; the turn reports it.
+        except Exception:
+            return Counter()
+        users = (message for message in messages if message.get("role") == "user")
+        return Counter(_text(message) for message in users)
 
     def _texts(self, method: str) -> list[str]:
-        steer = STEER.of(self._coordinator)
+        steer = STEER.of(self._session.coordinator)
         ask: Callable[[], Any] | None = getattr(steer, method, None)
         try:
             texts = ask() if callable(ask) else []
@@ -51,3 +91,10 @@ class Steering:
             logger.warning("The orchestrator did not list its queued messages", exc_info=True)
             return []
         return [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(str(block.get("text") or "") for block in blocks_in(message, "text"))

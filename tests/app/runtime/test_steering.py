@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from amplifier_app.runtime.steering import Steering
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules import loop_streaming
+from amplifier_modules import context_simple, loop_streaming
 
 
 def steering(capability: Any = None) -> Steering:
     coordinator = MockCoordinator()
     if capability is not None:
         coordinator.register_capability("session.steer", capability)
-    return Steering(coordinator)
+    return Steering(AmplifierSessionOf(coordinator))
+
+
+class AmplifierSessionOf(NamedTuple):
+    """What `Steering` needs of a session."""
+
+    coordinator: MockCoordinator
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.coordinator.config
 
 
 async def test_a_bundled_loop_queues_texts_and_returns_them() -> None:
     coordinator = MockCoordinator()
     await loop_streaming.mount(coordinator, {})
-    it = Steering(coordinator)
+    it = Steering(AmplifierSessionOf(coordinator))
     assert it.send("one")
     assert it.send("two")
     assert it.waiting() == ["one", "two"]
+    assert await it.arrived() == []
     assert it.take_back() == ["one", "two"]
     assert it.waiting() == it.take_back() == []
 
@@ -36,12 +47,38 @@ def test_without_the_capability_nothing_is_accepted(capability: Any) -> None:
     assert it.waiting() == it.take_back() == []
 
 
-def test_a_plain_function_accepts_texts_and_lists_none() -> None:
+async def test_messages_to_a_plain_function_are_kept_until_they_are_in_the_conversation() -> None:
+    coordinator = MockCoordinator()
+    await context_simple.mount(coordinator, {})
+    context = coordinator.get("context")
     sent: list[str] = []
-    it = steering(sent.append)
-    assert it.send("one")
-    assert sent == ["one"]
+    coordinator.register_capability("session.steer", sent.append)
+    it = Steering(AmplifierSessionOf(coordinator))
+
+    async def say(text: str) -> None:
+        await context.add_message({"role": "user", "content": text})
+
+    await say("again")
+    await it.begin("go")
+    for text in ("go", "again", "again"):
+        assert it.send(text)
+    await say("go")  # the prompt
+    assert await it.arrived() == []
+    assert it.waiting() == sent == ["go", "again", "again"]
+    await context.add_message({"role": "user", "content": [{"type": "text", "text": "again"}]})
+    assert await it.arrived() == ["again"]
+    await context.add_message({"role": "assistant", "content": "go"})
+    assert await it.arrived() == []
+    assert it.take_back() == ["go", "again"]
     assert it.waiting() == it.take_back() == []
+
+
+async def test_messages_are_kept_if_the_context_does_not_list_its_messages() -> None:
+    it = steering(lambda text: None)  # no context at all
+    await it.begin("go")
+    assert it.send("one")
+    assert await it.arrived() == []
+    assert it.take_back() == ["one"]
 
 
 class Broken:
