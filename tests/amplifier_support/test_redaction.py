@@ -42,11 +42,11 @@ def test_a_planted_secret_is_replaced(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", planted.HARMLESS)
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_harmless_text_is_not_redacted(text: str) -> None:
     assert REDACTOR.text(text) is text
 
 
-def test_what_leads_to_a_secret_stays() -> None:
+def test_the_label_of_a_secret_is_not_redacted() -> None:
     reported = REDACTOR.text(planted.PLANTED["url-password"] + " " + planted.PLANTED["bearer"])
     assert reported == (
         "postgres://app:[REDACTED:url-password]@db.internal:5432/main "

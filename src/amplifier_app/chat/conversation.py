@@ -15,7 +15,7 @@ from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.completion import ChatCompleter
-from amplifier_app.chat.endings import show_ending, show_failure, show_outcome
+from amplifier_app.chat.outcome_messages import show_ending, show_failure, show_outcome
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.project_files import with_files
 from amplifier_app.chat.resume_header import resumed

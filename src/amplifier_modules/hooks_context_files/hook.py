@@ -57,7 +57,7 @@ class ContextFilesHook:
             return HookResult()
         again = given.digest != text.NONE
         reason = ("changed" if again else "start") if files else "gone"
-        await self._tell(data, files, digest, reason, reader.problems)
+        await self._emit_loaded(data, files, digest, reason, reader.problems)
         return _injection(text.as_text(files, again=again), "system")
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
@@ -82,7 +82,7 @@ class ContextFilesHook:
         self._warn(reader.problems)
         if not files:
             return HookResult()
-        await self._tell(data, files, text.digest_of(files), "nested", reader.problems)
+        await self._emit_loaded(data, files, text.digest_of(files), "nested", reader.problems)
         return _injection("\n".join(texts), "user")
 
     def _files(self, reader: Reader) -> list[ContextFile]:
@@ -133,7 +133,7 @@ class ContextFilesHook:
                 self._warned.add(problem)
                 logger.warning("%s: %s", MODULE_ID, problem)
 
-    async def _tell(
+    async def _emit_loaded(
         self,
         data: Any,
         files: Sequence[ContextFile],

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.pacing.gate import paced
+from amplifier_modules._shared.pacing.rate_limiter import pacing_of
 from amplifier_modules._shared.providers.settings import from_environment
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import NEWEST_VERSION, Prepared
@@ -48,7 +48,7 @@ def open_transport(config: AnthropicConfig, coordinator: Any = None) -> Transpor
         base_url.rstrip("/").removesuffix("/v1"),
         {**headers, "anthropic-version": config.api_version or NEWEST_VERSION},
         provider=PROVIDER,
-        enter=paced(coordinator),
+        enter=pacing_of(coordinator),
         connect_timeout=config.connect_timeout,
         idle_timeout=config.idle_timeout,
     )

@@ -18,7 +18,7 @@ from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.pacing.gate import paced
+from amplifier_modules._shared.pacing.rate_limiter import pacing_of
 from amplifier_modules._shared.providers.base import Chunk
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model, Tokens
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
@@ -106,7 +106,7 @@ class OpenAIProvider(ChatCompletionsProvider):
             url,
             _headers(config, key),
             provider=self.name,
-            enter=paced(coordinator),
+            enter=pacing_of(coordinator),
             connect_timeout=config.connect_timeout,
             idle_timeout=config.idle_timeout,
         )

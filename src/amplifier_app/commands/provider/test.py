@@ -25,7 +25,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 @takes_plan_options("profile", "plan")
-def ask_for_a_word(
+def request_short_answer(
     context: typer.Context,
     name: NameArgument = None,
     model: Annotated[

@@ -105,7 +105,7 @@ async def _chat(
     async with terminal:
         # After the input line is painted: it brings most of the chat.
         from amplifier_app.chat.conversation import chat
-        from amplifier_app.chat.endings import show_outcome
+        from amplifier_app.chat.outcome_messages import show_outcome
         from amplifier_app.chat.reopening import continued
         from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
 

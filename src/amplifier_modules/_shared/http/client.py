@@ -44,10 +44,10 @@ _USERINFO = re.compile(r"//[^/@]*@")
 class Turn:
     """A request that may be sent. This base class records nothing."""
 
-    async def answered(self, status: int, headers: Mapping[str, str]) -> None:
+    async def record_answer(self, status: int, headers: Mapping[str, str]) -> None:
         """Record the head of its answer."""
 
-    async def failed(self) -> None:
+    async def record_failure(self) -> None:
         """Record that it had no answer."""
 
 
@@ -228,11 +228,11 @@ class Endpoint:
                 async with asyncio.timeout_at(deadline):
                     response = await client.send(request, stream=True)
             except BaseException:
-                await turn.failed()
+                await turn.record_failure()
                 raise
         stream = SSEStream(response, self._faults(model), deadline, self.idle_timeout)
         try:
-            await turn.answered(response.status_code, response.headers)
+            await turn.record_answer(response.status_code, response.headers)
             with self._faults(model):
                 async with asyncio.timeout_at(deadline):
                     await self._check(response, model)

@@ -1,1 +1,1 @@
-"""How fast all processes of this machine may send requests with one key: `gate` is the entrance, `pace` decides."""
+"""One rate of requests for all processes of this machine that use a key: `rate_limiter` delays, `pace` says how long."""

@@ -167,7 +167,7 @@ class Pace:
             self.probed = now
         return Ticket(now, self.requests, self.tokens)
 
-    def answered(
+    def record_answer(
         self,
         ticket: Ticket,
         limits: Mapping[str, Reported],
@@ -194,11 +194,11 @@ class Pace:
             for name, limit in limits.items():
                 self._correct(name, limit, ticket, now)
         if refused:
-            self._refused(retry_after, now, is_reported=bool(limits))
+            self._slow_down(retry_after, now, is_reported=bool(limits))
         elif not limits:
             self._grow()
 
-    def lost(self) -> None:
+    def record_failure(self) -> None:
         """Note that a request had no answer that says anything about limits."""
         self.probed = 0.0
 
@@ -244,13 +244,13 @@ class Pace:
             bucket.level = max(bucket.level, bucket.capacity - (limit.limit - left))
         bucket.level = min(left, bucket.level)
 
-    def _refused(self, retry_after: float | None, now: float, *, is_reported: bool) -> None:
+    def _slow_down(self, retry_after: float | None, now: float, *, is_reported: bool) -> None:
         wait = _BLOCK if retry_after is None else retry_after
         self.blocked = max(self.blocked, now + min(wait, _LONGEST_BLOCK))
         if not is_reported and now >= self.cut:
             inferred = self.buckets.get("refused")
             # A few requests are no measure.
-            rate = max(_MEASURABLE_RATE, self._measured(now))
+            rate = max(_MEASURABLE_RATE, self._measured_rate(now))
             if inferred is not None:
                 rate = min(rate, inferred.rate)
             self.base = max(_LOWEST_RATE, rate / 2)
@@ -278,7 +278,7 @@ class Pace:
         self.recent = self.recent * math.exp(-age / _RATE_SECONDS) + 1
         self.recent_at = now
 
-    def _measured(self, now: float) -> float:
+    def _measured_rate(self, now: float) -> float:
         """Requests a second lately, or since they began if that was a moment ago."""
         time = max(1.0, now - self.recent_since)
         return self.recent / (_RATE_SECONDS * (1 - math.exp(-time / _RATE_SECONDS)))

@@ -66,7 +66,7 @@ async def said(chat: Any, text: str) -> str:
     return text_of(await run_command(text, chat))
 
 
-async def test_a_resumed_chat_begins_with_where_it_is(chat: Any) -> None:
+async def test_a_resumed_chat_starts_with_its_title_and_last_exchange(chat: Any) -> None:
     lines = text_of(await resumed(chat.session)).splitlines()
     assert lines[0] == 'Resumed "Review it" · 2 prompts · just now · plan task.yaml'
     assert lines[1:4] == ["› second prompt", "", "line 0"]

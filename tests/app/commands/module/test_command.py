@@ -76,7 +76,7 @@ def test_an_unknown_type_is_a_usage_error(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", ["nan", "inf", "0", "soon"])
-def test_a_time_limit_that_is_none_is_a_usage_error(limit: str, folder: Path) -> None:
+def test_an_invalid_time_limit_is_a_usage_error(limit: str, folder: Path) -> None:
     done = run_amplifier("module", "validate", "./my-tool", "--timeout", limit, cwd=folder)
     assert (done.code, done.stdout) == (2, "")
     assert "--timeout" in done.stderr

@@ -14,7 +14,7 @@ def test_messages_beyond_the_limit_are_counted() -> None:
     assert notices.messages[-2:] == ["message 99", "3 more messages"]
 
 
-def test_a_warning_says_that_it_is_one() -> None:
+def test_warnings_have_a_prefix() -> None:
     notices = Notices()
     notices.notice("busy", "warning", "provider")
     assert notices.messages == ["warning: busy"]

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import pytest
 
-from amplifier_modules._shared.pacing import gate as gate_file
-from amplifier_modules._shared.pacing.gate import Gate, gate_of
+from amplifier_modules._shared.pacing import rate_limiter as rate_limiter_file
 from amplifier_modules._shared.pacing.headers import Reported, reported_limits
 from amplifier_modules._shared.pacing.pace import Pace, Ticket
+from amplifier_modules._shared.pacing.rate_limiter import RateLimiter, rate_limiter_of
 from amplifier_support.private_files import try_lock
 from tests.support.llm.rate_limit import RateLimit, Style
 
@@ -94,7 +94,7 @@ class Simulation:
         def answer() -> None:
             limits = reported_limits(headers, self.now)
             refused = not is_taken
-            self.pace.answered(ticket, limits, self.now, refused=refused, retry_after=after)
+            self.pace.record_answer(ticket, limits, self.now, refused=refused, retry_after=after)
             self._running -= 1
             if is_taken:
                 self.answers += 1
@@ -166,7 +166,7 @@ def test_long_requests_wait_for_their_tokens_and_do_not_wait_for_ever() -> None:
     pace, tokens = Pace(), Reported(6000, 6000, 60.0)
     first = pace.take(10, NOW)
     assert isinstance(first, Ticket)
-    pace.answered(first, {"tokens": tokens}, NOW, refused=False, retry_after=None)
+    pace.record_answer(first, {"tokens": tokens}, NOW, refused=False, retry_after=None)
     now, sent = NOW, 0
     while now < NOW + 120:
         taken = pace.take(2000, now)
@@ -186,11 +186,11 @@ def test_after_a_refusal_no_request_is_sent_before_its_time_and_then_not_all_at_
     # The first answer shows the limits; until then it is alone.
     assert not isinstance(pace.take(1, NOW + 1), Ticket)
     full = {"requests": Reported(600, 599, 60.0)}
-    pace.answered(tickets[0], full, NOW, refused=False, retry_after=None)
+    pace.record_answer(tickets[0], full, NOW, refused=False, retry_after=None)
     taken = pace.take(1, NOW)
     assert isinstance(taken, Ticket)
     none = {"requests": Reported(600, 0, 60.0)}
-    pace.answered(taken, none, NOW, refused=True, retry_after=30)
+    pace.record_answer(taken, none, NOW, refused=True, retry_after=30)
     assert pace.take(1, NOW) == pytest.approx(30)
     at_once = 0
     while isinstance(pace.take(1, NOW + 30.5), Ticket):
@@ -202,7 +202,7 @@ def test_a_clock_that_was_set_back_blocks_for_two_minutes_at_most() -> None:
     pace = Pace()
     taken = pace.take(1, NOW)
     assert isinstance(taken, Ticket)
-    pace.answered(taken, {}, NOW, refused=True, retry_after=60)
+    pace.record_answer(taken, {}, NOW, refused=True, retry_after=60)
     wait = pace.take(1, NOW - 100_000)
     assert not isinstance(wait, Ticket)
     assert wait <= 120
@@ -214,7 +214,7 @@ def test_a_clock_that_was_set_back_blocks_for_two_minutes_at_most() -> None:
 def test_a_lost_first_request_lets_the_next_one_try() -> None:
     pace = Pace()
     assert isinstance(pace.take(1, NOW), Ticket)
-    pace.lost()
+    pace.record_failure()
     assert isinstance(pace.take(1, NOW), Ticket)
     # Its process was killed: another one tries after a while.
     assert not isinstance(pace.take(1, NOW + 1), Ticket)
@@ -225,11 +225,11 @@ def test_a_single_refusal_of_a_few_requests_costs_seconds_not_minutes() -> None:
     pace, now = Pace(), NOW
     first = pace.take(1, now)
     assert isinstance(first, Ticket)
-    pace.answered(first, {}, now, refused=True, retry_after=1)
+    pace.record_answer(first, {}, now, refused=True, retry_after=1)
     for _ in range(5):
         while not isinstance(taken := pace.take(1, now), Ticket):
             now += taken
-        pace.answered(taken, {}, now, refused=False, retry_after=None)
+        pace.record_answer(taken, {}, now, refused=False, retry_after=None)
     assert now - NOW < 15
 
 
@@ -299,14 +299,14 @@ def test_headers_of_both_vendors_are_understood(
 
 async def test_gates_of_one_key_share_their_state_and_store_no_key(tmp_path: Path) -> None:
     folder = tmp_path / "pace"
-    gate = gate_of(str(folder), "https://host secret-key model")
-    turn = await gate.enter(400)
-    await turn.answered(200, {"x-ratelimit-limit-requests": "5", **_REMAINING})
+    limiter = rate_limiter_of(str(folder), "https://host secret-key model")
+    turn = await limiter.enter(400)
+    await turn.record_answer(200, {"x-ratelimit-limit-requests": "5", **_REMAINING})
     (file,) = folder.iterdir()
     assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
     assert "secret" not in file.read_text() + file.name
-    # Another process has its own gate on the file.
-    other, begun = Gate(file), time.monotonic()
+    # Another process has its own limiter on the file.
+    other, begun = RateLimiter(file), time.monotonic()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
             await other.enter(1)
@@ -331,17 +331,17 @@ async def test_a_state_that_a_crash_left_begins_again(tmp_path: Path, content: s
     file = tmp_path / "state.json"
     file.write_text(content)
     async with asyncio.timeout(10):
-        turn = await Gate(file).enter(1)
-    await turn.answered(200, {})
+        turn = await RateLimiter(file).enter(1)
+    await turn.record_answer(200, {})
     assert json.loads(file.read_text())["is_known"] is True
 
 
 async def test_requests_are_sent_if_the_state_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "state.json").mkdir()
-    gate = Gate(tmp_path / "state.json")
+    limiter = RateLimiter(tmp_path / "state.json")
     async with asyncio.timeout(10):
         for _ in range(3):
-            await gate.enter(1)
+            await limiter.enter(1)
 
 
 HOSTILE = (
@@ -384,7 +384,7 @@ def test_no_header_blocks_requests_for_more_than_ten_minutes() -> None:
             sent = now
             headers = {name: draw.choice(HOSTILE) for name in names if draw.random() < 0.7}
             limits, refused = reported_limits(headers, now), draw.random() < 0.3
-            pace.answered(taken, limits, now, refused=refused, retry_after=1e308)
+            pace.record_answer(taken, limits, now, refused=refused, retry_after=1e308)
             pace = Pace.from_dict(json.loads(json.dumps(pace.as_dict())))
 
 
@@ -397,14 +397,14 @@ def test_a_fixed_window_of_an_hour_may_be_used_up_again_when_it_is_over() -> Non
     assert isinstance(first, Ticket)
     # As if one used request came back in an hour.
     used = reported_limits(_hourly(remaining=99, reset=3600), now)
-    pace.answered(first, used, now, refused=False, retry_after=None)
+    pace.record_answer(first, used, now, refused=False, retry_after=None)
     while isinstance(pace.take(1, now), Ticket):
         pass
     now += 3600
     later = pace.take(1, now)
     assert isinstance(later, Ticket)
     fresh = reported_limits(_hourly(remaining=99, reset=3600), now)
-    pace.answered(later, fresh, now, refused=False, retry_after=None)
+    pace.record_answer(later, fresh, now, refused=False, retry_after=None)
     assert sum(isinstance(pace.take(1, now), Ticket) for _ in range(99)) == 99
 
 
@@ -416,12 +416,12 @@ def _hourly(*, remaining: int, reset: int) -> dict[str, str]:
 async def test_a_lock_that_is_never_released_is_waited_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_file, "_LOCK_TRIES", 3)
+    monkeypatch.setattr(rate_limiter_file, "_LOCK_TRIES", 3)
     file = tmp_path / "state.json"
     with file.open("w") as held:
         assert try_lock(held.fileno())
-        gate = Gate(file)
-        await gate.enter(1)
+        limiter = RateLimiter(file)
+        await limiter.enter(1)
     # It is free by now, but was not for too long.
-    await gate.enter(1)
+    await limiter.enter(1)
     assert file.read_text() == ""

@@ -38,37 +38,37 @@ _LARGEST = 64 * 1024
 _BYTES_PER_TOKEN = 4
 
 _T = TypeVar("_T")
-_gates: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Gate]] = (
+_limiters: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, RateLimiter]] = (
     weakref.WeakKeyDictionary()
 )
 
 
-def gate_of(folder: str, account: str) -> Gate:
-    """The gate of an account and a model.
+def rate_limiter_of(folder: str, account: str) -> RateLimiter:
+    """The limiter of an account and a model.
 
     Args:
         folder: Where the states are.
         account: What identifies both; only a hash of it is stored.
     """
     digest = hashlib.sha256(account.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    gates = _gates.setdefault(asyncio.get_running_loop(), {})
+    limiters = _limiters.setdefault(asyncio.get_running_loop(), {})
     path = os.path.join(folder, f"{digest}.json")
-    return gates.setdefault(path, Gate(Path(path)))
+    return limiters.setdefault(path, RateLimiter(Path(path)))
 
 
-def paced(coordinator: Any) -> Enter:
+def pacing_of(coordinator: Any) -> Enter:
     """How the endpoint of a provider waits: by the capability of its session, otherwise not at all."""
 
     async def enter(account: str, size: int) -> Turn:
         folder = None if coordinator is None else PACE_DIR.of(coordinator)
         if folder is None:
             return await enter_at_once(account, size)
-        return await gate_of(folder, account).enter(size)
+        return await rate_limiter_of(folder, account).enter(size)
 
     return enter
 
 
-class Gate:
+class RateLimiter:
     """Delays requests to the pace of their key.
 
     Args:
@@ -98,7 +98,7 @@ class Gate:
                 spread = 1 + random.random() * _SPREAD
                 await asyncio.sleep(min(taken * spread, _LONGEST_SLEEP))
 
-    async def answered(self, ticket: Ticket, status: int, headers: Mapping[str, str]) -> None:
+    async def record_answer(self, ticket: Ticket, status: int, headers: Mapping[str, str]) -> None:
         """Apply the limits in the head of an answer.
 
         Args:
@@ -109,10 +109,10 @@ class Gate:
         now = time.time()
         limits = reported_limits(headers, now)
         if not limits and status not in (_OK, _TOO_MANY):
-            await self.lost()
+            await self.record_failure()
             return
         await self._change(
-            lambda pace: pace.answered(
+            lambda pace: pace.record_answer(
                 ticket,
                 limits,
                 now,
@@ -121,9 +121,9 @@ class Gate:
             )
         )
 
-    async def lost(self) -> None:
+    async def record_failure(self) -> None:
         """Note that a request has failed before its answer began."""
-        await self._change(Pace.lost)
+        await self._change(Pace.record_failure)
 
     async def _change(self, change: Callable[[Pace], _T]) -> _T | None:
         """Change the state and return the result of `change`; None if the state or its lock is unavailable."""
@@ -134,7 +134,7 @@ class Gate:
             try:
                 for _ in range(_LOCK_TRIES):
                     if try_lock(descriptor):
-                        return _changed(descriptor, change)
+                        return _apply_change(descriptor, change)
                     await asyncio.sleep(_LOCK_SECONDS)
                 self._unused_until = time.monotonic() + _STUCK_SECONDS
             finally:
@@ -155,18 +155,18 @@ class Gate:
 class _PacedTurn(Turn):
     """Reports the answer of one request."""
 
-    def __init__(self, gate: Gate, ticket: Ticket) -> None:
-        self._gate = gate
+    def __init__(self, limiter: RateLimiter, ticket: Ticket) -> None:
+        self._limiter = limiter
         self._ticket = ticket
 
-    async def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        await self._gate.answered(self._ticket, status, headers)
+    async def record_answer(self, status: int, headers: Mapping[str, str]) -> None:
+        await self._limiter.record_answer(self._ticket, status, headers)
 
-    async def failed(self) -> None:
-        await self._gate.lost()
+    async def record_failure(self) -> None:
+        await self._limiter.record_failure()
 
 
-def _changed(descriptor: int, change: Callable[[Pace], _T]) -> _T:
+def _apply_change(descriptor: int, change: Callable[[Pace], _T]) -> _T:
     text = os.read(descriptor, _LARGEST)
     try:
         pace = Pace.from_dict(json.loads(text))
