@@ -53,7 +53,7 @@ class PlanFile(pytest.File):
         from amplifier_app.base.errors import ConfigError
         from amplifier_app.base.outcome import outcome_of
         from amplifier_app.commands.test.cases import read_cases
-        from amplifier_app.plan.problems import Problems
+        from amplifier_app.plan.tree.problems import Problems
 
         problems = Problems()
         # The short summary of pytest has little space.

@@ -29,7 +29,7 @@ SHARED = (
     "approval.mode",
     "backup.session",
 )
-"""What `runtime/delegation.py` registers in a loop."""
+"""What `runtime/sub_agents/delegation.py` registers in a loop."""
 
 _OF_TOOLS = {"tool_working_dir": "working_dir", "tool_sandbox": "sandbox"}
 

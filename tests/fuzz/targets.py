@@ -31,8 +31,8 @@ from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.verification import repair, verify
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.fetch.unpack import unpack
 from amplifier_app.sources.loading import load
-from amplifier_app.sources.unpack import unpack
 from amplifier_core.llm_errors import LLMError
 from amplifier_modules import provider_anthropic, provider_openai
 from amplifier_modules._shared.http.client import Endpoint

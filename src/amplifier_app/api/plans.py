@@ -11,8 +11,8 @@ from typing import Literal
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.choose import Chosen, choose, open_chosen, session_to_resume
 from amplifier_app.commands.run.request import Request
-from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.session import OpenSession
 from amplifier_app.sources.plan_resolver import resolver_for
 

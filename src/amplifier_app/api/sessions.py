@@ -19,9 +19,9 @@ from amplifier_app.render.events import EventStream
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime.acceptance import Requirements
 from amplifier_app.runtime.answer_schema import AnswerSchema
-from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.observer import Level
-from amplifier_app.runtime.opening import Opening
+from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.observers.observer import Level
 from amplifier_app.runtime.session import OpenSession
 
 Event = dict[str, Any]

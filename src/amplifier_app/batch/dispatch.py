@@ -30,7 +30,7 @@ from amplifier_app.batch.record.writer import BatchWriter
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.limits import describe_reached
+from amplifier_app.runtime.budget.limits import describe_reached
 
 _OF_THE_PLAN = (Ending.USAGE, Ending.CONFIGURATION, Ending.MODULE)
 """Outcomes that every row has, unless another one has passed."""

@@ -33,9 +33,9 @@ from amplifier_app.chat.slash.registry import (
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.chat.waiting import waiting_lines
 from amplifier_app.render.status_line import status_line
-from amplifier_app.runtime.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
+from amplifier_app.runtime.approvals.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.continuation import CONTINUE, prompt_to_continue
-from amplifier_app.runtime.observer import FIRST, LAST, Renderer
+from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
 from amplifier_app.runtime.status import status_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.observer import Level, Renderer
+from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 
 if TYPE_CHECKING:

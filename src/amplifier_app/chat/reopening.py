@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amplifier_app.runtime.approval_mode import current_mode
+from amplifier_app.runtime.approvals.approval_mode import current_mode
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession

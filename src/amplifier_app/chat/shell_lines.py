@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.terminal import ChatTerminal
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.shell import run_shell
 from amplifier_support.process.commands import CommandError
 

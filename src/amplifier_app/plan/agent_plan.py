@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan import overrides
-from amplifier_app.plan.entries import entries_of, entry_key
-from amplifier_app.plan.merge import overlay_agent
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.nodes import ListNode, MapNode, text_of, with_items
+from amplifier_app.plan.tree.entries import entries_of, entry_key
+from amplifier_app.plan.tree.merge import overlay_agent
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, text_of, with_items
 from amplifier_support.did_you_mean import did_you_mean
 
 SELF = "self"

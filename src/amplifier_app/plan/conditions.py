@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.entries import entry_key
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.tree.entries import entry_key
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
 
 
 class Dropped(NamedTuple):

@@ -15,13 +15,21 @@ from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import overrides
 from amplifier_app.plan.conditions import apply_conditions
-from amplifier_app.plan.documents import MergedPlan, read_profile
-from amplifier_app.plan.entries import entries_of, entry_key
-from amplifier_app.plan.merge import overlay_settings
-from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.problems import PlanError, Problem, suggest
-from amplifier_app.plan.scopes import read_settings
+from amplifier_app.plan.documents.plan_files import MergedPlan, read_profile
+from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.plan.source_spec import SourceSyntaxError
+from amplifier_app.plan.tree.entries import entries_of, entry_key
+from amplifier_app.plan.tree.merge import overlay_settings
+from amplifier_app.plan.tree.nodes import (
+    NOWHERE,
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    text_of,
+    with_items,
+)
+from amplifier_app.plan.tree.problems import PlanError, Problem, suggest
 
 NO_PROVIDER = "no model provider is set up"
 CHOSEN_MISSING = "the chosen provider {!r} is not available"

@@ -9,7 +9,7 @@ from typing import Any
 
 from amplifier_app.base import paths
 from amplifier_app.plan.masking import masked_tree
-from amplifier_app.plan.nodes import MapNode, plain_data
+from amplifier_app.plan.tree.nodes import MapNode, plain_data
 
 _WITHOUT_EFFECT = ("name", "description")
 

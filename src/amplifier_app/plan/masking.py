@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amplifier_app.plan.interpolation import is_secret_name, names_in
-from amplifier_app.plan.nodes import (
+from amplifier_app.plan.tree.interpolation import is_secret_name, names_in
+from amplifier_app.plan.tree.nodes import (
     ListNode,
     MapNode,
     Node,

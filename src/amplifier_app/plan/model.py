@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base import keys
 from amplifier_app.base.errors import Location
-from amplifier_app.plan import documents, masking, overrides
+from amplifier_app.plan import masking, overrides
 from amplifier_app.plan.conditions import Dropped
 from amplifier_app.plan.digest import plan_digest
-from amplifier_app.plan.entries import entries_of, entry_key, mounted_entries
-from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
-from amplifier_app.plan.problems import PlanError
+from amplifier_app.plan.documents import plan_files
+from amplifier_app.plan.documents.scopes import Override
 from amplifier_app.plan.resolution import Resolution, Unset, resolve
-from amplifier_app.plan.scopes import Override
-from amplifier_app.plan.sections import ENTRY_SECTIONS
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_key, mounted_entries
+from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
+from amplifier_app.plan.tree.problems import PlanError
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
@@ -50,7 +50,7 @@ class ResolvedPlan:
 
     def __init__(
         self,
-        merged: documents.MergedPlan,
+        merged: plan_files.MergedPlan,
         chosen: overrides.Overrides = overrides.NONE,
         environ: Mapping[str, str] | None = None,
         *,

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base import keys
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.entries import module_entries
-from amplifier_app.plan.interpolation import interpolate
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of
-from amplifier_app.plan.problems import Problems
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
@@ -24,6 +20,10 @@ from amplifier_app.plan.source_spec import (
     without_password,
 )
 from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.tree.entries import module_entries
+from amplifier_app.plan.tree.interpolation import interpolate
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, text_of
+from amplifier_app.plan.tree.problems import Problems
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement

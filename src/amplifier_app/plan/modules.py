@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from amplifier_app.plan.entries import ModuleEntry, entry_key, module_entries
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
+from amplifier_app.plan.tree.entries import ModuleEntry, entry_key, module_entries
+from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, text_of
 
 
 class PlannedModule(NamedTuple):

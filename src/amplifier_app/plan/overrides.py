@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
-from amplifier_app.plan.entries import entries_of, entry_key
-from amplifier_app.plan.nodes import (
+from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
+from amplifier_app.plan.tree.entries import entries_of, entry_key
+from amplifier_app.plan.tree.nodes import (
     ListNode,
     MapNode,
     Node,
@@ -17,10 +18,9 @@ from amplifier_app.plan.nodes import (
     text_of,
     with_items,
 )
-from amplifier_app.plan.paths import NoSuchPath, Path, find, parse_path, with_value
-from amplifier_app.plan.problems import PlanError, Problem, Problems, suggest
-from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
-from amplifier_app.plan.yaml_reader import plain_scalar, read_yaml
+from amplifier_app.plan.tree.paths import NoSuchPath, Path, find, parse_path, with_value
+from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, suggest
+from amplifier_app.plan.tree.yaml_reader import plain_scalar, read_yaml
 from amplifier_support import provider_order
 
 _PREFIX = "provider-"

@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplifier_app.base.errors import Location
 from amplifier_app.plan import overrides
 from amplifier_app.plan.conditions import Dropped, apply_conditions
-from amplifier_app.plan.documents import MergedPlan
-from amplifier_app.plan.entries import entries_of, entry_keys, module_entries
-from amplifier_app.plan.grammar import PLAN
-from amplifier_app.plan.interpolation import interpolate
-from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.paths import with_value
-from amplifier_app.plan.problems import PlanError, Problems, suggest
-from amplifier_app.plan.scopes import Override
-from amplifier_app.plan.sections import ENTRY_SECTIONS
+from amplifier_app.plan.documents.plan_files import MergedPlan
+from amplifier_app.plan.documents.scopes import Override
+from amplifier_app.plan.schema.grammar import PLAN
+from amplifier_app.plan.schema.structure import check_complete, normalise
 from amplifier_app.plan.source_spec import SourceSyntaxError
-from amplifier_app.plan.structure import check_complete, normalise
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_keys, module_entries
+from amplifier_app.plan.tree.interpolation import interpolate
+from amplifier_app.plan.tree.nodes import (
+    NOWHERE,
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    text_of,
+    with_items,
+)
+from amplifier_app.plan.tree.paths import with_value
+from amplifier_app.plan.tree.problems import PlanError, Problems, suggest
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement

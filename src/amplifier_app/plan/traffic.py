@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.entries import entries_of
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, node_of, with_items
+from amplifier_app.plan.tree.entries import entries_of
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, node_of, with_items
 
 MODULE = "provider-replay"
 SCRIPT_MODULE = "provider-mock"

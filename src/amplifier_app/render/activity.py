@@ -11,8 +11,8 @@ from amplifier_app.render.finished_call import about_call, call_key
 from amplifier_app.render.progress import spinner, with_hint
 from amplifier_app.render.tool_calls import checklist_lines, todo_items
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_data import peek
-from amplifier_app.runtime.observer import SubSessionFacts
+from amplifier_app.runtime.observers.observer import SubSessionFacts
+from amplifier_app.runtime.turns.event_data import peek
 
 MOST_LINES = 6
 _TODO_LINES = 2

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from amplifier_app.render.finished_call import FinishedCall, about_call, call_key, seconds_of
 from amplifier_app.runtime.describe import changed_files
-from amplifier_app.runtime.event_data import EventHandler, peek
+from amplifier_app.runtime.turns.event_data import EventHandler, peek
 
 LONG_CALL_SECONDS = 2.0
 

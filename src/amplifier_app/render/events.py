@@ -13,9 +13,15 @@ from amplifier_app.render.result import (
 )
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_data import EventHandler, input_in, peek, result_in, succeeded
-from amplifier_app.runtime.observer import Level, SessionFacts, SubSessionFacts
-from amplifier_app.runtime.turn import SubSession, TurnResult
+from amplifier_app.runtime.observers.observer import Level, SessionFacts, SubSessionFacts
+from amplifier_app.runtime.turns.event_data import (
+    EventHandler,
+    input_in,
+    peek,
+    result_in,
+    succeeded,
+)
+from amplifier_app.runtime.turns.turn import SubSession, TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult

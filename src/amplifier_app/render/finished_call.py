@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_data import input_in, peek, result_in, succeeded
-from amplifier_app.runtime.usage import field_of
+from amplifier_app.runtime.turns.event_data import input_in, peek, result_in, succeeded
+from amplifier_app.runtime.turns.usage import field_of
 
 _LONGEST_RESULT = 1_000_000
 

@@ -12,7 +12,7 @@ from amplifier_app.render.markdown import MarkdownStream
 from amplifier_app.render.progress import Progress
 from amplifier_app.render.scrollback import Scrollback
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_data import peek
+from amplifier_app.runtime.turns.event_data import peek
 
 _KINDS = ("text", "thinking")
 

@@ -15,9 +15,9 @@ from amplifier_app.render.call_lines import CallLines
 from amplifier_app.render.progress import footer
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_data import EventHandler, peek
-from amplifier_app.runtime.observer import Level
-from amplifier_app.runtime.turn import TurnResult
+from amplifier_app.runtime.observers.observer import Level
+from amplifier_app.runtime.turns.event_data import EventHandler, peek
+from amplifier_app.runtime.turns.turn import TurnResult
 
 
 class PlainRenderer(StderrNotices):

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.runtime.event_log import time_of
-from amplifier_app.runtime.observer import Renderer
-from amplifier_app.runtime.subscriptions import show_once
-from amplifier_app.runtime.turn import Status, TurnResult
-from amplifier_app.runtime.turn_recorder import TurnRecorder
-from amplifier_app.runtime.visibility import visible_only
+from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_app.runtime.observers.subscriptions import show_once
+from amplifier_app.runtime.observers.visibility import visible_only
+from amplifier_app.runtime.turns.turn import Status, TurnResult
+from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 
 _LONGEST_PAUSE = 3.0
 """Seconds after which waiting, for example for the next prompt, is cut short."""

@@ -12,7 +12,7 @@ from amplifier_app.render.table import table
 
 if TYPE_CHECKING:
     from amplifier_app.base.checks import Check, Report
-    from amplifier_app.runtime.check_report import CheckedModule, CheckReport
+    from amplifier_app.runtime.mounting.check_report import CheckedModule, CheckReport
 
 Style = Literal["good", "bad", "warn", "dim", "bold", ""]
 

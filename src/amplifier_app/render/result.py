@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.runtime.turn import NO_TURN, SubSession, ToolUse, TurnResult
+from amplifier_app.runtime.turns.turn import NO_TURN, SubSession, ToolUse, TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult

@@ -26,17 +26,17 @@ from amplifier_app.render.scrollback import Scrollback
 from amplifier_app.render.signals import Signals
 from amplifier_app.render.tool_calls import shown_call
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_data import EventHandler, peek
-from amplifier_app.runtime.notices import notice_handlers
-from amplifier_app.runtime.observer import (
+from amplifier_app.runtime.observers.notices import notice_handlers
+from amplifier_app.runtime.observers.observer import (
     NOTE_ON_TERMINAL,
     Level,
     Renderer,
     SessionFacts,
     SubSessionFacts,
 )
-from amplifier_app.runtime.turn import SubSession, TurnResult
-from amplifier_app.runtime.visibility import Visibility
+from amplifier_app.runtime.observers.visibility import Visibility
+from amplifier_app.runtime.turns.event_data import EventHandler, peek
+from amplifier_app.runtime.turns.turn import SubSession, TurnResult
 
 REFRESH_SECONDS = 0.08
 _PAUSE_PER_DRAWING = 8

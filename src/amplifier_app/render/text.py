@@ -13,10 +13,10 @@ from amplifier_app.base.stdio import Output, stderr_is_tty, to_stderr
 from amplifier_app.render.call_lines import CallLines
 from amplifier_app.render.progress import footer
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_data import EventHandler, peek
-from amplifier_app.runtime.notices import notice_handlers
-from amplifier_app.runtime.observer import NOTE_ON_TERMINAL, Level, Renderer
-from amplifier_app.runtime.turn import TurnResult
+from amplifier_app.runtime.observers.notices import notice_handlers
+from amplifier_app.runtime.observers.observer import NOTE_ON_TERMINAL, Level, Renderer
+from amplifier_app.runtime.turns.event_data import EventHandler, peek
+from amplifier_app.runtime.turns.turn import TurnResult
 
 
 class StderrNotices(Renderer):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.runtime.turn import NO_TURN, TurnResult, combined
+from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult, combined
 from amplifier_core.session_capabilities import RESPONSE_FORMAT
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amplifier_app.runtime.module_faults import messages_of
+from amplifier_app.runtime.turns.module_faults import messages_of
 from amplifier_app.sessions.recording_context import answer_at_end
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any, cast
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.runtime.event_data import input_in, peek, result_in
-from amplifier_app.runtime.usage import field_of
+from amplifier_app.runtime.turns.event_data import input_in, peek, result_in
+from amplifier_app.runtime.turns.usage import field_of
 
 _MAIN_FIELDS = ("command", "file_path", "path", "pattern", "query", "url", "name", "prompt", "task")
 """Input fields that identify a call, most specific first."""

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from amplifier_app.base import installed, keys
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.plan.masking import is_secret_key
-from amplifier_app.plan.module_schemas import config_schema
-from amplifier_app.plan.problems import suggest
+from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.traffic import MODULE as recorder
+from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.runtime.capabilities import model_of, register_capabilities, set_stored_keys
-from amplifier_app.runtime.observer import Display, Renderer
+from amplifier_app.runtime.observers.observer import Display, Renderer
 from amplifier_core._foreign import blame
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import LLMError, LLMTimeoutError

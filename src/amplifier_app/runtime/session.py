@@ -10,25 +10,25 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.runtime.answers import partial_answer, shown_answer
-from amplifier_app.runtime.approval_mode import current_mode, mode_control, set_mode
-from amplifier_app.runtime.approvals import check_policy, give_approval_provider
-from amplifier_app.runtime.budget_record import BudgetRecord
+from amplifier_app.runtime.approvals.approval_mode import current_mode, mode_control, set_mode
+from amplifier_app.runtime.approvals.requests import check_policy, give_approval_provider
 from amplifier_app.runtime.capabilities import first_provider, model_of
-from amplifier_app.runtime.delegation import Delegation, share
-from amplifier_app.runtime.module_faults import blaming, checked_answer, messages_of
-from amplifier_app.runtime.mounting import Mounting, unsupported_settings
-from amplifier_app.runtime.observer import Display, Renderer, SessionFacts
-from amplifier_app.runtime.opening import Opening
-from amplifier_app.runtime.resume import Resumption, State
-from amplifier_app.runtime.session_record import SessionRecord, saved_session
+from amplifier_app.runtime.mounting.mount import Mounting, unsupported_settings
+from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.observers.answers import partial_answer, shown_answer
+from amplifier_app.runtime.observers.observer import Display, Renderer, SessionFacts
+from amplifier_app.runtime.observers.subscriptions import redacted_text, subscribe
+from amplifier_app.runtime.saved.budget_record import BudgetRecord
+from amplifier_app.runtime.saved.resume import Resumption, State
+from amplifier_app.runtime.saved.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering
 from amplifier_app.runtime.stopping import Stopping
-from amplifier_app.runtime.subscriptions import redacted_text, subscribe
+from amplifier_app.runtime.sub_agents.delegation import Delegation, share
 from amplifier_app.runtime.tool_selection import Adjustment
-from amplifier_app.runtime.turn import NO_TURN, Status, TurnResult
-from amplifier_app.runtime.turn_recorder import TurnRecorder
-from amplifier_app.runtime.usage import Usage
+from amplifier_app.runtime.turns.module_faults import blaming, checked_answer, messages_of
+from amplifier_app.runtime.turns.turn import NO_TURN, Status, TurnResult
+from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
+from amplifier_app.runtime.turns.usage import Usage
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sources.plan_resolver import resolver_for
@@ -117,7 +117,7 @@ class OpenSession:
         active: Its sub-sessions with a running turn.
         stopping: Stops its running turn.
         asks_at_limits: See `ask_at_limits`.
-        unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.sub_agents`.
+        unsaved: Its sub-sessions by id, if it is not saved; see `amplifier_app.runtime.sub_agents.spawning`.
         saved: The saved session; None with ``save=False``.
         facts: Profile, provider, model and tools, for display.
         usage: Tokens and cost of all finished turns, including earlier runs of the session.
@@ -197,7 +197,7 @@ class OpenSession:
 
     def ask_at_limits(self) -> None:
         """Ask the user for more when a limit of the budget is reached, also in sub-sessions."""
-        from amplifier_app.runtime.limit_questions import ask_at_limits  # For chats only.
+        from amplifier_app.runtime.budget.limit_questions import ask_at_limits  # For chats only.
 
         self.asks_at_limits = True
         ask_at_limits(self.session.coordinator, self.renderer, is_sub_session=self._runs_for_parent)
@@ -372,13 +372,15 @@ class OpenSession:
 
     async def _spawn(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The capability `session.spawn`."""
-        from amplifier_app.runtime.sub_agents import spawn  # Most sessions have no sub-agents.
+        from amplifier_app.runtime.sub_agents.spawning import (
+            spawn,  # Most sessions have no sub-agents.
+        )
 
         return await spawn(self, *args, **kwargs)
 
     async def _resume(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The capability `session.resume`."""
-        from amplifier_app.runtime.sub_agents import resume
+        from amplifier_app.runtime.sub_agents.spawning import resume
 
         return await resume(self, *args, **kwargs)
 

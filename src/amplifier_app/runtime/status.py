@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approval_mode import current_mode
+from amplifier_app.runtime.approvals.approval_mode import current_mode
 from amplifier_app.runtime.capabilities import first_provider
 from amplifier_support.private_files import open_regular
 from amplifier_support.usage import dollars

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from amplifier_app.runtime.module_faults import messages_of
+from amplifier_app.runtime.turns.module_faults import messages_of
 from amplifier_app.sessions.tool_calls import blocks_in
 from amplifier_core.session_capabilities import STEER
 

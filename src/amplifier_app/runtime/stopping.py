@@ -7,9 +7,9 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.observer import Renderer
-from amplifier_app.runtime.turn import RunningTool
-from amplifier_app.runtime.turn_recorder import TurnRecorder
+from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_app.runtime.turns.turn import RunningTool
+from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 
 
 class Stoppable(Protocol):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
-from amplifier_app.runtime.limits import describe_reached
-from amplifier_app.runtime.turn import LimitReached, TurnResult
+from amplifier_app.runtime.budget.limits import describe_reached
+from amplifier_app.runtime.turns.turn import LimitReached, TurnResult
 
 _RAISE_OPTIONS = {"max_tokens": "--max-tokens-total N", "max_cost": "--max-cost DOLLARS"}
 _NO_ANSWER = "the model ended without an answer"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from amplifier_app.base import paths
 from amplifier_app.base.offline import is_offline
-from amplifier_app.plan.bundles import Fetched
-from amplifier_app.plan.namespaces import Checkout
+from amplifier_app.plan.documents.bundles import Fetched
+from amplifier_app.plan.documents.namespaces import Checkout
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     GitSource,
@@ -23,7 +23,7 @@ from amplifier_app.plan.source_spec import (
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources import lock_check
 from amplifier_app.sources.errors import DriftError, SourceError
-from amplifier_app.sources.git import GitCache
+from amplifier_app.sources.fetch.git import GitCache
 from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path
 
 
@@ -60,7 +60,7 @@ class Fetcher:
         self._locks: dict[Path, Mapping[str, LockEntry]] = {}
 
     def fetch(self, source: str, plan: Path) -> Fetched:
-        """Fetch a bundle; see `amplifier_app.plan.bundles.BundleFetcher`.
+        """Fetch a bundle; see `amplifier_app.plan.documents.bundles.BundleFetcher`.
 
         Raises:
             SourceError: The bundle is unavailable, not allowed, or differs from its lock entry.
@@ -116,7 +116,7 @@ class Fetcher:
     def _from_archive(
         self, source: ArchiveSource, locked: LockEntry | None
     ) -> tuple[Fetched, LockEntry]:
-        from amplifier_app.sources.archives import ArchiveCache
+        from amplifier_app.sources.fetch.archives import ArchiveCache
 
         wanted = None
         if locked is not None:

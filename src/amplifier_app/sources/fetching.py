@@ -22,19 +22,19 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources import lock_check
-from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fixed_versions import MODULE_PACKAGES, requirements_of
-from amplifier_app.sources.git import GitCache
-from amplifier_app.sources.layout import Layout, find_layout
-from amplifier_app.sources.packages import PackageCache, refuse_without_versions
-from amplifier_app.sources.requirement_names import requirement_name
-from amplifier_app.sources.requires import Addition
+from amplifier_app.sources.fetch.git import GitCache
+from amplifier_app.sources.requirements.dependencies import DependencyCache
+from amplifier_app.sources.requirements.fixed_versions import MODULE_PACKAGES, requirements_of
+from amplifier_app.sources.requirements.layout import Layout, find_layout
+from amplifier_app.sources.requirements.names import requirement_name
+from amplifier_app.sources.requirements.packages import PackageCache, refuse_without_versions
+from amplifier_app.sources.requirements.requires import Addition
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
-    from amplifier_app.sources.git import Checkout
+    from amplifier_app.sources.fetch.git import Checkout
     from amplifier_app.sources.lockfile import LockEntry
 
 _KINDS: dict[type[Any], Kind] = {
@@ -250,7 +250,7 @@ class Fetcher:
     def _from_archive(
         self, source: ArchiveSource, locked: LockEntry | None, stop: threading.Event | None
     ) -> tuple[Path, dict[str, Any]]:
-        from amplifier_app.sources.archives import ArchiveCache
+        from amplifier_app.sources.fetch.archives import ArchiveCache
 
         wanted = locked.archive.removeprefix("sha256:") if locked and locked.archive else None
         cache = ArchiveCache(self._home / "archives", offline=self._offline)

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.plan import documents
+from amplifier_app.plan.documents import plan_files
+from amplifier_app.plan.documents.scopes import Settings, read_settings
 from amplifier_app.plan.model import DEFAULT_PROFILE, ResolvedPlan, apply_overrides
-from amplifier_app.plan.nodes import text_of
-from amplifier_app.plan.problems import PlanError
-from amplifier_app.plan.scopes import Settings, read_settings
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
+from amplifier_app.plan.tree.nodes import text_of
+from amplifier_app.plan.tree.problems import PlanError
 
 if TYPE_CHECKING:
     from amplifier_app.base.errors import Location
-    from amplifier_app.plan.bundles import BundleFetcher
-    from amplifier_app.plan.documents import MergedPlan
+    from amplifier_app.plan.documents.bundles import BundleFetcher
+    from amplifier_app.plan.documents.plan_files import MergedPlan
 
 
 class Fetching(NamedTuple):
@@ -69,7 +69,7 @@ def load_plan(
         PlanError: Its structure is invalid; with all problems.
     """
     settings = read_settings(project, keep_problems=keep_problems)
-    merged = documents.read_plan(path, settings, fetch=fetching.open, keep_problems=keep_problems)
+    merged = plan_files.read_plan(path, settings, fetch=fetching.open, keep_problems=keep_problems)
     return ResolvedPlan(merged, environ=environ)
 
 
@@ -101,7 +101,7 @@ def load_profile(
         named = settings.profile
         name = text_of(named) or DEFAULT_PROFILE
         at = named.at if named is not None else None
-    merged = documents.read_profile(
+    merged = plan_files.read_profile(
         name, settings, at, fetch=fetching.open, keep_problems=keep_problems
     )
     return ResolvedPlan(merged, environ=environ)
@@ -166,5 +166,5 @@ def load(
 
 
 def read_source(source: str, at: Location, settings: Settings) -> MergedPlan:
-    """See `amplifier_app.plan.documents.read_source`."""
-    return documents.read_source(source, at, settings, fetch=AS_ENVIRONMENT_SAYS.open)
+    """See `amplifier_app.plan.documents.plan_files.read_source`."""
+    return plan_files.read_source(source, at, settings, fetch=AS_ENVIRONMENT_SAYS.open)

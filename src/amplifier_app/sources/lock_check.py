@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from amplifier_app.plan.source_spec import GitSource, Source
 from amplifier_app.plan.traffic import MODULE as TRAFFIC_MODULE
 from amplifier_app.sources.errors import DriftError
-from amplifier_app.sources.requirement_names import distributions
+from amplifier_app.sources.requirements.names import distributions
 from amplifier_app.sources.resolved import ResolvedSource
 
 if TYPE_CHECKING:

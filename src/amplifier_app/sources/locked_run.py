@@ -14,8 +14,8 @@ from typing import Any
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.entries import mounted_entries
 from amplifier_app.plan.module_sources import sourced_modules
+from amplifier_app.plan.tree.entries import mounted_entries
 from amplifier_app.sources.errors import DriftError, SourceError, SourceErrors
 from amplifier_app.sources.lockfile import Lock, lock_path_for
 from amplifier_app.sources.plan_lock import source_differences

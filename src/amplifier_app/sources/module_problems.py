@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from amplifier_app.base.errors import AppError, ModuleError
-from amplifier_app.plan.config_check import config_problems
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.module_schemas import schema_of_installed
 from amplifier_app.plan.modules import (
     PlannedModule,
     agent_modules,
     planned_modules,
     unset_variables,
 )
-from amplifier_app.plan.problems import PlanError, Problem, Problems
+from amplifier_app.plan.schema.config_check import config_problems
+from amplifier_app.plan.schema.module_schemas import schema_of_installed
+from amplifier_app.plan.tree.problems import PlanError, Problem, Problems
 from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver

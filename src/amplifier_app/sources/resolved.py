@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.layout import Layout
+    from amplifier_app.sources.requirements.layout import Layout
 
 Kind = Literal["bundled", "installed", "folder", "git", "archive", "package"]
 
@@ -129,7 +129,7 @@ class ResolvedSource(ModuleSource):
     @property
     def requirements(self) -> Mapping[str, str]:
         """Name → version of every distribution installed for it."""
-        from amplifier_app.sources.requirement_names import distributions
+        from amplifier_app.sources.requirements.names import distributions
 
         return distributions(map(str, (*self.preferred_paths, *self.import_paths)))
 
@@ -138,7 +138,7 @@ class ResolvedSource(ModuleSource):
         """Folders that precede the environment on `sys.path`, with other versions than it has."""
         if not self.import_paths:
             return ()
-        from amplifier_app.sources.preferred_path import preferred_in
+        from amplifier_app.sources.requirements.preferred_path import preferred_in
 
         return tuple(found for path in self.import_paths for found in preferred_in(path))
 

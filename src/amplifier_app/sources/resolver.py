@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.entries import mounted_entries
+from amplifier_app.plan.tree.entries import mounted_entries
 from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.resolved import Considered, ResolvedSource
 from amplifier_app.sources.search_order import Candidate, Override, Places, variable_of

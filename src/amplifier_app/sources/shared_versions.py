@@ -18,11 +18,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from amplifier_app.base import installed
 from amplifier_app.base.installed import normalised
-from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fixed_versions import requirements_of
-from amplifier_app.sources.preferred_path import PREFERRED
-from amplifier_app.sources.requirement_names import distributions, required_by
+from amplifier_app.sources.requirements.dependencies import DependencyCache
+from amplifier_app.sources.requirements.fixed_versions import requirements_of
+from amplifier_app.sources.requirements.names import distributions, required_by
+from amplifier_app.sources.requirements.preferred_path import PREFERRED
 from amplifier_app.sources.resolved import ResolvedSource
 
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.document import SUFFIXES, read_root
-from amplifier_app.plan.grammar import PLAN
-from amplifier_app.plan.interpolation import interpolate, names_in
-from amplifier_app.plan.nodes import MapNode, Node, Scalar, text_of
-from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.profile_paths import profile_in_collection
-from amplifier_app.plan.reading import taken_in
-from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.documents.document import SUFFIXES, read_root
+from amplifier_app.plan.documents.profile_paths import profile_in_collection
+from amplifier_app.plan.documents.reading import taken_in
+from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.tree.interpolation import interpolate, names_in
+from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, text_of
+from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.trust.content import Selected
 
 if TYPE_CHECKING:

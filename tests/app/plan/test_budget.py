@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.plan import yaml_reader
-from amplifier_app.plan.budget import MAX_PROBLEMS, MAX_TOTAL_BYTES
+from amplifier_app.plan.tree import yaml_reader
+from amplifier_app.plan.tree.budget import MAX_PROBLEMS, MAX_TOTAL_BYTES
 from amplifier_support import readable_files
 from tests.support.cli import run_amplifier
 from tests.support.conditions import Conditions

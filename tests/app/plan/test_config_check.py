@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.plan.config_check import config_problems
-from amplifier_app.plan.interpolation import interpolate
-from amplifier_app.plan.module_schemas import keys_at, rule_at, schema_of_installed
-from amplifier_app.plan.nodes import MapNode
-from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.yaml_reader import read_yaml
+from amplifier_app.plan.schema.config_check import config_problems
+from amplifier_app.plan.schema.module_schemas import keys_at, rule_at, schema_of_installed
+from amplifier_app.plan.tree.interpolation import interpolate
+from amplifier_app.plan.tree.nodes import MapNode
+from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.yaml_reader import read_yaml
 
 
 def check(module_id: str, text: str, schema: dict[str, Any] | None = None) -> list[str]:

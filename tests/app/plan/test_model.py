@@ -469,4 +469,12 @@ def test_unused_features_are_not_imported() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
     )
     used = set(ast.literal_eval(done.stdout))
-    assert not used & {"agents", "includes", "markdown", "edit", "edit_text", "spans", "schema"}
+    assert not used & {
+        "agents",
+        "includes",
+        "markdown",
+        "edit",
+        "edit_text",
+        "spans",
+        "json_schema",
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_app.plan.profile_paths import profile_files
+from amplifier_app.plan.documents.profile_paths import profile_files
 from amplifier_app.sources.loading import load
 from amplifier_core.validation import MountPlanValidator
 

@@ -13,13 +13,13 @@ import jsonschema
 import pytest
 import yaml
 
-from amplifier_app.plan.grammar import AGENT_FILE, PLAN, SETTINGS
-from amplifier_app.plan.nodes import NOWHERE, node_of
-from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.rules import Check, Fields, Rule
-from amplifier_app.plan.schema import Definitions, plan_schema
-from amplifier_app.plan.schema_parts import embedded
-from amplifier_app.plan.structure import Agents
+from amplifier_app.plan.schema.grammar import AGENT_FILE, PLAN, SETTINGS
+from amplifier_app.plan.schema.json_schema import Definitions, plan_schema
+from amplifier_app.plan.schema.rules import Check, Fields, Rule
+from amplifier_app.plan.schema.schema_parts import embedded
+from amplifier_app.plan.schema.structure import Agents
+from amplifier_app.plan.tree.nodes import NOWHERE, node_of
+from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.sources.loading import load_plan
 from tests.support.cli import run_amplifier
 

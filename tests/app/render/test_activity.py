@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_app.render.activity import MOST_LINES, Activity
 from amplifier_app.render.ansi import cells, plain
-from amplifier_app.runtime.observer import SubSessionFacts
+from amplifier_app.runtime.observers.observer import SubSessionFacts
 
 
 def call(number: int, tool: str = "task", **given: Any) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.render.events import EventStream
 from amplifier_app.render.result import RunReport
 from amplifier_app.render.text import TextRenderer
-from amplifier_app.runtime.subscriptions import subscribe
-from amplifier_app.runtime.turn import TurnResult
-from amplifier_app.runtime.turn_recorder import TurnRecorder
+from amplifier_app.runtime.observers.subscriptions import subscribe
+from amplifier_app.runtime.turns.turn import TurnResult
+from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.testing import MockContextManager
 

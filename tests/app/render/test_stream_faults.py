@@ -16,10 +16,10 @@ from amplifier_app.render.events import EventStream
 from amplifier_app.render.plain import PlainRenderer
 from amplifier_app.render.result import RunReport
 from amplifier_app.render.text import TextRenderer
-from amplifier_app.runtime.observer import Renderer
-from amplifier_app.runtime.subscriptions import subscribe
-from amplifier_app.runtime.turn import TurnResult
-from amplifier_app.runtime.turn_recorder import TurnRecorder
+from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_app.runtime.observers.subscriptions import subscribe
+from amplifier_app.runtime.turns.turn import TurnResult
+from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import LLMError
 from amplifier_modules import provider_anthropic, provider_openai

@@ -17,8 +17,8 @@ import pytest
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.screen import AnsiScreen
 from amplifier_app.render.terminal import TerminalRenderer
-from amplifier_app.runtime.observer import SubSessionFacts
-from amplifier_app.runtime.turn import NO_TURN, SubSession
+from amplifier_app.runtime.observers.observer import SubSessionFacts
+from amplifier_app.runtime.turns.turn import NO_TURN, SubSession
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import ToolResult
 from tests.support.screen import screen

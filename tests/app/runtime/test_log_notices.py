@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from amplifier_app.runtime.log_notices import OWN, LogNotices, show_logs
-from amplifier_app.runtime.observer import Level, Renderer
+from amplifier_app.runtime.observers.log_notices import OWN, LogNotices, show_logs
+from amplifier_app.runtime.observers.observer import Level, Renderer
 
 
 class Notices(Renderer):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.runtime.missing_packages import requires_hint
+from amplifier_app.runtime.mounting.missing_packages import requires_hint
 from tests.support.cli import run_amplifier
 from tests.support.plans import module_folder
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.resume import restored_from
+from amplifier_app.runtime.saved.resume import restored_from
 from tests.support.cli import Finished, run_amplifier
 from tests.support.plans import mock_plan, module_folder
 

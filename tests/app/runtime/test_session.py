@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ModuleError, SessionError
-from amplifier_app.runtime.observer import Renderer, SessionFacts
+from amplifier_app.runtime.observers.observer import Renderer, SessionFacts
 from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sources.loading import load

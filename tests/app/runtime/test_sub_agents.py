@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.delegation import MAX_DEPTH
-from amplifier_app.runtime.observer import Renderer, SubSessionFacts
+from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.observers.observer import Renderer, SubSessionFacts
 from amplifier_app.runtime.session import OpenSession, open_session
-from amplifier_app.runtime.sub_agents import SubAgentFailed, UnknownSubSession
-from amplifier_app.runtime.turn import SubSession
+from amplifier_app.runtime.sub_agents.delegation import MAX_DEPTH
+from amplifier_app.runtime.sub_agents.spawning import SubAgentFailed, UnknownSubSession
+from amplifier_app.runtime.turns.turn import SubSession
 from amplifier_app.sessions.recording_context import INTERRUPTED
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sources.loading import load

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.visibility import Visibility, shown_text, visible_only
+from amplifier_app.runtime.observers.visibility import Visibility, shown_text, visible_only
 
 
 def block(text: str, mark: str | None = None, kind: str = "text") -> dict[str, Any]:

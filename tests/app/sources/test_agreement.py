@@ -11,9 +11,9 @@ import pytest
 
 from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import outcome_of
-from amplifier_app.sources import uv
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.lockfile import Lock, LockEntry
+from amplifier_app.sources.requirements import uv
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core import ModuleLoader
 from amplifier_core.testing import MockCoordinator

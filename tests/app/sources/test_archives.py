@@ -16,9 +16,9 @@ import pytest
 
 from amplifier_app.plan.source_spec import ArchiveSource
 from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.sources import unpack
-from amplifier_app.sources.archives import ArchiveCache, Unpacked
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.fetch import unpack
+from amplifier_app.sources.fetch.archives import ArchiveCache, Unpacked
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_support.programs import Stopped
 from tests.app.sources.test_resolver import greeting
@@ -239,7 +239,7 @@ def test_processes_can_unpack_the_same_archive_concurrently(tmp_path: Path) -> N
     file = tar(tmp_path / "m.tar.gz", {f"m{n}.py": "x" * 2000 for n in range(200)})
     code = (
         "import sys; from pathlib import Path\n"
-        "from amplifier_app.sources.archives import ArchiveCache\n"
+        "from amplifier_app.sources.fetch.archives import ArchiveCache\n"
         "from amplifier_app.plan.source_syntax import parse_source\n"
         "found = ArchiveCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(found.sha256, len(list(found.folder.glob('m*.py'))))\n"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.sources import uv
-from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.layout import Layout, find_layout
+from amplifier_app.sources.requirements import uv
+from amplifier_app.sources.requirements.dependencies import DependencyCache
+from amplifier_app.sources.requirements.layout import Layout, find_layout
 from tests.support.module_repositories import Repository, write_files
 from tests.support.packages import wheel
 
@@ -233,7 +233,7 @@ def test_a_folder_that_no_longer_fits_the_environment_is_recreated(
 def test_options_and_paths_among_requirements_are_refused(
     text: str, cache: DependencyCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("amplifier_app.sources.uv.run", no_uv)
+    monkeypatch.setattr("amplifier_app.sources.requirements.uv.run", no_uv)
     layout = project(tmp_path / "module", text)
     with pytest.raises(SourceError, match="is not a package"):
         cache.folder_for(layout)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import amplifier_app
 from amplifier_app.base.installed import bundled, normalised
-from amplifier_app.sources.fixed_versions import AMPLIFIER, MODULE_PACKAGES, held_by
+from amplifier_app.sources.requirements.fixed_versions import AMPLIFIER, MODULE_PACKAGES, held_by
 
 SOURCE = Path(amplifier_app.__file__).parent.parent
 OURS = {"amplifier_app", "amplifier_core", "amplifier_modules"}

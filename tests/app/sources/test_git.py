@@ -14,7 +14,7 @@ import pytest
 from amplifier_app.plan.source_spec import GitSource
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.git import GitCache
+from amplifier_app.sources.fetch.git import GitCache
 from amplifier_support.programs import Stopped
 from tests.support.cli import start_python
 from tests.support.module_repositories import Repository, git, write_files
@@ -266,7 +266,7 @@ def test_processes_can_fetch_the_same_commit_concurrently(
     commit = repository.commit({f"m{n}.py": "x" * 2000 for n in range(50)}, tag="v1")
     code = (
         "import sys; from pathlib import Path\n"
-        "from amplifier_app.sources.git import GitCache\n"
+        "from amplifier_app.sources.fetch.git import GitCache\n"
         "from amplifier_app.plan.source_syntax import parse_source\n"
         "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"

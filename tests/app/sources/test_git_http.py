@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.git import GitCache
+from amplifier_app.sources.fetch.git import GitCache
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.test_git import source, trap
 from tests.app.sources.test_resolver import greeting
@@ -228,7 +228,7 @@ def test_eight_processes_fetch_one_commit_once(
     commit = repository.commit({f"m{n}.py": "x" * 2000 for n in range(50)}, tag="v1")
     code = (
         "import sys; from pathlib import Path\n"
-        "from amplifier_app.sources.git import GitCache\n"
+        "from amplifier_app.sources.fetch.git import GitCache\n"
         "from amplifier_app.plan.source_syntax import parse_source\n"
         "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
@@ -257,7 +257,7 @@ def test_a_killed_fetch_does_not_block_the_next(
     server.before = hold
     code = (
         "import sys; from pathlib import Path\n"
-        "from amplifier_app.sources.git import GitCache\n"
+        "from amplifier_app.sources.fetch.git import GitCache\n"
         "from amplifier_app.plan.source_syntax import parse_source\n"
         "GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.layout import find_layout
+from amplifier_app.sources.requirements.layout import find_layout
 from tests.support.module_repositories import SEED_TOOL, Files, write_files
 
 MOUNT = "async def mount(coordinator, config):\n    return None\n"

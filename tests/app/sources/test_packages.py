@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.sources import uv
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.requirements import uv
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.test_installed import install

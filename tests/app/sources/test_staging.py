@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.sources.staging import staging
+from amplifier_app.sources.fetch.staging import staging
 from amplifier_support.atomic_write import write_atomically
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="folders cannot be locked")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="folders cannot be lo
 HOLDER = """
 import sys, time
 from pathlib import Path
-from amplifier_app.sources.staging import staging
+from amplifier_app.sources.fetch.staging import staging
 from amplifier_support.atomic_write import write_atomically
 with staging(Path(sys.argv[1])) as stage:
     (stage / "part").write_text("x")
@@ -57,7 +57,7 @@ def test_a_file_system_without_locks_is_no_obstacle(
     def refuse(descriptor: int) -> bool:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("amplifier_app.sources.staging.try_lock", refuse)
+    monkeypatch.setattr("amplifier_app.sources.fetch.staging.try_lock", refuse)
     monkeypatch.setattr("amplifier_support.atomic_write.try_lock", refuse)
     monkeypatch.setattr("amplifier_support.atomic_write._UNNAMED", None)
     with staging(tmp_path) as first, staging(tmp_path) as second:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.approvals.requests import Approvals
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.models import HookResult
 from amplifier_core.testing import TestCoordinator

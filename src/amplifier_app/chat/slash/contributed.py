@@ -10,7 +10,7 @@ from typing import Any, cast
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand
-from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.observers.observer import Renderer
 
 CHANNEL = "chat.commands"
 

@@ -7,8 +7,13 @@ from typing import cast
 from amplifier_app.base.errors import AppError
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
-from amplifier_app.runtime.approval_mode import MEANINGS, NO_MODES, NO_MODES_HINT, mode_control
-from amplifier_app.runtime.approvals import Approvals, Policy
+from amplifier_app.runtime.approvals.approval_mode import (
+    MEANINGS,
+    NO_MODES,
+    NO_MODES_HINT,
+    mode_control,
+)
+from amplifier_app.runtime.approvals.requests import Approvals, Policy
 from amplifier_core.session_capabilities import REMEMBERED_APPROVALS, SANDBOX
 
 _ANSWERS = {

@@ -14,7 +14,7 @@ from amplifier_app.chat.picker import Picker
 from amplifier_app.chat.reopening import continued
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
-from amplifier_app.plan.problems import suggest
+from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.render.ansi import cells
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.capabilities import first_provider

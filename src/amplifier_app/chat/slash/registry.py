@@ -22,7 +22,7 @@ from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
     from amplifier_app.chat.picker import Picker
-    from amplifier_app.runtime.observer import Renderer
+    from amplifier_app.runtime.observers.observer import Renderer
     from amplifier_app.runtime.session import OpenSession
 
 T = TypeVar("T")

@@ -9,14 +9,14 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.plan import short_place
 from amplifier_app.chat.slash.registry import Chat, Reply, command
-from amplifier_app.plan.entries import module_entries
-from amplifier_app.plan.nodes import text_of
-from amplifier_app.plan.writing import place_of
+from amplifier_app.plan.tree.entries import module_entries
+from amplifier_app.plan.tree.nodes import text_of
+from amplifier_app.plan.tree.writing import place_of
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approval_mode import current_mode
-from amplifier_app.runtime.module_faults import messages_of
-from amplifier_app.runtime.policy import place_of_rule, policy_of_session
+from amplifier_app.runtime.approvals.approval_mode import current_mode
+from amplifier_app.runtime.approvals.policy import place_of_rule, policy_of_session
 from amplifier_app.runtime.status import status_of
+from amplifier_app.runtime.turns.module_faults import messages_of
 from amplifier_core._foreign import module_of
 
 _CHARACTERS_PER_TOKEN = 4

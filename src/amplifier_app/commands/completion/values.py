@@ -16,8 +16,8 @@ from amplifier_app import __version__, trust
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.installed import bundled
-from amplifier_app.plan.nodes import plain_data
-from amplifier_app.plan.profile_paths import profile_names
+from amplifier_app.plan.documents.profile_paths import profile_names
+from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.sources.loading import Fetching, load
 from amplifier_support.atomic_write import write_atomically
 

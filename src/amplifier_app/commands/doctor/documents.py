@@ -10,9 +10,9 @@ from amplifier_app import trust
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.commands.doctor.check import Check
-from amplifier_app.plan.problems import PlanError
-from amplifier_app.plan.profile_paths import profile_names
-from amplifier_app.plan.scopes import SCOPES, read_settings, settings_path
+from amplifier_app.plan.documents.profile_paths import profile_names
+from amplifier_app.plan.documents.scopes import SCOPES, read_settings, settings_path
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.sources.loading import Fetching, load_profile
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from amplifier_app.commands.init.setup import Choice, Given, Offer
     from amplifier_app.plan import ResolvedPlan
-    from amplifier_app.runtime.observer import Renderer
+    from amplifier_app.runtime.observers.observer import Renderer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -156,7 +156,7 @@ def _choose(
 ) -> Choice | None:
     from amplifier_app.commands.event_loop import run_loop
     from amplifier_app.commands.init.setup import offer_of, offers, user_plan
-    from amplifier_app.runtime.log_notices import show_logs
+    from amplifier_app.runtime.observers.log_notices import show_logs
     from amplifier_app.runtime.provider_access import find_provider
 
     renderer = StderrNotices(quiet=False)

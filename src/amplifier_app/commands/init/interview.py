@@ -27,7 +27,7 @@ from amplifier_app.commands.init.setup import (
     use_key,
     user_plan,
 )
-from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.provider_access import models
 from amplifier_app.sources.plan_resolver import resolver_for
 

@@ -9,11 +9,11 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore, Stored, Where, environment
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.commands.init.setup import Choice, user_plan
-from amplifier_app.plan import edit
-from amplifier_app.plan.entries import entry_key
+from amplifier_app.plan.documents.scopes import USER, read_settings, settings_path
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.nodes import ListNode, MapNode, plain_data
-from amplifier_app.plan.scopes import USER, read_settings, settings_path
+from amplifier_app.plan.tree import edit
+from amplifier_app.plan.tree.entries import entry_key
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, plain_data
 from amplifier_support.provider_order import configured_priority, first_provider
 
 _FIRST = 10

@@ -28,7 +28,7 @@ from amplifier_app.sources.plan_resolver import resolver_for
 
 if TYPE_CHECKING:
     from amplifier_app.base.keys import Where
-    from amplifier_app.runtime.observer import Renderer
+    from amplifier_app.runtime.observers.observer import Renderer
     from amplifier_core.models import ConfigField, ProviderInfo
 
 MODEL_FIELDS = ("model", "default_model")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import ModuleError
-from amplifier_app.plan.module_schemas import config_schema
+from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.trust.imports import is_guarded
 from amplifier_core.discovery import kind_of

@@ -15,7 +15,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.entries import mounted_entries
+from amplifier_app.plan.tree.entries import mounted_entries
 from amplifier_app.render.ansi import wrapped
 from amplifier_app.render.table import (
     Column,

@@ -12,7 +12,7 @@ from amplifier_app.base.installed import bundled
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.module.scaffold.kinds import TEMPLATES
-from amplifier_app.plan.sections import ModuleKind
+from amplifier_app.plan.tree.entries import ModuleKind
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

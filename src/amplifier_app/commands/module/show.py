@@ -16,8 +16,8 @@ from amplifier_app.commands.module.description import ModuleFacts, facts_of
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.module_schemas import current_keys
 from amplifier_app.plan.module_sources import SourcedModule, sourced_modules
+from amplifier_app.plan.schema.module_schemas import current_keys
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.plan_resolver import resolver_for

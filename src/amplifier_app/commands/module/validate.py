@@ -13,13 +13,13 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.module.validation.subject import find_subject
 from amplifier_app.commands.plan_options import chosen_plan
-from amplifier_app.plan.budget import MAX_BYTES
-from amplifier_app.plan.merge import merge_nodes
-from amplifier_app.plan.nodes import NOWHERE, MapNode, plain_data
 from amplifier_app.plan.overrides import apply_sets, parse_sets
-from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.sections import ModuleKind
-from amplifier_app.plan.yaml_reader import read_yaml
+from amplifier_app.plan.tree.budget import MAX_BYTES
+from amplifier_app.plan.tree.entries import ModuleKind
+from amplifier_app.plan.tree.merge import merge_nodes
+from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data
+from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.yaml_reader import read_yaml
 from amplifier_app.render.report import print_report
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.plan_resolver import resolver_for

@@ -11,11 +11,11 @@ import typer
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.plan.diff import Change, differences
-from amplifier_app.plan.documents import MergedPlan
-from amplifier_app.plan.history import dotted
-from amplifier_app.plan.nodes import Node, plain_data
-from amplifier_app.plan.writing import place_of
+from amplifier_app.plan.documents.plan_files import MergedPlan
+from amplifier_app.plan.explain.diff import Change, differences
+from amplifier_app.plan.explain.history import dotted
+from amplifier_app.plan.tree.nodes import Node, plain_data
+from amplifier_app.plan.tree.writing import place_of
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import load_plan, load_profile
 from amplifier_app.trust import folder_if_trusted

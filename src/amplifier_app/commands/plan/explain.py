@@ -14,10 +14,10 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan.explain import Explained, explain
-from amplifier_app.plan.history import as_json, dotted
-from amplifier_app.plan.nodes import MapNode, Node, plain_data
-from amplifier_app.plan.writing import place_of, yaml_text
+from amplifier_app.plan.explain.explanation import Explained, explain
+from amplifier_app.plan.explain.history import as_json, dotted
+from amplifier_app.plan.tree.nodes import MapNode, Node, plain_data
+from amplifier_app.plan.tree.writing import place_of, yaml_text
 from amplifier_app.render.table import OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from amplifier_app.base.json_text import json_text
-from amplifier_app.plan.schema import plan_schema
+from amplifier_app.plan.schema.json_schema import plan_schema
 from amplifier_app.render.table import OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

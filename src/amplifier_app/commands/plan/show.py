@@ -13,9 +13,9 @@ from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.nodes import plain_data
 from amplifier_app.plan.source_spec import without_password
-from amplifier_app.plan.writing import origins_of, yaml_text
+from amplifier_app.plan.tree.nodes import plain_data
+from amplifier_app.plan.tree.writing import origins_of, yaml_text
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

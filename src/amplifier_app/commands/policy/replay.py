@@ -13,8 +13,8 @@ from amplifier_app.commands.policy.calls import ModeOption, SavedCall, describe_
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.runtime.approvals.policy import Decision, place_of_rule, policy_of
 from amplifier_app.runtime.describe import count
-from amplifier_app.runtime.policy import Decision, place_of_rule, policy_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -18,9 +18,9 @@ from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.policy.calls import ModeOption, SavedCall, describe_call, saved_calls
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.nodes import NOWHERE, ListNode, node_of, with_items
+from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, node_of, with_items
+from amplifier_app.runtime.approvals.policy import policy_of
 from amplifier_app.runtime.describe import count
-from amplifier_app.runtime.policy import policy_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

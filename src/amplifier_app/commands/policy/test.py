@@ -17,7 +17,7 @@ from amplifier_app.commands.policy.calls import ModeOption, describe_call, parse
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.table import OutputOption
-from amplifier_app.runtime.policy import Decision, place_of_rule, policy_of
+from amplifier_app.runtime.approvals.policy import Decision, place_of_rule, policy_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -13,10 +13,10 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan.problems import PlanError
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.render.text import StderrNotices
-from amplifier_app.runtime.log_notices import LogNotices, show_logs
-from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.observers.log_notices import LogNotices, show_logs
+from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.provider_access import find_provider
 from amplifier_app.sources.plan_resolver import resolver_for
 

@@ -19,7 +19,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
-from amplifier_app.runtime.opening import Opening
+from amplifier_app.runtime.mounting.progress import Opening
 
 
 def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: Opening) -> Outcome:

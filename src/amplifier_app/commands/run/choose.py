@@ -14,15 +14,15 @@ from amplifier_app.base.stdio import Output, stdin_is_tty
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
-from amplifier_app.runtime.limits import assignment
+from amplifier_app.runtime.budget.limits import assignment
 from amplifier_app.sources.loading import Fetching, load
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from amplifier_app.runtime.approvals import Approvals
-    from amplifier_app.runtime.observer import Renderer
-    from amplifier_app.runtime.opening import Opening
+    from amplifier_app.runtime.approvals.requests import Approvals
+    from amplifier_app.runtime.mounting.progress import Opening
+    from amplifier_app.runtime.observers.observer import Renderer
     from amplifier_app.runtime.session import OpenSession
     from amplifier_app.sessions.folder import SessionFolder
     from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -197,7 +197,7 @@ def _project(
     of_session = _as_saved(request, resume)
     if not of_session and (request.no_project or project_dir() is None):
         return None
-    from amplifier_app.runtime.project import choose_project
+    from amplifier_app.runtime.saved.project import choose_project
 
     return choose_project(
         session=resume if of_session else None,
@@ -243,8 +243,8 @@ def _plan(
         sets = (*sets, _sandbox_set(request.sandbox))
     plan, provider, model = request.plan, _provider(request), request.model
     if resume is not None and _as_saved(request, resume):
-        from amplifier_app.runtime.resume import restored_from
-        from amplifier_app.runtime.saved_plan import saved_plan, with_secrets
+        from amplifier_app.runtime.saved.resume import restored_from
+        from amplifier_app.runtime.saved.saved_plan import saved_plan, with_secrets
 
         plan = saved_plan(resume)
         ask = _hidden if terminal_to_ask_on(stdout) is not None else None
@@ -279,9 +279,9 @@ def _sandbox_set(text: str) -> str:
     Raises:
         UsageError: The text is not a policy.
     """
-    from amplifier_app.plan.nodes import plain_data
     from amplifier_app.plan.overrides import parse_value
-    from amplifier_app.plan.problems import Problems
+    from amplifier_app.plan.tree.nodes import plain_data
+    from amplifier_app.plan.tree.problems import Problems
     from amplifier_support.sandbox.policy import PolicyError, parse_policy
 
     value = parse_value(text, Location("--sandbox"), Problems())

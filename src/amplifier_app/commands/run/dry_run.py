@@ -12,10 +12,10 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose, sources_of
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan.problems import PlanError
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.render.report import plan_module_lines, plan_verdict
-from amplifier_app.runtime.check_report import CheckReport, as_json, report_of
-from amplifier_app.runtime.plan_check import check_plan
+from amplifier_app.runtime.mounting.check_report import CheckReport, as_json, report_of
+from amplifier_app.runtime.mounting.plan_check import check_plan
 from amplifier_app.sources.plan_resolver import resolver_for
 
 

@@ -20,9 +20,9 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
-from amplifier_app.plan.documents import is_stdin
+from amplifier_app.plan.documents.plan_files import is_stdin
 from amplifier_app.render.result import RunReport
-from amplifier_app.runtime.opening import Opening, OpeningTimedOut
+from amplifier_app.runtime.mounting.progress import Opening, OpeningTimedOut
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.answer_schema import AnswerSchema

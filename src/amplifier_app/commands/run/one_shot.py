@@ -13,10 +13,10 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.acceptance import Attempts, Requirements
-from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.opening import Opening
-from amplifier_app.runtime.turn import TurnResult
+from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
+from amplifier_app.runtime.turns.turn import TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.answer_schema import AnswerSchema

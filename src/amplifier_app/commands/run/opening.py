@@ -13,10 +13,10 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, open_chosen, sources_of, terminal_to_ask_on
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
-from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.log_notices import show_logs
-from amplifier_app.runtime.observer import Renderer
-from amplifier_app.runtime.opening import Opening
+from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.observers.log_notices import show_logs
+from amplifier_app.runtime.observers.observer import Renderer
 
 if TYPE_CHECKING:
     from amplifier_app.render.screen import Screen
@@ -75,7 +75,7 @@ def choose_renderer(
         screen: Where to draw on a terminal; None for stdout.
         hold: Whether stdout gets only the final answer of a run with several attempts.
     """
-    from amplifier_app.runtime.visibility import Shown, Visibility
+    from amplifier_app.runtime.observers.visibility import Shown, Visibility
 
     renderer = _renderer(request, invocation, request.screen_mode(display), screen, hold)
     level = request.show or cast("Shown", display.get("show") or "user")

@@ -14,7 +14,7 @@ from amplifier_support.private_files import make_private_folder, open_private
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
-    from amplifier_app.runtime.observer import Renderer
+    from amplifier_app.runtime.observers.observer import Renderer
     from amplifier_app.runtime.session import OpenSession
 
 _FILE = "provider-notice"

@@ -11,7 +11,7 @@ import typer
 from amplifier_app.base.json_text import json_text
 from amplifier_app.batch.record.results import batch_schema
 from amplifier_app.commands.test.grammar import test_schema
-from amplifier_app.plan.schema import plan_schema
+from amplifier_app.plan.schema.json_schema import plan_schema
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -13,8 +13,8 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.render.table import Column, OutputOption, print_table
-from amplifier_app.runtime.cost_report import MICRO, Billed, Report, cost_report
-from amplifier_app.runtime.price_list import prices_of
+from amplifier_app.runtime.budget.cost_report import MICRO, Billed, Report, cost_report
+from amplifier_app.runtime.budget.price_list import prices_of
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore

@@ -15,7 +15,7 @@ from amplifier_app.render.ansi import paint
 from amplifier_app.render.table import OutputOption, terminal_width
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import parts_of
-from amplifier_app.runtime.visibility import Visibility
+from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.comparison import Comparison, compare
 from amplifier_app.sessions.conversation import Item, read_conversation
 from amplifier_app.sessions.folder import SessionFolder

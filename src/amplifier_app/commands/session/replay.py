@@ -16,7 +16,7 @@ from amplifier_app.render.playback import play
 from amplifier_app.render.screen import AnsiScreen
 from amplifier_app.render.terminal import TerminalRenderer
 from amplifier_app.runtime.event_log import read_events
-from amplifier_app.runtime.observer import Renderer
+from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.tool_calls import CallNumbers
 

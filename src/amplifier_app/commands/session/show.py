@@ -20,7 +20,7 @@ from amplifier_app.runtime.export.parts import (
     last_prompts,
     parts_of,
 )
-from amplifier_app.runtime.visibility import Shown, Visibility, mark_of, shown_blocks
+from amplifier_app.runtime.observers.visibility import Shown, Visibility, mark_of, shown_blocks
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
@@ -129,6 +129,6 @@ def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
 
 def _default_level() -> Shown:
     """The visibility level set in the user's settings."""
-    from amplifier_app.plan.scopes import read_settings
+    from amplifier_app.plan.documents.scopes import read_settings
 
     return cast("Shown", read_settings().display.get("show") or "user")

@@ -8,12 +8,12 @@ from importlib import import_module
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import UsageError
-from amplifier_app.plan.interpolation import names_in
 from amplifier_app.plan.masking import is_secret_key
-from amplifier_app.plan.module_schemas import config_schema
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
-from amplifier_app.plan.problems import PlanError
-from amplifier_app.plan.rules import ID
+from amplifier_app.plan.schema.module_schemas import config_schema
+from amplifier_app.plan.schema.rules import ID
+from amplifier_app.plan.tree.interpolation import names_in
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
+from amplifier_app.plan.tree.problems import PlanError
 from amplifier_support.did_you_mean import did_you_mean
 
 
@@ -53,7 +53,7 @@ def check_config(module: str, config: MapNode) -> None:
     if own is None or not config.items:
         # Third-party code is not imported to change settings.
         return
-    from amplifier_app.plan.config_check import config_problems
+    from amplifier_app.plan.schema.config_check import config_problems
 
     schema = config_schema(import_module(own.entry_point.partition(":")[0]))
     if schema is not None:

@@ -1,6 +1,6 @@
 """Adds, removes and overrides modules in settings files.
 
-Only the value in question is changed (`amplifier_app.plan.edit`): comments and order are kept, and
+Only the value in question is changed (`amplifier_app.plan.tree.edit`): comments and order are kept, and
 a file that cannot be read is never written.
 """
 
@@ -19,17 +19,16 @@ from amplifier_app.commands.settings.checks import (
     open_secrets,
     refuse_near_miss,
 )
-from amplifier_app.plan import edit
-from amplifier_app.plan.entries import entry_key
-from amplifier_app.plan.nodes import NOWHERE, ListNode, MapNode, plain_data, text_of
+from amplifier_app.plan.documents.scopes import SCOPES, USER, Settings, read_settings, settings_path
 from amplifier_app.plan.overrides import apply_sets, parse_sets
-from amplifier_app.plan.problems import Problems, suggest
-from amplifier_app.plan.scopes import SCOPES, USER, Settings, read_settings, settings_path
-from amplifier_app.plan.sections import ENTRY_SECTIONS, PARTS, SECTION_OF
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.sources.layout import find_layout
+from amplifier_app.plan.tree import edit
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, PARTS, SECTION_OF, entry_key
+from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, MapNode, plain_data, text_of
+from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_app.sources.loading import load_profile
+from amplifier_app.sources.requirements.layout import find_layout
 from amplifier_app.trust import ignored_by_environment
 from amplifier_support.did_you_mean import did_you_mean
 

@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.commands.test.grammar import RECORDED, TEST_FILE
-from amplifier_app.plan.budget import Budget
-from amplifier_app.plan.config_check import config_problems
-from amplifier_app.plan.document import read_root
-from amplifier_app.plan.module_schemas import schema_of_installed
-from amplifier_app.plan.nodes import (
+from amplifier_app.plan.documents.document import read_root
+from amplifier_app.plan.schema.config_check import config_problems
+from amplifier_app.plan.schema.module_schemas import schema_of_installed
+from amplifier_app.plan.schema.rules import Schema
+from amplifier_app.plan.schema.structure import normalise
+from amplifier_app.plan.traffic import SCRIPT_MODULE, Script
+from amplifier_app.plan.tree.budget import Budget
+from amplifier_app.plan.tree.nodes import (
     ListNode,
     MapNode,
     Node,
@@ -24,11 +27,8 @@ from amplifier_app.plan.nodes import (
     text_of,
     with_items,
 )
-from amplifier_app.plan.problems import Problems
-from amplifier_app.plan.rules import Schema
-from amplifier_app.plan.structure import normalise
-from amplifier_app.plan.traffic import SCRIPT_MODULE, Script
-from amplifier_app.plan.yaml_reader import read_bytes
+from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.yaml_reader import read_bytes
 from amplifier_support.did_you_mean import did_you_mean
 
 SUFFIXES = (".test.yaml", ".test.yml")

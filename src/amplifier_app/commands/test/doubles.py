@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.commands.test.grammar import RECORDED
-from amplifier_app.plan.nodes import Node, plain_data
+from amplifier_app.plan.tree.nodes import Node, plain_data
 from amplifier_core.models import ToolResult
 from amplifier_support.did_you_mean import did_you_mean
 

@@ -1,4 +1,4 @@
-"""The forms of the values in a test file, next to those of plans (`amplifier_app.plan.rules`)."""
+"""The forms of the values in a test file, next to those of plans (`amplifier_app.plan.schema.rules`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
-from amplifier_app.plan.rules import (
+from amplifier_app.plan.schema.rules import (
     Check,
     Fields,
     Number,
@@ -18,6 +17,7 @@ from amplifier_app.plan.rules import (
     Texts,
     is_null,
 )
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
 
 
 def _report_empty(node: Node, where: str, check: Check) -> None:

@@ -21,8 +21,8 @@ from amplifier_app.commands.test.forms import (
     Line,
     ListOf,
 )
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
-from amplifier_app.plan.rules import (
+from amplifier_app.plan.schema.json_schema import DIALECT, Definitions
+from amplifier_app.plan.schema.rules import (
     Anything,
     Check,
     Choice,
@@ -35,8 +35,8 @@ from amplifier_app.plan.rules import (
     Text,
     Texts,
 )
-from amplifier_app.plan.schema import DIALECT, Definitions
-from amplifier_app.plan.structure import Shape
+from amplifier_app.plan.schema.structure import Shape
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
 
 RECORDED = "recorded"
 """Instead of a stub: the tool answers what it did when the model was recorded."""

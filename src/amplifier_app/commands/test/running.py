@@ -24,14 +24,14 @@ from amplifier_app.commands.test.doubles import Doubles, Sent, recorded_lines
 from amplifier_app.commands.test.network import Attempts, no_network
 from amplifier_app.commands.test.working_dir import FileState, states, temporary_folder, working_dir
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.nodes import NOWHERE, ListNode, text_of
 from amplifier_app.plan.traffic import Script, Traffic
+from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, text_of
 from amplifier_app.render.result import RunReport
-from amplifier_app.runtime.approvals import Approvals, Policy
-from amplifier_app.runtime.observer import Level, Renderer
-from amplifier_app.runtime.opening import Opening
+from amplifier_app.runtime.approvals.requests import Approvals, Policy
+from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession, open_session
-from amplifier_app.runtime.turn import NO_TURN, TurnResult
+from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_support.atomic_write import write_atomically

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, cast
 
-from amplifier_app.plan.nodes import ListNode, MapNode, Node, text_of
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
 
 _LONGEST = 20
 """How many lines of a difference are shown."""

@@ -10,7 +10,7 @@ from amplifier_app.base.outcome import Outcome, outcome_of
 from amplifier_app.commands.test.cases import Case
 from amplifier_app.commands.test.expectations import Failure, failures_of
 from amplifier_app.commands.test.running import Runner
-from amplifier_app.runtime.turn import NO_TURN, TurnResult
+from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult
 
 
 class Tested(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.paths import temporary_dir
 from amplifier_app.commands.test.cases import Case
-from amplifier_app.plan.nodes import Node, text_of
+from amplifier_app.plan.tree.nodes import Node, text_of
 from amplifier_support.folder_copies import is_special, reason_of
 
 _MOST_FILES = 10_000

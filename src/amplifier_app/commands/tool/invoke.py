@@ -19,8 +19,8 @@ from amplifier_app.commands.tool.session import OPTIONS, find_tool, tool_session
 from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_data import EventHandler, result_in
-from amplifier_app.runtime.turn import ToolUse
+from amplifier_app.runtime.turns.event_data import EventHandler, result_in
+from amplifier_app.runtime.turns.turn import ToolUse
 from amplifier_core.session_capabilities import RESUME, SPAWN
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

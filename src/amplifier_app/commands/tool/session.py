@@ -13,13 +13,13 @@ from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.opening import approvals_for, opened
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.entries import entries_of
-from amplifier_app.plan.nodes import node_of, with_items
 from amplifier_app.plan.overrides import without_default_of_others
+from amplifier_app.plan.tree.entries import entries_of
+from amplifier_app.plan.tree.nodes import node_of, with_items
 from amplifier_app.render.result import RunReport
-from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.observer import Renderer
-from amplifier_app.runtime.opening import Opening
+from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from amplifier_app.base.sanitize import for_pipe, one_line
 from amplifier_app.runtime.export.content import Exported
 from amplifier_app.runtime.export.parts import Heading, Part, heading_of, parts_of
-from amplifier_app.runtime.visibility import Visibility
+from amplifier_app.runtime.observers.visibility import Visibility
 
 
 def as_markdown(heading: Heading, parts: Sequence[Part]) -> str:

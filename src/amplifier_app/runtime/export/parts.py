@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.visibility import Visibility, mark_of, shown_blocks
+from amplifier_app.runtime.observers.visibility import Visibility, mark_of, shown_blocks
 from amplifier_app.sessions.conversation import Call, Conversation, Item, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in

@@ -14,7 +14,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.chat.ask import choose
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import all_commands, command_in, run_command
-from amplifier_app.runtime.observer import Level, Renderer
+from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_core.coordinator import ModuleCoordinator
 
 

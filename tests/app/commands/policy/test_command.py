@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from amplifier_app.commands.policy.suggest import rules_for
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.runtime.policy import policy_of
+from amplifier_app.runtime.approvals.policy import policy_of
 from amplifier_app.sources.loading import load
 from amplifier_core.testing import TestCoordinator
 from amplifier_modules.hooks_approval import mount

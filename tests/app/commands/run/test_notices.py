@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.runtime.observer import RetryReports
+from amplifier_app.runtime.observers.observer import RetryReports
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
 from tests.support.terminal import Terminal

@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.test.cases import Case, find_cases
 from amplifier_app.commands.test.grammar import test_schema as schema_of_tests
-from amplifier_app.plan import budget
-from amplifier_app.plan.nodes import plain_data
-from amplifier_app.plan.problems import PlanError
+from amplifier_app.plan.tree import budget
+from amplifier_app.plan.tree.nodes import plain_data
+from amplifier_app.plan.tree.problems import PlanError
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "testing" / "review.test.yaml"
 

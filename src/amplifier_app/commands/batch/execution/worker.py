@@ -46,13 +46,13 @@ from amplifier_app.commands.run.choose import (
 from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, read_schema, requirements
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, result_object
-from amplifier_app.runtime.approvals import Approvals, Policy
+from amplifier_app.runtime.approvals.requests import Approvals, Policy
 from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
-from amplifier_app.runtime.event_data import EventHandler
-from amplifier_app.runtime.notices import notice_handlers
-from amplifier_app.runtime.observer import Level, Renderer
-from amplifier_app.runtime.opening import Opening
+from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.observers.notices import notice_handlers
+from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession
+from amplifier_app.runtime.turns.event_data import EventHandler
 from amplifier_app.sessions.lock import InUse
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest

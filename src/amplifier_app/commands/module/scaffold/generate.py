@@ -12,7 +12,7 @@ from string import Template
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.module.scaffold.kinds import check_name, substitutions
-from amplifier_app.plan.sections import ModuleKind
+from amplifier_app.plan.tree.entries import ModuleKind
 
 _ENDING = ".tmpl"
 

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.plan.sections import PARTS, ModuleKind
+from amplifier_app.plan.tree.entries import PARTS, ModuleKind
 from amplifier_core.discovery import conventional_name
 
 _NAME = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import UsageError
-from amplifier_app.sources.layout import Layout
+from amplifier_app.sources.requirements.layout import Layout
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.module_sources import ModuleNotFoundError
 from amplifier_support.did_you_mean import did_you_mean

@@ -10,11 +10,11 @@ from amplifier_app.base import paths
 from amplifier_app.base.checks import Check, Report
 from amplifier_app.commands.module.validation.isolation import MEMORY_BYTES, Tried, try_out
 from amplifier_app.commands.module.validation.subject import Subject
-from amplifier_app.sources.dependencies import DependencyCache
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.layout import ENTRY_POINT_GROUP, Layout, find_layout
-from amplifier_app.sources.preferred_path import preferred_in
-from amplifier_app.sources.requirement_names import distributions, required_by
+from amplifier_app.sources.requirements.dependencies import DependencyCache
+from amplifier_app.sources.requirements.layout import ENTRY_POINT_GROUP, Layout, find_layout
+from amplifier_app.sources.requirements.names import distributions, required_by
+from amplifier_app.sources.requirements.preferred_path import preferred_in
 
 DEFAULT_SECONDS = 60.0
 

@@ -1,0 +1,307 @@
+"""The bundles that a document includes, directly and indirectly, in merge order.
+
+./other.md  ./folder            a file, or a folder with bundle.md or bundle.yaml
+namespace:behaviors/x           a file of a bundle, by the bundle's name
+namespace                       the bundle of that name
+git+https://…@ref#subdirectory= fetched; the subdirectory may be a file
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from amplifier_app.base.errors import ConfigError, Location, ModuleError
+from amplifier_app.plan.documents.document import (
+    SUFFIXES,
+    DocumentReader,
+    Opened,
+    Origin,
+    read_root,
+)
+from amplifier_app.plan.documents.namespaces import BUNDLE_FILES, Checkout
+from amplifier_app.plan.documents.published import Listed
+from amplifier_app.plan.schema.grammar import PLAN
+from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
+from amplifier_app.plan.source_syntax import is_path, parse_source
+from amplifier_app.plan.tree.nodes import MapNode, Scalar, text_of
+from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.yaml_reader import read_bytes
+
+MAX_DEPTH = 20
+MAX_BUNDLES = 500
+
+WELL_KNOWN = {"foundation": "git+https://github.com/microsoft/amplifier-foundation@main"}
+"""Bundles that can be included by name alone. `sources:` in settings overrides these."""
+
+_FORMS = (
+    *("{}", "{}.md", "{}.yaml", "{}.yml"),
+    *(f"{{}}/{name}" for name in BUNDLE_FILES),
+)
+_INCLUDED = PLAN._replace(what="the bundle", bundle=True)
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+
+
+class Fetched(NamedTuple):
+    """A bundle that was fetched.
+
+    Attributes:
+        path: The file or folder that its source names, possibly without its suffix.
+        checkout: Everything that was fetched with it.
+    """
+
+    path: Path
+    checkout: Checkout
+
+
+class BundleFetcher(Protocol):
+    """Fetches bundles that are not on this machine.
+
+    Attributes:
+        found: The sources of the fetched bundles, with what each was resolved to.
+    """
+
+    @property
+    def found(self) -> Mapping[str, Any]: ...
+
+    def fetch(self, source: str, plan: Path) -> Fetched:
+        """A bundle.
+
+        Args:
+            source: Its source: `git+…` or an archive.
+            plan: The document being loaded, for its lock.
+
+        Raises:
+            ModuleError: It is unavailable, or does not match the lock.
+            ConfigError: The lock is missing or damaged.
+        """
+        ...
+
+
+OpenFetcher: TypeAlias = Callable[[Path | None], BundleFetcher]
+"""Creates the fetcher for the bundles of one plan, given the folder of its project."""
+
+
+class Bundles:
+    """The bundles of one plan.
+
+    Args:
+        reader: Reads them, and collects the problems.
+        sources: The sources that settings set for bundles, by name.
+        fetcher: Fetches them; with None only bundles on this machine are read.
+    """
+
+    def __init__(
+        self, reader: DocumentReader, sources: Mapping[str, Scalar], fetcher: BundleFetcher | None
+    ) -> None:
+        self._reader = reader
+        self._problems = reader.problems
+        self._namespaces = reader.namespaces
+        self._sources = sources
+        self._fetcher = fetcher
+        self._opened: dict[Path, Opened] = {}
+        self._names: dict[Path, str | None] = {}
+        self._count = 0
+        self._failed = False
+        self._plan = Path()
+
+    def included(self, document: Opened) -> list[Opened]:
+        """The bundles that a document includes, directly or indirectly, each after those it
+        includes itself. A bundle that is included twice is listed twice; the document is not."""
+        self._plan = document.path
+        self._know(document)
+        return self._included(document, [document])
+
+    def source(self, text: str, at: Location, folder: Path) -> Opened | None:
+        """The bundle that the user names, or None with a problem.
+
+        Args:
+            text: A path, a folder, a source or the name of a bundle.
+            at: Where it was named.
+            folder: The folder that relative paths start from.
+        """
+        self._plan = folder / "plan"
+        return self._open(Listed(text, at), Origin(at.file, self._plan, published=True))
+
+    # -- walking -----------------------------------------------------------------------
+
+    def _included(self, document: Opened, above: list[Opened]) -> list[Opened]:
+        found: list[Opened] = []
+        for one in document.lists.includes if document.lists is not None else ():
+            opened = self._open(one, document.origin)
+            if opened is None:
+                continue
+            if opened.path in [other.path for other in above]:
+                names = [other.file for other in above]
+                cycle = " → ".join([*names[names.index(opened.file) :], opened.file])
+                self._problems.add(f"circular 'includes': {cycle}", one.at, "remove one of them")
+            elif len(above) > MAX_DEPTH:
+                message = f"bundles are nested more than {MAX_DEPTH} levels deep"
+                self._problems.add(message, one.at)
+            elif self._count >= MAX_BUNDLES:
+                self._problems.add(f"more than {MAX_BUNDLES} bundles are included", one.at)
+                break
+            else:
+                self._count += 1
+                self._refuse_extends(opened)
+                found += [*self._included(opened, [*above, opened]), opened]
+        return found
+
+    def _refuse_extends(self, opened: Opened) -> None:
+        root = opened.root
+        if isinstance(root, MapNode) and "extends" in root.items:
+            message = "an included document cannot use 'extends'"
+            hint = "include the other document instead: 'includes: [{bundle: …}]'"
+            self._problems.add(message, root.key_at("extends"), hint)
+
+    def _open(self, one: Listed, origin: Origin) -> Opened | None:
+        reported = len(self._problems)
+        path = self._located(one, origin)
+        if path is None:
+            # If a bundle could not be fetched, its namespaces are unknown, too.
+            if len(self._problems) == reported and not self._failed and self._fetcher is not None:
+                self._report_missing(one, origin)
+            return None
+        if path not in self._opened:
+            file = self._namespaces.shown(path, origin.file, origin.path)
+            try:
+                self._opened[path] = self._reader.open(file, path, _INCLUDED)
+            except ConfigError as error:
+                self._problems.add(error.message, one.at, error.hint)
+                return None
+            self._know(self._opened[path])
+        opened = self._opened[path]
+        return opened if isinstance(opened.root, MapNode) else None
+
+    def _know(self, opened: Opened) -> None:
+        name, path = opened.origin.name, opened.path
+        root = opened.lists.namespace_root if opened.lists is not None else None
+        if root is not None and name:
+            folder = Path(os.path.normpath(path.parent / os.path.expanduser(root.text)))
+            if self._namespaces.may_read(path, folder):
+                self._namespaces.add(name, folder)
+            else:
+                message = f"{root.text!r} is outside the fetched files"
+                self._problems.add(message, root.at)
+        self._namespaces.add_bundle(path, name, self._name_of)
+
+    def _name_of(self, path: Path) -> str | None:
+        """The name of a bundle that is not included itself."""
+        if path not in self._names:
+            root = read_root(path.name, read_bytes(path, str(path), "the bundle"), PLAN, Problems())
+            named = root.items.get("name") if isinstance(root, MapNode) else None
+            self._names[path] = text_of(named)
+        return self._names[path]
+
+    # -- finding -----------------------------------------------------------------------
+
+    def _located(self, one: Listed, origin: Origin) -> Path | None:
+        text = one.text
+        if "${" in text:
+            message = "variables are not supported here"
+            self._problems.add(message, one.at, "write the source itself")
+            return None
+        if re.fullmatch(_NAME, text) and not text.endswith(SUFFIXES):
+            return self._named(text, one.at, origin)
+        if is_path(text) or "://" in text or text.startswith("git+"):
+            return self._from_source(one, origin.path.parent, origin)
+        name, colon, _ = text.partition(":")
+        if colon and re.fullmatch(_NAME, name):
+            found = self._namespaces.find(origin.path, text, _FORMS, origin.name).path
+            known = self._namespaces.roots(name, origin.path)
+            if found is None and not known and self._from_elsewhere(name, one.at, origin):
+                return self._namespaces.find(origin.path, text, _FORMS, origin.name).path
+            return found
+        return self._from_source(one._replace(text=f"./{text}"), origin.path.parent, origin)
+
+    def _named(self, name: str, at: Location, origin: Origin) -> Path | None:
+        """Find a bundle by name: a known one, one near the document, or one from settings."""
+        for root in self._namespaces.roots(name, origin.path):
+            for file in (root / file_name for file_name in BUNDLE_FILES):
+                if file.is_file():
+                    return file
+        for file_name in BUNDLE_FILES:
+            found = self._namespaces.find(origin.path, f"{name}:{file_name}", own=origin.name)
+            if found.path is not None:
+                return found.path
+        return self._from_elsewhere(name, at, origin)
+
+    def _from_elsewhere(self, name: str, at: Location, origin: Origin) -> Path | None:
+        """The bundle of this name in settings, or else a well-known one."""
+        written = self._sources.get(name)
+        if written is not None:
+            folder = Path(written.at.file).parent
+            found = self._from_source(Listed(str(written.value), written.at), folder, origin)
+        elif name in WELL_KNOWN:
+            found = self._from_source(Listed(WELL_KNOWN[name], at), Path.cwd(), origin)
+        else:
+            return None
+        if found is not None:
+            self._namespaces.add(name, found.parent)
+        return found
+
+    def _from_source(self, one: Listed, folder: Path, origin: Origin) -> Path | None:
+        try:
+            source = parse_source(one.text, folder)
+        except SourceSyntaxError as error:
+            self._problems.add(error.message, one.at, error.hint)
+            return None
+        if isinstance(source, FolderSource):
+            path = _bundle_file(source.path)
+            if path is not None and not self._namespaces.may_read(origin.path, path):
+                self._problems.add(f"{one.text!r} is outside the fetched files", one.at)
+                return None
+            return path
+        if self._fetcher is None:
+            return None
+        try:
+            fetched = self._fetcher.fetch(source.text, self._plan)
+        except ModuleError as error:
+            message = f"the bundle cannot be fetched: {error.message}"
+            self._problems.add(message, one.at, error.hint)
+            self._failed = True
+            return None
+        self._namespaces.add_checkout(fetched.checkout)
+        path = _bundle_file(fetched.path)
+        if path is None or not self._namespaces.may_read(fetched.checkout.folder, path):
+            hint = f"expected a bundle file, or a folder with one of {', '.join(BUNDLE_FILES)}"
+            self._problems.add(f"{one.text!r} contains no bundle", one.at, hint)
+            return None
+        return path
+
+    def _report_missing(self, one: Listed, origin: Origin) -> None:
+        if is_path(one.text) and (origin.path.parent / os.path.expanduser(one.text)).is_dir():
+            message = f"the folder {one.text!r} contains no bundle"
+            self._problems.add(message, one.at, f"expected one of {', '.join(BUNDLE_FILES)} in it")
+            return
+        message = f"the bundle {one.text!r} does not exist"
+        self._problems.add(message, one.at, self._hint(one.text, origin))
+
+    def _hint(self, text: str, origin: Origin) -> str:
+        name, colon, _ = text.partition(":")
+        if is_path(text) or text.endswith(SUFFIXES) or "/" in name:
+            path = Path(os.path.realpath(origin.path.parent / os.path.expanduser(text)))
+            return f"searched {self._namespaces.shown(path, origin.file, origin.path)}"
+        if colon:
+            found = self._namespaces.find(origin.path, text, _FORMS, origin.name)
+            if found.tried:
+                shown = self._namespaces.shown
+                return found.hint(lambda path: shown(path, origin.file, origin.path))
+        known = ", ".join(self._namespaces.names) or "none"
+        return (
+            f"known bundles: {known}; write its source, or set it in your settings: "
+            f"sources: {{{name}: git+https://…}}"
+        )
+
+
+def _bundle_file(path: Path) -> Path | None:
+    """The document at a path: the file, the file with a suffix added, or the folder's bundle file."""
+    path = Path(os.path.normpath(path))
+    if path.is_dir():
+        files = (path / name for name in BUNDLE_FILES)
+        return next((file for file in files if file.is_file()), None)
+    forms = [path, *(path.with_name(f"{path.name}{suffix}") for suffix in SUFFIXES)]
+    return next((file for file in forms if file.is_file()), None)

@@ -1,0 +1,155 @@
+"""One document on its own, before anything it refers to is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from amplifier_app.base.errors import Location
+from amplifier_app.plan.schema.structure import Shape
+from amplifier_app.plan.tree.nodes import MapNode, Node
+from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.yaml_reader import read_yaml
+
+if TYPE_CHECKING:
+    from amplifier_app.plan.documents.namespaces import Namespaces
+    from amplifier_app.plan.documents.published import Lists
+
+MARKDOWN = ".md"
+SUFFIXES = (".yaml", ".yml", MARKDOWN)
+
+
+class ContextFile(NamedTuple):
+    """A file that belongs to an instruction.
+
+    Attributes:
+        name: Its name in the document.
+        path: The file, absolute.
+        text: Its content, with includes expanded.
+        at: Where it is named.
+    """
+
+    name: str
+    path: Path
+    text: str
+    at: Location
+
+
+class Document(NamedTuple):
+    """A document that was read.
+
+    Attributes:
+        file: The name of the file in origins.
+        path: The file, absolute.
+        tree: Its content, normalised; agents by name, includes expanded.
+        others: The agents and includes it uses, by their names in origins.
+        bundle: Whether it is a bundle.
+        context: Files to append to the instruction of the plan that includes it.
+    """
+
+    file: str
+    path: Path
+    tree: MapNode
+    others: dict[str, Path]
+    bundle: bool = False
+    context: tuple[ContextFile, ...] = ()
+
+
+class Origin(NamedTuple):
+    """The document that names something.
+
+    Attributes:
+        file: The name of the file in origins.
+        path: The file, absolute.
+        published: Whether it has the published form of profiles, bundles and agents:
+            `namespace:path` names a file, and agents are in `agents/` next to it or its folder.
+        name: Its own name.
+        bundle: Whether it is a bundle: files missing from it are warnings, not errors.
+    """
+
+    file: str
+    path: Path
+    published: bool = False
+    name: str | None = None
+    bundle: bool = False
+
+
+class Opened(NamedTuple):
+    """A document that was read, but nothing that it refers to.
+
+    Attributes:
+        origin: Which document it is.
+        root: Its content without `lists`.
+        shape: The sections it may have.
+        lists: The files and bundles it lists.
+    """
+
+    origin: Origin
+    root: Node | None
+    shape: Shape
+    lists: Lists | None = None
+
+    @property
+    def file(self) -> str:
+        return self.origin.file
+
+    @property
+    def path(self) -> Path:
+        return self.origin.path
+
+
+class DocumentReader(Protocol):
+    """Reads the documents of one plan; see `amplifier_app.plan.documents.reading.Reader`."""
+
+    problems: Problems
+    project: Path | None
+
+    @property
+    def namespaces(self) -> Namespaces: ...
+
+    def read(self, file: str, path: Path, shape: Shape) -> Document: ...
+
+    def open(self, file: str, path: Path, shape: Shape, data: bytes | None = None) -> Opened: ...
+
+
+class Form(NamedTuple):
+    """The form of a document.
+
+    Attributes:
+        published: Whether it has the published form of profiles, bundles and agents.
+        bundle: Whether it is a bundle.
+    """
+
+    published: bool
+    bundle: bool = False
+
+
+def read_root(file: str, data: bytes, shape: Shape, problems: Problems) -> Node | None:
+    """The content of a document; nothing that it refers to is read.
+
+    Args:
+        file: The name of the document in problems; its suffix decides how it is parsed.
+        data: Its content.
+        shape: The kind of document.
+        problems: Collects the problems.
+    """
+    return read_form(file, data, shape, problems)[0]
+
+
+def read_form(file: str, data: bytes, shape: Shape, problems: Problems) -> tuple[Node | None, Form]:
+    """`read_root`, and the form of the document."""
+    markdown = file.endswith(MARKDOWN)
+    if markdown:
+        from amplifier_app.plan.tree.markdown import read_markdown
+
+        root = read_markdown(data, file, problems)
+    else:
+        root = read_yaml(data, file, problems)
+    if not isinstance(root, MapNode):
+        return root, Form(markdown)
+    tables = [name for name in shape.tables if isinstance(root.items.get(name), MapNode)]
+    if not markdown and not tables:
+        return root, Form(False)
+    from amplifier_app.plan.documents.published import BUNDLE, without_tables
+
+    return without_tables(root, shape.tables, problems), Form(True, BUNDLE in tables)

@@ -1,0 +1,355 @@
+"""Find and read plan files: profiles by name, plans by path, and the documents they extend."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amplifier_app.base.errors import ConfigError, Location
+from amplifier_app.plan.documents.document import Document, Opened
+from amplifier_app.plan.documents.profile_paths import (
+    SUFFIXES,
+    find_profile,
+    profile_in_collection,
+    profile_names,
+)
+from amplifier_app.plan.documents.reading import Reader
+from amplifier_app.plan.documents.scopes import Settings
+from amplifier_app.plan.schema.grammar import PLAN
+from amplifier_app.plan.schema.structure import check_complete
+from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
+from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.tree.merge import (
+    excluded_in,
+    merge_documents,
+    overlay_settings,
+    without_replaced_agents,
+)
+from amplifier_app.plan.tree.nodes import MapNode, Scalar, text_of
+from amplifier_app.plan.tree.problems import Problem, Problems, suggest
+from amplifier_app.plan.tree.yaml_reader import read_stream
+
+if TYPE_CHECKING:
+    from amplifier_app.plan.documents.bundles import Bundles, OpenFetcher
+    from amplifier_app.plan.documents.namespaces import Checkout
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+
+
+class Stage(NamedTuple):
+    """The state of a plan after merging one more file.
+
+    Attributes:
+        file: The name of the file in origins.
+        tree: The merged tree up to and including it.
+    """
+
+    file: str
+    tree: MapNode
+
+
+class MergedPlan(NamedTuple):
+    """A plan with everything it extends, before overrides, conditions and variables.
+
+    Attributes:
+        name: Its `name:`, else the profile's name or the file's stem.
+        document: The merged tree in normalised form.
+        folders: The absolute folder of every file, by its name in origins.
+        chain: The files in the order they extend each other, the plan itself first.
+        fetch: Creates the fetcher of bundles.
+        overlays: The settings files applied on top, the widest scope first.
+        sources: The sources that settings set for modules, by module id, as written.
+        display: What settings set for `display`.
+        project: The folder of the trusted project that was used.
+        files: Every file that was read, absolute.
+        warnings: Sentences about ignored or possibly misspelt keys, for the user.
+        texts: The text of every file, by its name in origins, for excerpts in problems.
+        stages: The result after each merged file, the lowest first.
+        bundle: Whether the plan itself is a bundle.
+        checkouts: The folders that were fetched for it; relative sources in them start there.
+        fetched: The sources of the fetched bundles, with what each was resolved to.
+        problems: Everything that is wrong with the documents; left out of the tree.
+    """
+
+    name: str
+    document: MapNode
+    folders: dict[str, Path]
+    chain: tuple[str, ...]
+    fetch: OpenFetcher
+    overlays: tuple[str, ...] = ()
+    sources: Mapping[str, Scalar] = MappingProxyType({})
+    display: Mapping[str, str] = MappingProxyType({})
+    project: Path | None = None
+    files: tuple[Path, ...] = ()
+    warnings: tuple[str, ...] = ()
+    texts: Mapping[str, str] = MappingProxyType({})
+    stages: tuple[Stage, ...] = ()
+    bundle: bool = False
+    checkouts: tuple[Checkout, ...] = ()
+    fetched: Mapping[str, Any] = MappingProxyType({})
+    problems: tuple[Problem, ...] = ()
+
+    def source(self, text: str, file: str) -> str:
+        """Resolve a source relative to the file that names it.
+
+        Args:
+            text: The source as written.
+            file: The name of the file in origins.
+
+        Raises:
+            SourceSyntaxError: It is invalid or not allowed.
+        """
+        folder = self.folders.get(file) or Path.cwd()
+        parsed = parse_source(text, folder)
+        if isinstance(parsed, FolderSource):
+            for checkout in self.checkouts:
+                if folder.is_relative_to(checkout.folder):
+                    if not parsed.path.is_relative_to(checkout.folder):
+                        raise SourceSyntaxError(f"{text!r} is outside the fetched files")
+                    # As it was fetched, so that it can be locked and moved to another machine.
+                    return checkout.source_of(parsed.path)
+        return parsed.text
+
+
+_STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+
+def is_stdin(plan: Path | None) -> bool:
+    """Whether this plan file is stdin."""
+    return str(plan) in _STDIN
+
+
+def read_profile(
+    name: str,
+    settings: Settings,
+    at: Location | None = None,
+    *,
+    fetch: OpenFetcher,
+    keep_problems: bool = False,
+) -> MergedPlan:
+    """Read a profile with everything it extends, and apply the settings.
+
+    Args:
+        name: The profile's name.
+        settings: The settings to apply; profiles of their project are found as well.
+        at: Where the name is written, if it is in a file.
+        fetch: Creates the fetcher of bundles.
+        keep_problems: Whether the result has the problems; otherwise they are raised.
+
+    Raises:
+        ConfigError: The profile does not exist.
+        PlanError: It or something it extends is wrong.
+    """
+    path = find_profile(name, settings.project) if re.fullmatch(_NAME, name) else None
+    if path is not None:
+        chain = _Chain(settings, fetch, keep_problems)
+        chain.read(str(path), path.absolute())
+        return chain.merged(name, overlays=settings.files)
+    hint = suggest(name, profile_names(settings.project))
+    if "/" in name or name.endswith(SUFFIXES):
+        hint = f"to use a file, pass '--plan {name}'"
+    message = f"unknown profile {name!r}"
+    if at is not None:
+        settings.problems.add(message, at, hint)
+        settings.problems.raise_if_any()
+    raise ConfigError(message, hint=hint)
+
+
+def read_plan(
+    path: Path | str, settings: Settings, *, fetch: OpenFetcher, keep_problems: bool = False
+) -> MergedPlan:
+    """Read a plan file with everything it extends and includes; only `sources` of settings apply.
+
+    Args:
+        path: The file, a folder with a bundle, a pipe such as `/dev/fd/63`, or `-` for stdin.
+            Relative paths in a pipe are relative to the working directory.
+        settings: The settings, for their `sources`.
+        fetch: Creates the fetcher of bundles.
+        keep_problems: Whether the result has the problems; otherwise they are raised.
+
+    Raises:
+        ConfigError: The file does not exist.
+        PlanError: It or something it extends or includes is wrong.
+    """
+    given = Path(os.path.expanduser(path))
+    if given.is_dir():
+        from amplifier_app.plan.documents.namespaces import BUNDLE_FILES
+
+        files = (given / name for name in BUNDLE_FILES)
+        given = next((file for file in files if file.is_file()), given)
+    chain = _Chain(settings, fetch, keep_problems)
+    if is_stdin(given) or _is_stream(given):
+        name = "stdin" if is_stdin(given) else str(given)
+        data = read_stream(Path("/dev/stdin") if is_stdin(given) else given, name, PLAN.what)
+        chain.read(name, Path.cwd() / Path(name).name, data)
+        return chain.merged(Path(name).name)
+    chain.read(str(given), given.absolute())
+    return chain.merged(given.stem)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a file is a pipe or a device, or a name for what the process has open."""
+    absolute = path.absolute()
+    if absolute.is_relative_to("/dev") or absolute.is_relative_to("/proc"):
+        return absolute.exists()
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def read_source(source: str, at: Location, settings: Settings, *, fetch: OpenFetcher) -> MergedPlan:
+    """Like `read_plan`, for anything `includes` may name: a path, a source, or a bundle's name.
+
+    Raises:
+        ConfigError: A file cannot be read.
+        PlanError: The bundle does not exist or is invalid.
+    """
+    chain = _Chain(settings, fetch)
+    chain.read_source(source, at)
+    return chain.merged(source)
+
+
+class _Chain:
+    """A document with everything it extends and includes."""
+
+    def __init__(self, settings: Settings, fetch: OpenFetcher, keep_problems: bool = False) -> None:
+        self._settings = settings
+        self._keep_problems = keep_problems
+        self._fetch = fetch
+        self._fetched: Mapping[str, Any] = MappingProxyType({})
+        self._problems = Problems()
+        self._reader = Reader(self._problems, settings.project)
+        self._documents: list[Document] = []
+
+    def read(self, file: str, path: Path, data: bytes | None = None) -> None:
+        self._read(self._reader.open(file, path, PLAN, data))
+
+    def read_source(self, source: str, at: Location) -> None:
+        opened = self._bundles.source(source, at, Path.cwd())
+        if opened is None and not self._problems:
+            self._problems.add(f"the bundle {source!r} is empty", at)
+        self._problems.raise_if_any()
+        assert opened is not None
+        self._read(opened)
+
+    def _read(self, opened: Opened) -> None:
+        chain = [opened]
+        while (found := self._extended(chain)) is not None:
+            chain.append(self._reader.open(*found, PLAN))
+        # The plan itself first, the lowest precedence last.
+        layers: list[Opened] = []
+        for one in chain:
+            layers.append(one)
+            if one.lists is not None:
+                layers += reversed(self._bundles.included(one))
+        finished: dict[Path, Document] = {}
+        for one in layers:
+            if one.path not in finished:
+                finished[one.path] = self._reader.finish(one)
+        self._documents = [finished[one.path] for one in layers]
+        self._raise_if_any()
+
+    def _raise_if_any(self) -> None:
+        if not self._keep_problems:
+            self._problems.raise_if_any()
+
+    @cached_property
+    def _bundles(self) -> Bundles:
+        # Imported on demand: only published documents include bundles.
+        from amplifier_app.plan.documents.bundles import Bundles
+
+        fetcher = self._fetch(self._settings.project)
+        self._fetched = fetcher.found
+        return Bundles(self._reader, self._settings.sources, fetcher)
+
+    def merged(self, name: str, overlays: Sequence[Document] = ()) -> MergedPlan:
+        tree = MapNode({}, self._documents[-1].tree.at)
+        stages: list[Stage] = []
+        for document in reversed(self._documents):
+            base = without_replaced_agents(tree, document.tree) if document.bundle else tree
+            tree = merge_documents(base, document.tree, self._problems)
+            stages.append(Stage(document.file, tree))
+        context = [file for one in reversed(self._documents) for file in one.context]
+        if context:
+            from amplifier_app.plan.documents.includes import with_context
+
+            tree = with_context(tree, context)
+            stages[-1] = stages[-1]._replace(tree=tree)
+        self._raise_if_any()
+        warnings: list[str] = []
+        excluded = excluded_in(document.tree for document in reversed(self._documents))
+        for settings in overlays:
+            tree, found = overlay_settings(tree, settings.tree, excluded)
+            warnings += found
+            stages.append(Stage(settings.file, tree))
+        itself = self._documents[0]
+        check_complete(tree, self._problems, bundle=itself.bundle)
+        self._raise_if_any()
+        own = text_of(self._documents[0].tree.items.get("name"))
+        files = {
+            file: path
+            for one in (*self._documents, *self._settings.files)
+            for file, path in {one.file: one.path, **one.others}.items()
+        }
+        return MergedPlan(
+            name=own or name,
+            document=tree,
+            folders={file: path.parent for file, path in files.items()},
+            chain=tuple(dict.fromkeys(document.file for document in self._documents)),
+            overlays=tuple(settings.file for settings in overlays),
+            sources=self._settings.sources,
+            display=self._settings.display,
+            project=self._settings.project,
+            files=tuple(dict.fromkeys(files.values())),
+            warnings=(*self._settings.problems.notes, *self._problems.notes, *warnings),
+            texts={**self._settings.problems.texts, **self._problems.texts},
+            stages=tuple(stages),
+            bundle=itself.bundle,
+            checkouts=self._reader.checkouts,
+            fetched=self._fetched,
+            fetch=self._fetch,
+            problems=(*self._settings.problems.found, *self._problems.found),
+        )
+
+    def _extended(self, chain: Sequence[Opened]) -> tuple[str, Path] | None:
+        """The document that the last one extends, if any."""
+        document = chain[-1]
+        node = document.root.items.get("extends") if isinstance(document.root, MapNode) else None
+        target = text_of(node)
+        if node is None or target is None:
+            return None
+        found = _locate(target, document, self._settings.project)
+        if found is None:
+            if re.fullmatch(_NAME, target):
+                hint = suggest(target, profile_names(self._settings.project))
+            else:
+                hint = "for a file next to this one, write './FILE'"
+            message = f"'extends' names {target!r}, which does not exist"
+            self._problems.add(message, node.at, hint)
+            return None
+        seen = [one.path for one in chain]
+        if found[1] in seen:
+            names = [one.file for one in chain[seen.index(found[1]) :]]
+            cycle = " → ".join([*names, names[0]])
+            message = f"circular 'extends': {cycle}"
+            self._problems.add(message, node.at, "remove one of them")
+            return None
+        return found
+
+
+def _locate(target: str, document: Opened, project: Path | None) -> tuple[str, Path] | None:
+    if re.fullmatch(_NAME, target) and not target.endswith(SUFFIXES):
+        path = find_profile(target, project, extended_by=document.path)
+        return (str(path), path.absolute()) if path else None
+    if target.startswith(("./", "../", "/", "~")):
+        # Keep the form in which the user named the first file: relative stays relative.
+        shown = Path(document.file).parent / os.path.expanduser(target)
+        path = (document.path.parent / os.path.expanduser(target)).resolve()
+        return (str(shown), path) if path.is_file() else None
+    if document.origin.published:
+        path = profile_in_collection(document.path, target)
+        return (str(path), path) if path is not None else None
+    return None

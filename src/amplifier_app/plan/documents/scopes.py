@@ -1,0 +1,121 @@
+"""Settings files: what a user and a project apply to every profile.
+
+    config_dir()/settings.yaml        user
+    <project>/settings.yaml           project
+    <project>/settings.local.yaml     local: this user in this project
+
+Each is a partial plan, plus `profile:` for the default profile and `sources:` to override the sources
+of modules. The narrower scope wins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from amplifier_app.base import paths
+from amplifier_app.base.errors import Location
+from amplifier_app.plan.documents.document import Document
+from amplifier_app.plan.documents.reading import Reader
+from amplifier_app.plan.schema.grammar import SETTINGS
+from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, text_of
+from amplifier_app.plan.tree.problems import Problems
+
+USER, PROJECT, LOCAL = "user", "project", "local"
+SCOPES = (USER, PROJECT, LOCAL)
+
+
+class Override(NamedTuple):
+    """The source of a module that overrides the plan's.
+
+    Attributes:
+        source: The source; a folder is absolute.
+        at: Where it is written.
+    """
+
+    source: str
+    at: Location
+
+
+class Settings(NamedTuple):
+    """The settings files in effect, the widest scope first.
+
+    Attributes:
+        project: The folder of the trusted project whose settings they include.
+        files: The existing files.
+        problems: Their problems, and their texts, so that problems found later can show lines.
+    """
+
+    project: Path | None
+    files: tuple[Document, ...]
+    problems: Problems
+
+    @property
+    def profile(self) -> Scalar | None:
+        """The name of the default profile."""
+        for settings in reversed(self.files):
+            node = settings.tree.items.get("profile")
+            if isinstance(node, Scalar):
+                return node
+        return None
+
+    @property
+    def sources(self) -> Mapping[str, Scalar]:
+        """`sources` by module id; an empty one removes that of a wider scope."""
+        found: dict[str, Node] = {}
+        for settings in self.files:
+            node = settings.tree.items.get("sources")
+            found |= node.items if isinstance(node, MapNode) else {}
+        return {
+            module: source
+            for module, source in found.items()
+            if isinstance(source, Scalar) and source.value is not None
+        }
+
+    @property
+    def display(self) -> Mapping[str, str]:
+        """The keys of `display`."""
+        found: dict[str, str] = {}
+        for settings in self.files:
+            node = settings.tree.items.get("display")
+            for key, value in node.items.items() if isinstance(node, MapNode) else ():
+                found[key] = text_of(value) or ""
+        return found
+
+
+def settings_path(scope: str, project: Path | None = None) -> Path | None:
+    """The settings file of a scope, whether or not it exists.
+
+    Returns:
+        None for a project scope without a project.
+    """
+    if scope == USER:
+        return paths.config_dir() / "settings.yaml"
+    if project is None:
+        return None
+    return project / ("settings.local.yaml" if scope == LOCAL else "settings.yaml")
+
+
+def read_settings(project: Path | None = None, *, keep_problems: bool = False) -> Settings:
+    """Read the settings of the user and of a project.
+
+    Args:
+        project: The folder of a trusted project.
+        keep_problems: Whether the result has the problems; otherwise they are raised.
+
+    Raises:
+        ConfigError: A file cannot be read.
+        PlanError: A file is invalid; with the problems of all files.
+    """
+    problems = Problems()
+    reader = Reader(problems, project)
+    found: list[Document] = []
+    for scope in SCOPES:
+        path = settings_path(scope, project)
+        if path is not None and os.path.lexists(path):
+            found.append(reader.read(str(path), path, SETTINGS))
+    if not keep_problems:
+        problems.raise_if_any()
+    return Settings(project, tuple(found), problems)

@@ -1,0 +1,1 @@
+"""What a plan may contain: the rules of its values, the config schemas of modules, and both as one JSON Schema."""

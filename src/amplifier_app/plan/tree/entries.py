@@ -1,0 +1,87 @@
+"""The modules in a plan: kinds, sections, the key of an entry, and the one walk over all entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
+
+ModuleKind = Literal["provider", "tool", "hook", "orchestrator", "context"]
+
+SECTION_KINDS = MappingProxyType({"providers": "provider", "tools": "tool", "hooks": "hook"})
+"""Section with a list of modules → kind of its modules."""
+
+SECTION_OF = MappingProxyType({kind: section for section, kind in SECTION_KINDS.items()})
+"""Kind of module → the section that lists its modules."""
+
+ENTRY_SECTIONS = tuple(SECTION_KINDS)
+
+PARTS = ("orchestrator", "context")
+"""The parts of `session` that are a module each; the name of a part is the kind of its module."""
+
+
+class ModuleEntry(NamedTuple):
+    """A module in a normalised plan.
+
+    Attributes:
+        kind: `"orchestrator"`, `"context"`, `"provider"`, `"tool"` or `"hook"`.
+        path: Its address, with positions in lists.
+        node: The entry.
+        agent: The agent it belongs to; None for the plan's own modules.
+    """
+
+    kind: str
+    path: tuple[str, ...]
+    node: MapNode
+    agent: str | None = None
+
+
+def entry_key(entry: Node) -> str | None:
+    """The key of a list entry: its instance id, else its module id."""
+    if not isinstance(entry, MapNode):
+        return None
+    return text_of(entry.items.get("instance_id")) or text_of(entry.items.get("module"))
+
+
+def entries_of(document: MapNode, section: str) -> list[MapNode]:
+    """The entries of a section."""
+    node = document.items.get(section)
+    entries = node.items if isinstance(node, ListNode) else ()
+    return [entry for entry in entries if isinstance(entry, MapNode)]
+
+
+def entry_keys(document: MapNode, section: str) -> list[str]:
+    """The keys of the entries of a section, in order."""
+    return [key for entry in entries_of(document, section) if (key := entry_key(entry)) is not None]
+
+
+def module_entries(plan: MapNode) -> Iterator[ModuleEntry]:
+    """Every module of a plan in mount order, followed by those of its agents."""
+    yield from _entries(plan)
+    agents = plan.items.get("agents")
+    for name, agent in agents.items.items() if isinstance(agents, MapNode) else ():
+        if isinstance(agent, MapNode):
+            for one in _entries(agent):
+                yield one._replace(path=("agents", name, *one.path), agent=name)
+
+
+def _entries(document: MapNode) -> Iterator[ModuleEntry]:
+    session = document.items.get("session")
+    for part in PARTS:
+        node = session.items.get(part) if isinstance(session, MapNode) else None
+        if isinstance(node, MapNode):
+            yield ModuleEntry(part, ("session", part), node)
+    for section, kind in SECTION_KINDS.items():
+        for index, entry in enumerate(entries_of(document, section)):
+            yield ModuleEntry(kind, (section, str(index)), entry)
+
+
+def mounted_entries(mount_plan: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    """The kind, address and entry of every module of a mount plan, in mount order."""
+    for part in PARTS:
+        yield part, ("session", part), mount_plan["session"][part]
+    for section, kind in SECTION_KINDS.items():
+        for index, entry in enumerate(mount_plan.get(section) or ()):
+            yield kind, (section, str(index)), entry

@@ -1,0 +1,209 @@
+"""Merge two normalised documents: the child over its base, later wins.
+
+Mappings merge deeply; lists of modules merge entry by entry, matched by instance id or module id;
+rules of `approvals` come before those below; everything else is replaced. Configuration belongs to its module: an entry that names another module
+inherits nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from amplifier_app.base.errors import Location
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, PARTS, entry_key, entry_keys
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of, with_items
+from amplifier_app.plan.tree.problems import Problems, suggest
+
+_OWN_KEYS = ("name", "description", "extends", "exclude")
+_SETTINGS_ONLY = ("profile", "sources", "display")
+
+
+def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNode:
+    """Merge `child` over `base`.
+
+    `name` and `description` are not inherited. `exclude` of the child removes entries of the base
+    before anything is added; excluding something that does not exist is a problem.
+    """
+    inherited, missed = _without_excluded(base, child)
+    for one in missed:
+        message = f"{one.name!r} is not inherited, so it cannot be excluded"
+        problems.add(message, one.at, suggest(one.name, one.known))
+    items = {key: value for key, value in inherited.items.items() if key not in _OWN_KEYS}
+    return _stacked(inherited, items, child)
+
+
+def without_replaced_agents(base: MapNode, child: MapNode) -> MapNode:
+    """`base` without the agents that a bundle on top of it redefines: a bundle replaces them whole."""
+    agents, own = base.items.get("agents"), child.items.get("agents")
+    if not isinstance(agents, MapNode) or not isinstance(own, MapNode):
+        return base
+    kept = {name: agent for name, agent in agents.items.items() if name not in own.items}
+    return with_items(base, {**base.items, "agents": with_items(agents, kept)})
+
+
+def excluded_in(documents: Iterable[MapNode]) -> frozenset[str]:
+    """The names that documents, the lowest first, exclude and do not add again."""
+    gone: set[str] = set()
+    for document in documents:
+        exclude = document.items.get("exclude")
+        nodes = exclude.items if isinstance(exclude, ListNode) else []
+        gone |= {text for node in nodes if (text := text_of(node))}
+        gone -= {key for section in ENTRY_SECTIONS for key in entry_keys(document, section)}
+    return frozenset(gone)
+
+
+def overlay_settings(
+    base: MapNode, settings: MapNode, excluded: Collection[str] = ()
+) -> tuple[MapNode, list[str]]:
+    """Apply settings to a plan; returns a warning for each `exclude` without effect.
+
+    The plan keeps its `name` and `description`. Settings apply to many plans, so excluding a module
+    that this one does not have is valid, but could be a typo.
+
+    Args:
+        base: The plan.
+        settings: The settings.
+        excluded: Modules the plan excludes: settings for these do not add them again.
+    """
+    below, missed = _without_excluded(base, settings)
+    notes = [
+        f"{one.at} excludes {one.name!r}, which the plan does not have; "
+        f"{suggest(one.name, one.known)}"
+        for one in missed
+    ]
+    overlay = {key: settings.items[key] for key in settings.items if key not in _SETTINGS_ONLY}
+    for section in ENTRY_SECTIONS:
+        node = overlay.get(section)
+        if isinstance(node, ListNode):
+            kept = [entry for entry in node.items if entry_key(entry) not in excluded]
+            overlay[section] = ListNode(kept, node.at)
+    merged = _stacked(below, dict(below.items), with_items(settings, overlay))
+    return merged._replace(at=base.at), notes
+
+
+def overlay_agent(plan: MapNode, agent: MapNode) -> MapNode:
+    """The plan of an agent: the agent merged over the plan that calls it.
+
+    If the agent lists `providers` or `tools`, it gets only those. An entry of the same name in the
+    plan is the base for source and config.
+    """
+    below, _ = _without_excluded(plan, agent)
+    merged = _stacked(below, dict(below.items), agent)
+    items = dict(merged.items)
+    for section in ("providers", "tools"):
+        named, entries = agent.items.get(section), items.get(section)
+        if isinstance(named, ListNode) and isinstance(entries, ListNode):
+            by_key = {entry_key(entry): entry for entry in entries.items}
+            kept = [by_key[key] for key in entry_keys(agent, section)]
+            items[section] = ListNode(kept, named.at)
+    return MapNode(items, plan.at, merged.keys)
+
+
+def _stacked(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
+    for key, value in child.items.items():
+        below = items.get(key)
+        if key == "extends" or key == "exclude":
+            continue
+        if key in ENTRY_SECTIONS and isinstance(below, ListNode) and isinstance(value, ListNode):
+            items[key] = _merge_entries(below, value)
+        elif key == "session" and isinstance(below, MapNode) and isinstance(value, MapNode):
+            items[key] = _merge_session(below, value)
+        elif key == "approvals" and isinstance(below, ListNode) and isinstance(value, ListNode):
+            # The first rule that matches decides.
+            items[key] = ListNode([*value.items, *below.items], value.at)
+        elif key == "agents" and isinstance(below, MapNode) and isinstance(value, MapNode):
+            items[key] = _merge_agents(below, value)
+        elif below is not None:
+            items[key] = merge_nodes(below, value)
+        else:
+            items[key] = value
+    return MapNode(items, child.at, {**base.keys, **child.keys})
+
+
+def merge_nodes(base: Node, child: Node) -> Node:
+    """Merge mappings key by key; everything else is replaced by the child."""
+    if not isinstance(base, MapNode) or not isinstance(child, MapNode):
+        return child
+    items = dict(base.items)
+    for key, value in child.items.items():
+        items[key] = merge_nodes(items[key], value) if key in items else value
+    return MapNode(items, child.at, {**base.keys, **child.keys})
+
+
+def _merge_session(base: MapNode, child: MapNode) -> MapNode:
+    items = dict(base.items)
+    for key, value in child.items.items():
+        below = items.get(key)
+        if below is None:
+            items[key] = value
+        else:
+            items[key] = _merge_module(below, value) if key in PARTS else merge_nodes(below, value)
+    return MapNode(items, child.at, {**base.keys, **child.keys})
+
+
+def _merge_agents(base: MapNode, child: MapNode) -> MapNode:
+    items = dict(base.items)
+    for name, agent in child.items.items():
+        below = items.get(name)
+        if isinstance(below, MapNode) and isinstance(agent, MapNode):
+            merged = _stacked(below, dict(below.items), agent)
+            # What an agent excludes is removed later, from the plan it runs in.
+            exclude = {key: agent.items[key] for key in ("exclude",) if key in agent.items}
+            agent = with_items(merged, {**merged.items, **exclude})
+        items[name] = agent
+    return MapNode(items, child.at, {**base.keys, **child.keys})
+
+
+def _merge_module(base: Node, child: Node) -> Node:
+    if not isinstance(base, MapNode) or not isinstance(child, MapNode):
+        return child
+    module = text_of(child.items.get("module"))
+    if module is not None and module != text_of(base.items.get("module")):
+        return child
+    merged = merge_nodes(base, child)
+    if "when" in child.items and isinstance(merged, MapNode):
+        # Conditions are replaced whole: merging two would make a third.
+        merged = MapNode({**merged.items, "when": child.items["when"]}, merged.at, merged.keys)
+    return merged
+
+
+def _merge_entries(base: ListNode, child: ListNode) -> ListNode:
+    merged: dict[str, Node] = {}
+    for entry in base.items:
+        merged[entry_key(entry) or str(len(merged))] = entry
+    for entry in child.items:
+        key = entry_key(entry) or str(len(merged))
+        merged[key] = _merge_module(merged[key], entry) if key in merged else entry
+    return ListNode(list(merged.values()), child.at)
+
+
+class _Missed(NamedTuple):
+    """A name to exclude that does not exist; `known` are the names that do."""
+
+    name: str
+    at: Location
+    known: list[str]
+
+
+def _without_excluded(base: MapNode, child: MapNode) -> tuple[MapNode, list[_Missed]]:
+    exclude = child.items.get("exclude")
+    if not isinstance(exclude, ListNode):
+        return base, []
+    wanted = {text: node.at for node in exclude.items if (text := text_of(node))}
+    present = {key for section in ENTRY_SECTIONS for key in entry_keys(base, section)}
+    agents = base.items.get("agents")
+    if isinstance(agents, MapNode):
+        present |= agents.items.keys()
+    known = sorted(present)
+    missed = [_Missed(name, at, known) for name, at in wanted.items() if name not in present]
+    items = dict(base.items)
+    for section in ENTRY_SECTIONS:
+        node = items.get(section)
+        if isinstance(node, ListNode):
+            kept = [entry for entry in node.items if entry_key(entry) not in wanted]
+            items[section] = ListNode(kept, node.at)
+    if isinstance(agents, MapNode):
+        left = {name: agent for name, agent in agents.items.items() if name not in wanted}
+        items["agents"] = with_items(agents, left)
+    return MapNode(items, base.at, base.keys), missed

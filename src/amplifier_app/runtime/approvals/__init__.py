@@ -1,0 +1,1 @@
+"""Which tool calls are allowed: by the mode of the session, by rules, or by the user."""

@@ -1,0 +1,1 @@
+"""What a session may cost and what it has cost."""

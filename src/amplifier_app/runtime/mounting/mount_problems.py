@@ -1,0 +1,135 @@
+"""Report modules that cannot be mounted, with the lines of the plan to change."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.modules import PlannedModule, planned_modules
+from amplifier_app.plan.schema.config_check import config_problems
+from amplifier_app.plan.schema.module_schemas import config_schema
+from amplifier_app.plan.tree.problems import PlanError, Problem
+from amplifier_app.runtime.mounting.missing_packages import requires_hint
+from amplifier_app.sources.module_problems import config_problems_of_bundled, with_lines
+from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core.discovery import find_package
+
+
+class MountFailure(NamedTuple):
+    """A module whose mount failed.
+
+    Attributes:
+        kind: Its kind.
+        key: Its instance id, else its module id.
+        error: The error of the module or the loader.
+        missing_import: The missing package that caused the failure, if any.
+    """
+
+    kind: str
+    key: str
+    error: str
+    missing_import: str = ""
+
+
+def failure_error(
+    plan: ResolvedPlan, sources: AppModuleSourceResolver, failures: Sequence[MountFailure]
+) -> AppError:
+    """Return the error for modules that cannot be mounted.
+
+    Args:
+        plan: The plan to mount.
+        sources: Resolves module sources.
+        failures: The modules that failed.
+
+    Returns:
+        A `PlanError` with the invalid config keys, if they explain every failure; otherwise a
+        `ModuleError` with the locations of the modules.
+    """
+    planned = {(one.kind, one.key): one for one in planned_modules(plan)}
+    problems: list[Problem] = []
+    explained = True
+    for failure in failures:
+        module = planned.get((failure.kind, failure.key))
+        if module is None:
+            continue
+        found = _resolved(module, sources)
+        wrong = _config_problems(module, found) if found is not None else []
+        if not wrong:
+            explained = False
+            problems.append(mount_problem(module, found, failure.error, failure.missing_import))
+        problems += wrong
+    # Of a session without orchestrator or context, nothing else was mounted.
+    problems += config_problems_of_bundled(plan, sources)
+    shown = with_lines(plan, problems)
+    if explained and shown:
+        return PlanError(shown)
+    if len(shown) == 1:
+        return ModuleError(shown[0].body(), location=shown[0].at)
+    listed = "\n".join(map(str, shown))
+    return ModuleError(f"{len(shown)} modules cannot be mounted:\n{listed}")
+
+
+def mount_problem(
+    module: PlannedModule, found: ResolvedSource | None, error: str, missing_import: str = ""
+) -> Problem:
+    """Return the problem of a module that cannot be mounted, at its entry in the plan."""
+    named = f"{module.kind} '{module.key}'"
+    # Kernel errors start with the module id; name the module as the plan does instead.
+    prefix = f"Module '{module.module}' "
+    text = error.removeprefix(prefix) if error.startswith(prefix) else f"cannot be mounted: {error}"
+    hint = _hint(module, found, text, missing_import)
+    return Problem(f"{named} {text}", module.entry.key_at("module"), hint)
+
+
+def _hint(
+    module: PlannedModule, found: ResolvedSource | None, text: str, missing_import: str
+) -> str | None:
+    """Return the next step, unless the error itself names it."""
+    own = (found.entry_point or "").partition(":")[0].partition(".")[0] if found else ""
+    missing_its_own = bool(missing_import) and missing_import.partition(".")[0] == own
+    hint = None if missing_its_own else requires_hint(text)
+    if hint is not None:
+        return hint
+    if "list it under '" in text:
+        return None
+    if "(session.mount_timeout)" in text:
+        return "fix what it waits for, or set a longer session.mount_timeout"
+    target = found.text if found is not None and not found.installed else module.module
+    return f"check its config; for details: amplifier module validate {shlex.quote(target)}"
+
+
+def _resolved(module: PlannedModule, sources: AppModuleSourceResolver) -> ResolvedSource | None:
+    try:
+        return sources.resolve(module.module, module.source)
+    # This only improves an error; on failure the error itself is reported.
+    except Exception:
+        return None
+
+
+def _config_problems(module: PlannedModule, found: ResolvedSource) -> list[Problem]:
+    try:
+        schema = config_schema(package_of(found, module.module))
+    # As above.
+    except Exception:
+        return []
+    return config_problems(module.entry, module.module, schema) if schema is not None else []
+
+
+def package_of(found: ResolvedSource, module_id: str) -> Any:
+    """Return the package of a loaded module that declares its metadata, or None.
+
+    For `package.part:mount` it is `package.part`, unless only `package` has a `config_schema`.
+    """
+    name = found.entry_point.partition(":")[0] if found.entry_point else ""
+    if not name:
+        name = find_package(module_id, found.resolve()).stem
+    package = sys.modules.get(name)
+    while package is not None and not hasattr(package, "config_schema") and "." in name:
+        name = name.rpartition(".")[0]
+        package = sys.modules.get(name, package)
+    return package

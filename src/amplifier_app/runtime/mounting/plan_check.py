@@ -1,0 +1,356 @@
+"""Check a plan up to the first model request and report every problem at once.
+
+    plan       unset variables, invalid sources
+    modules    resolve, install, import, validate the config against its schema, mount
+
+The network is used only to fetch modules: providers are mounted and cleaned up, not called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amplifier_app.base.errors import AppError, ConfigError, Location, ModuleError
+from amplifier_app.base.tool_schemas import tool_faults
+from amplifier_app.plan.default_provider import CHOSEN_MISSING, NO_PROVIDER, SET_UP
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.modules import (
+    PlannedModule,
+    agent_modules,
+    planned_modules,
+    unset_variables,
+)
+from amplifier_app.plan.schema.config_check import config_problems, ignored_keys
+from amplifier_app.plan.schema.module_schemas import config_schema
+from amplifier_app.plan.tree.entries import PARTS
+from amplifier_app.plan.tree.nodes import MapNode, plain_data
+from amplifier_app.plan.tree.problems import PlanError, Problem
+from amplifier_app.runtime.approvals.requests import check_policy
+from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
+from amplifier_app.runtime.mounting.check_report import CheckedModule, CheckReport, Finding, Status
+from amplifier_app.runtime.mounting.mount import reason_with_key
+from amplifier_app.runtime.mounting.mount_limit import LimitedLoader, seconds_of
+from amplifier_app.runtime.mounting.mount_problems import mount_problem, package_of
+from amplifier_app.runtime.sandbox import (
+    check_sandbox,
+    own_policies,
+    register_sandbox,
+    unused_sandbox,
+)
+from amplifier_app.sources.module_problems import source_is_wrong, source_problem, with_lines
+from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core._foreign import warnings_logged
+from amplifier_core.load_errors import ModuleImportError, missing_import
+from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
+from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
+from amplifier_core.session import AmplifierSession
+from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
+
+CLEANUP_SECONDS = 10.0
+
+
+async def check_plan(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> CheckReport:
+    """Resolve, install, import, configure and mount every module of a plan, then clean up.
+
+    Args:
+        plan: The plan, loaded `lenient`.
+        sources: Resolves module sources.
+    """
+    checker = _Checker(plan, sources)
+    await checker.check()
+    left_out = [
+        CheckedModule("provider", one.key, one.module, one.at, "left out", one.reason)
+        for one in plan.dropped
+    ]
+    return CheckReport(
+        plan.name,
+        (*checker.modules, *left_out),
+        tuple(checker.findings()),
+        (*plan.warnings, *checker.warnings),
+        checker.sandbox(),
+    )
+
+
+class _Checker:
+    def __init__(self, plan: ResolvedPlan, sources: AppModuleSourceResolver) -> None:
+        self._plan = plan
+        self._sources = sources
+        self._session = AmplifierSession(_mount_plan(plan))
+        self._plan_problems = _plan_problems(plan)
+        self._found = [Finding("plan", one) for one in self._plan_problems]
+        self._sandbox: Sandbox | None = None
+        self.modules: list[CheckedModule] = []
+        self.warnings: list[str] = []
+
+    def sandbox(self) -> tuple[str, ...]:
+        """See `CheckReport`; entries with a policy of their own are listed as well."""
+        sandbox = self._sandbox
+        if sandbox is None or sandbox.refused is not None:
+            return ()
+        checks = "checks" in self._plan.merged.document.items
+        unused = unused_sandbox(sandbox, self._session.config)
+        if not sandbox.needed and not checks:
+            return () if unused is None else (unused,)
+        own = own_policies(self._session.config)
+        return (*sandbox.describe(), *(f"{name}: {policy}" for name, policy in own))
+
+    def findings(self) -> Sequence[Finding]:
+        kinds: Mapping[tuple[str, Location], Any] = {
+            (one.problem.message, one.problem.at): one.kind for one in self._found
+        }
+        problems = with_lines(self._plan, [one.problem for one in self._found])
+        return [Finding(kinds[one.message, one.at], one) for one in problems]
+
+    async def check(self) -> None:
+        planned = [*planned_modules(self._plan), *agent_modules(self._plan)]
+        resolved = await asyncio.gather(*(self._resolve(module) for module in planned))
+        coordinator = self._session.coordinator
+        coordinator.loader = LimitedLoader(coordinator, seconds_of(self._session.config))
+        register_capabilities(coordinator, self._sources)
+        await coordinator.mount("module-source-resolver", self._sources)
+        self._register_sandbox()
+        set_stored_keys(coordinator)
+        try:
+            for module, found in zip(planned, resolved, strict=True):
+                if isinstance(found, CheckedModule):
+                    self.modules.append(found)
+                elif module.agent is not None:
+                    self.modules.append(await self._check_agent_module(module, found))
+                else:
+                    self.modules.append(await self._mount(module, found))
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLEANUP_SECONDS):
+                    await self._session.cleanup()
+        self._check_providers()
+        self._check_approvals()
+        self._check_sandbox()
+
+    async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
+        if source_is_wrong(module, self._plan, self._plan_problems):
+            return self._checked(module, "not checked", "fix its source first")
+        try:
+            return await self._sources.async_resolve(module.module, module.source)
+        except (AppError, ModuleNotFoundError) as error:
+            problem = source_problem(module, error)
+        self._found.append(Finding("module", problem))
+        return self._checked(module, "broken", "unavailable")
+
+    async def _mount(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
+        config = module.entry.items.get("config")
+        unset = list(dict.fromkeys(unset_variables(config))) if config is not None else []
+        failure: BaseException | None = None
+        nothing: str | None = None
+        remarks: list[str] = []
+        before: dict[str, Any] = {}
+        if unset:
+            failure = await self._import(module)
+        else:
+            before = dict(self._session.coordinator.get("tools"))
+            try:
+                with warnings_logged() as remarks:
+                    await mount_module(_spec(module), self._session.coordinator)
+            except NothingMountedError as error:
+                nothing = str(error)
+            # Third-party code may raise anything, including SystemExit.
+            except (Exception, SystemExit) as error:
+                failure = error
+        wrong = self._config_findings(module, found)
+        if not wrong and isinstance(getattr(failure, "__cause__", None), SandboxUnavailable):
+            # Reported once, for all modules.
+            return self._checked(module, "broken", "its sandbox is unavailable", found)
+        if not wrong and failure is not None:
+            wrong = [_failed(module, found, failure)]
+        missing = [] if wrong else self._missing(module, found)
+        self._found += [*wrong, *missing]
+        if wrong:
+            kind = "its config is invalid" if wrong[0].kind == "config" else "cannot be mounted"
+            return self._checked(module, "broken", kind, found)
+        if missing:
+            return self._checked(module, "broken", "files it would download are missing", found)
+        if unset:
+            return self._checked(module, "not checked", f"{', '.join(unset)} not set", found)
+        if nothing is not None:
+            return self._checked(module, "left out", nothing, found)
+        remarks += [*_declared_id_remark(module, found), *self._tool_faults(before)]
+        return self._checked(module, "ok", "; ".join(remarks), found)
+
+    def _tool_faults(self, before: Mapping[str, Any]) -> list[str]:
+        """Faults in the schemas of newly mounted tools that a provider may reject."""
+        tools: dict[str, Any] = self._session.coordinator.get("tools")
+        added = {name: tool for name, tool in tools.items() if before.get(name) is not tool}
+        if not added:
+            return []
+        return [fault for name, tool in added.items() for fault in tool_faults(name, tool)]
+
+    async def _check_agent_module(
+        self, module: PlannedModule, found: ResolvedSource
+    ) -> CheckedModule:
+        """Import a module of an agent and check its config, without mounting it."""
+        failure = await self._import(module)
+        wrong = self._config_findings(module, found)
+        if failure is not None:
+            wrong = [_failed(module, found, failure)]
+        self._found += wrong
+        reason = "cannot be imported" if failure is not None else "its config is invalid"
+        return self._checked(module, "broken" if wrong else "ok", reason if wrong else "", found)
+
+    async def _import(self, module: PlannedModule) -> ModuleImportError | None:
+        """Import a module without mounting it; return the import error, if any."""
+        loader: Any = self._session.coordinator.loader
+        try:
+            await loader.load(module.module, {}, source_hint=module.source)
+        except ModuleImportError as error:
+            return error
+        except ModuleLoadError:
+            # An invalid mount function matters less than the config.
+            pass
+        return None
+
+    def _missing(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
+        """Offline: files that the module would download when it is used."""
+        if not self._sources.offline or not found.entry_point:
+            return []
+        from amplifier_app.sources.locked_run import missing_files
+
+        entry = {"module": module.module, "config": _spec(module).config}
+        at = module.entry.key_at("module")
+        missing = missing_files(entry, found.entry_point)
+        return [Finding("module", Problem(f"offline: {one}", at)) for one in missing]
+
+    def _config_findings(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
+        try:
+            schema = config_schema(package_of(found, module.module))
+        except ModuleError as error:
+            problem = Problem(error.message, module.entry.key_at("module"))
+            return [Finding("module", problem)]
+        if schema is None:
+            return []
+        partial = module.agent is not None
+        self.warnings += ignored_keys(module.entry, module.module, schema)
+        problems = config_problems(module.entry, module.module, schema, partial=partial)
+        return [Finding("config", problem) for problem in problems]
+
+    def _checked(
+        self,
+        module: PlannedModule,
+        status: Status,
+        reason: str,
+        found: ResolvedSource | None = None,
+    ) -> CheckedModule:
+        at = module.entry.key_at("module")
+        return CheckedModule(
+            module.kind, module.key, module.module, at, status, reason, module.agent, found
+        )
+
+    def _check_providers(self) -> None:
+        """Report a plan without an available provider, as a run would."""
+        providers = [one for one in self.modules if one.kind == "provider" and one.agent is None]
+        # A section with a problem may be what has the providers.
+        if self._plan.merged.problems:
+            return
+        chosen = self._plan.chosen_provider
+        missing = [one for one in providers if one.status == "left out"]
+        if any(one.key == chosen for one in missing):
+            message = CHOSEN_MISSING.format(chosen)
+            missing = [one for one in missing if one.key == chosen]
+            reasons = [reason_with_key(one.key, one.reason) for one in missing]
+        elif len(missing) == len(providers):
+            message = NO_PROVIDER
+            reasons = [reason_with_key(one.key, one.reason) for one in missing]
+            dropped = [one for one in self._plan.dropped if not one.is_fallback]
+            reasons += [f"{one.key}: {one.reason}" for one in dropped]
+        else:
+            return
+        section = self._plan.merged.document.items.get("providers")
+        at = section.at if section is not None else self._plan.merged.document.at
+        hint = "; ".join([*reasons, _as_clause(SET_UP)])
+        self._found.append(Finding("plan", Problem(message, at, hint)))
+
+    def _register_sandbox(self) -> None:
+        try:
+            self._sandbox = register_sandbox(self._session.coordinator, self._session.config)
+        except ConfigError as error:
+            # Other problems of the policy were found when the plan was loaded.
+            if not self._plan.merged.problems:
+                self._report_sandbox(error)
+
+    def _check_sandbox(self) -> None:
+        """Report a sandbox that this machine lacks, as a run would."""
+        if self._sandbox is None:
+            return
+        try:
+            check_sandbox(self._sandbox)
+        except ConfigError as error:
+            self._report_sandbox(error)
+
+    def _report_sandbox(self, error: ConfigError) -> None:
+        document = self._plan.merged.document
+        session = document.items.get("session")
+        node = session.items.get("sandbox") if isinstance(session, MapNode) else None
+        at = node.at if node is not None else document.at
+        self._found.append(
+            Finding("plan", Problem(error.message, at, _as_clause(error.hint or "")))
+        )
+
+    def _check_approvals(self) -> None:
+        """Report rules for tool calls that nothing applies, as a run would."""
+        approvals = self._plan.merged.document.items.get("approvals")
+        hooks = [one for one in self.modules if one.kind == "hook" and one.agent is None]
+        # A hook with a problem may be what applies them.
+        if approvals is None or any(one.status == "broken" for one in hooks):
+            return
+        try:
+            check_policy(self._session.coordinator)
+        except ConfigError as error:
+            self._found.append(Finding("plan", Problem(error.message, approvals.at, error.hint)))
+
+
+def _plan_problems(plan: ResolvedPlan) -> Sequence[Problem]:
+    """Return the problems that prevent the plan from running."""
+    try:
+        ResolvedPlan(plan.merged, plan.chosen, plan.environ).resolve()
+    except PlanError as error:
+        return error.problems
+    return ()
+
+
+def _mount_plan(plan: ResolvedPlan) -> dict[str, Any]:
+    """The mount plan, also of a plan without orchestrator or context, which the kernel refuses."""
+    data = plan.data
+    session: dict[str, Any] = data.setdefault("session", {})
+    for part in PARTS:
+        session.setdefault(part, {}).setdefault("module", "missing")
+    return data
+
+
+def _declared_id_remark(module: PlannedModule, found: ResolvedSource) -> list[str]:
+    declared = found.layout.module_id if found.layout is not None else None
+    if declared in (None, module.module):
+        return []
+    return [f"its project declares it as {declared!r}"]
+
+
+def _failed(module: PlannedModule, found: ResolvedSource, error: BaseException) -> Finding:
+    text = str(error) or type(error).__name__
+    return Finding("module", mount_problem(module, found, text, missing_import(error)))
+
+
+def _spec(module: PlannedModule) -> ModuleSpec:
+    data = plain_data(module.entry)
+    return ModuleSpec(
+        module.kind,
+        module.module,
+        module.source,
+        data.get("config") or {},
+        data.get("instance_id"),
+    )
+
+
+def _as_clause(hint: str) -> str:
+    """A hint as the end of a problem's line, which begins in lower case."""
+    return hint[:1].lower() + hint[1:]

@@ -1,0 +1,1 @@
+"""The observer protocol: how a renderer follows a session, its turns and its events."""

@@ -1,0 +1,252 @@
+"""Subscribe the renderer and the turn recorder to the events of a session.
+
+Text of an answer is shown once, even if a provider restarts the answer. Bundled providers never
+retry once they have sent text. Others may: they emit `provider:retry` and stream from the
+beginning. Text already shown is then skipped; where the second answer differs from the first, it
+is shown from its beginning on a new line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.observers.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
+from amplifier_app.runtime.observers.unreported_blocks import report_unreported_blocks
+from amplifier_app.runtime.observers.visibility import visible_only
+from amplifier_app.runtime.turns.event_data import EventHandler, peek
+from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
+from amplifier_core.events import (
+    APPROVAL_DENIED,
+    APPROVAL_GRANTED,
+    APPROVAL_REQUIRED,
+    TOOL_ERROR,
+    TOOL_POST,
+    TOOL_PRE,
+)
+from amplifier_core.session_capabilities import REDACT_EVENT
+
+_DELTA = "content_block:delta"
+_OF_CALLS = (TOOL_PRE, TOOL_POST, TOOL_ERROR, APPROVAL_REQUIRED, APPROVAL_GRANTED, APPROVAL_DENIED)
+
+
+def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None:
+    """Register the handlers of both on the events of a session."""
+    hooks = coordinator.hooks
+    report_unreported_blocks(coordinator)
+    for event, handler in recorder.handlers().items():
+        # The recorder keeps the text of errors; of other events only names and numbers.
+        handler = redacted(coordinator, handler) if event == "tool:error" else handler
+        hooks.register(event, handler, FIRST, name="app-recorder")
+    shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
+    if renderer.is_for_people:
+        shown = with_short_denials(shown)
+    shown = with_call_ids(with_denied_ends(shown), recorder)
+    for event, handler in shown.items():
+        priority = FIRST if event in BEFORE_EVENTS else LAST
+        hooks.register(event, redacted(coordinator, handler), priority, name="app-renderer")
+
+
+def redacted(coordinator: Any, handler: EventHandler) -> EventHandler:
+    """Wrap `handler` so that it receives events redacted by the session, if it redacts.
+
+    Hooks cannot redact some events, because a tool or the model needs their data.
+    """
+
+    def shown(event: str, data: dict[str, Any]) -> None:
+        redact = REDACT_EVENT.of(coordinator)
+        handler(event, data if redact is None else redact(event, data))
+
+    return shown
+
+
+def with_call_ids(
+    handlers: dict[str, EventHandler], recorder: TurnRecorder
+) -> dict[str, EventHandler]:
+    """Wrap the handlers of a renderer so that every event of a call has the call's id.
+
+    Some loops send none, and calls of one tool that run in parallel could not be distinguished.
+    """
+
+    def identified(handler: EventHandler) -> EventHandler:
+        return lambda event, data: handler(event, recorder.identified(data))
+
+    return {
+        event: identified(handler) if event in _OF_CALLS else handler
+        for event, handler in handlers.items()
+    }
+
+
+def with_short_denials(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
+    """Wrap the handlers of a renderer so that they show a denial as the user knows it.
+
+    The text of a denial is for the model; the event `approval:denied` says who decided.
+    """
+    on_error = handlers.get("tool:error")
+    if on_error is None:
+        return handlers
+    denials: dict[Any, str] = {}
+    on_denied = handlers.get(APPROVAL_DENIED)
+
+    def denied(event: str, data: dict[str, Any]) -> None:
+        by, reason = peek(data, "decided_by"), peek(data, "reason")
+        if by == "answer":
+            denials[peek(data, "tool_call_id")] = describe.DENIED_BY_USER
+        elif isinstance(by, str) and by != "policy":
+            why = f": {reason}" if isinstance(reason, str) else ""
+            denials[peek(data, "tool_call_id")] = f"denied by {by}{why}"
+        if on_denied is not None:
+            on_denied(event, data)
+
+    def failed(event: str, data: dict[str, Any]) -> None:
+        text = denials.pop(peek(data, "tool_call_id"), None)
+        if text is not None:
+            data = {**data, "error": {"type": "Denied", "message": text}}
+        on_error(event, data)
+
+    return {**handlers, APPROVAL_DENIED: denied, "tool:error": failed}
+
+
+def redacted_text(coordinator: Any, text: str) -> str:
+    """Return a text redacted by the session, if it redacts."""
+    redact = REDACT_EVENT.of(coordinator)
+    return text if redact is None else redact("prompt:submit", {"prompt": text})["prompt"]
+
+
+def show_once(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
+    """Wrap the handlers of a renderer so that they receive each text once."""
+    inner = handlers.get(_DELTA)
+    if inner is None:
+        return handlers
+    answer = _ShowOnce(inner)
+    begin, retry = handlers.get("provider:request"), handlers.get("provider:retry")
+
+    def on_request(event: str, data: dict[str, Any]) -> None:
+        answer.begin()
+        if begin is not None:
+            begin(event, data)
+
+    def on_retry(event: str, data: dict[str, Any]) -> None:
+        answer.restart()
+        if retry is not None:
+            retry(event, data)
+
+    return {
+        **handlers,
+        _DELTA: answer.on_delta,
+        "provider:request": on_request,
+        "provider:retry": on_retry,
+    }
+
+
+class _ShowOnce:
+    """Filters the text of one answer, by block type.
+
+    Args:
+        handler: Shows the text.
+    """
+
+    def __init__(self, handler: EventHandler) -> None:
+        self._handler = handler
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a new request."""
+        self._shown: dict[Any, list[str]] = {}
+        self._awaited: dict[Any, str] = {}
+
+    def restart(self) -> None:
+        """Expect the same answer from its beginning."""
+        self._awaited = {kind: "".join(texts) for kind, texts in self._shown.items()}
+
+    def on_delta(self, event: str, data: dict[str, Any]) -> None:
+        kind, delta = peek(data, "block_type"), peek(data, "delta")
+        if not isinstance(delta, str):
+            self._handler(event, data)
+        elif awaited := self._awaited.get(kind):
+            self._compare(event, data, kind, delta, awaited)
+        else:
+            self._shown.setdefault(kind, []).append(delta)
+            self._handler(event, data)
+
+    def _compare(
+        self, event: str, data: dict[str, Any], kind: Any, delta: str, awaited: str
+    ) -> None:
+        same = _common(delta, awaited)
+        if same == len(delta):
+            self._awaited[kind] = awaited[same:]
+            return
+        del self._awaited[kind]
+        if same == len(awaited):
+            news = delta[same:]
+            self._shown[kind].append(news)
+        else:
+            before = "".join(self._shown[kind])
+            whole = before[: len(before) - len(awaited)] + delta
+            news = f"\n{whole}"
+            self._shown[kind] = [whole]
+        self._handler(event, {**data, "delta": news})
+
+
+def _common(one: str, other: str) -> int:
+    """Return the length of the common prefix of two texts."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def with_denied_ends(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
+    """Wrap the handlers of a renderer so that a denied call ends in every loop.
+
+    Some loops emit nothing for a call that a hook denied: at the next request it is over.
+    """
+    running: dict[Any, dict[str, Any]] = {}
+    reasons: dict[Any, str] = {}
+
+    def nothing(event: str, data: dict[str, Any]) -> None:
+        return None
+
+    def wrapped(event: str, before: EventHandler) -> EventHandler:
+        then = handlers.get(event, nothing)
+
+        def handle(event: str, data: dict[str, Any]) -> None:
+            before(event, data)
+            then(event, data)
+
+        return handle
+
+    def key(data: dict[str, Any]) -> Any:
+        return peek(data, "tool_call_id") or peek(data, "tool_name")
+
+    def began(event: str, data: dict[str, Any]) -> None:
+        running[key(data)] = data
+
+    def ended(event: str, data: dict[str, Any]) -> None:
+        running.pop(key(data), None)
+
+    def denied(event: str, data: dict[str, Any]) -> None:
+        reason = peek(data, "reason")
+        reasons[peek(data, "tool_name")] = reason if isinstance(reason, str) else ""
+
+    def requested(event: str, data: dict[str, Any]) -> None:
+        on_error = handlers.get("tool:error", nothing)
+        for call in list(running.values()):
+            message = reasons.get(peek(call, "tool_name")) or "refused by a hook of the plan"
+            on_error("tool:error", {**call, "error": {"type": "Denied", "message": message}})
+        over(event, data)
+
+    def over(event: str, data: dict[str, Any]) -> None:
+        running.clear()
+        reasons.clear()
+
+    watched = {
+        # A stopped prompt ends its calls itself.
+        "cancel:requested": over,
+        "prompt:submit": over,
+        "execution:start": over,
+        "tool:pre": began,
+        "tool:post": ended,
+        "tool:error": ended,
+        APPROVAL_DENIED: denied,
+        "provider:request": requested,
+    }
+    return {**handlers, **{event: wrapped(event, before) for event, before in watched.items()}}

@@ -1,0 +1,1 @@
+"""The saved side of a session: its plan, its project, and what is restored when it is resumed."""

@@ -1,0 +1,195 @@
+"""Resume a session as it was: what is restored from its metadata, and what differs from then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.tree.nodes import MapNode, plain_data
+from amplifier_app.plan.tree.paths import NoSuchPath, Path, find
+from amplifier_app.runtime.budget.limits import BUDGET_LIMITS, assignment
+from amplifier_core.session_capabilities import ModeControl
+
+if TYPE_CHECKING:
+    from amplifier_app.sessions.folder import SavedSession
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+_LONGEST_VALUE = 200
+_BUDGET = ("session", "budget")
+
+
+class Restored(NamedTuple):
+    """What a resumed session takes from its metadata in place of its saved plan.
+
+    Attributes:
+        provider: The provider chosen after the session began.
+        model: Its model.
+        sets: Limits changed after the session began, as assignments.
+    """
+
+    provider: str | None = None
+    model: str | None = None
+    sets: tuple[str, ...] = ()
+
+
+def restored_from(metadata: Mapping[str, Any]) -> Restored:
+    """Return what the metadata of a saved session changes in its saved plan."""
+    chosen = _mapping(metadata.get("chosen"))
+    provider, model = (chosen.get(name) for name in ("provider", "model"))
+    limits = _mapping(metadata.get("budget"))
+    return Restored(
+        provider if isinstance(provider, str) else None,
+        model if isinstance(model, str) else None,
+        tuple(
+            assignment(name, limits[name])
+            for name in BUDGET_LIMITS
+            if isinstance(limits.get(name, ""), int | float | None)
+        ),
+    )
+
+
+class State(NamedTuple):
+    """What a session is compared with when it is resumed.
+
+    Attributes:
+        plan_digest: See `amplifier_app.plan.digest`.
+        provider: The provider used first.
+        model: Its model, if known.
+        mode: The approval mode; None if no module has modes.
+        modules: Module id → what exactly was used.
+        chosen: Provider and model, if options chose one in place of the saved plan's.
+        budget: Limits that were changed in place of the saved plan's.
+    """
+
+    plan_digest: str
+    provider: str
+    model: str | None
+    mode: str | None
+    modules: dict[str, str]
+    chosen: dict[str, str]
+    budget: dict[str, Any]
+
+    def as_metadata(self) -> dict[str, Any]:
+        """Return the metadata to save with the session."""
+        return {name: value for name, value in self._asdict().items() if value}
+
+
+class Resumption:
+    """What a session takes over from an earlier run, and saves for the next one.
+
+    Args:
+        plan: Its plan.
+        saved: The saved session; None if it is not saved.
+        resumed: Whether it continues an earlier conversation.
+    """
+
+    def __init__(self, plan: ResolvedPlan, saved: SavedSession | None, *, resumed: bool) -> None:
+        self._plan = plan
+        self._before: dict[str, Any] = {} if saved is None or not resumed else saved.metadata
+        self._as_saved = bool(self._before) and saved is not None and saved.plan in plan.files
+
+    def mode(self, control: ModeControl | None) -> str | None:
+        """Return the approval mode of the earlier run, if the session has it."""
+        mode = self._before.get("mode")
+        # It may have been saved with another plan.
+        return mode if control is not None and mode in control.modes else None
+
+    def state(
+        self,
+        provider: str,
+        model: str | None,
+        mode: str | None,
+        sources: AppModuleSourceResolver,
+        raised: Mapping[str, float],
+    ) -> State:
+        """Return the state of the session now; `raised` are the limits raised in this run."""
+        modules = {module_id: found.identity for module_id, found in sources.resolved.items()}
+        budget = {**self._limits(), **raised}
+        return State(self._plan.digest, provider, model, mode, modules, self._chosen(), budget)
+
+    def _chosen(self) -> dict[str, str]:
+        """The provider and the model to use with the saved plan the next time.
+
+        The options of a new session are part of its saved plan.
+        """
+        if not self._as_saved:
+            return _mapping(self._before.get("chosen"))
+        chosen = {"provider": self._plan.chosen.provider, "model": self._plan.chosen.model}
+        return {name: value for name, value in chosen.items() if value}
+
+    def _limits(self) -> dict[str, Any]:
+        """The limits to use with the saved plan the next time, before any is raised now."""
+        if not self._as_saved:
+            return _mapping(self._before.get("budget"))
+        sets = self._plan.chosen.sets
+        return {path[-1]: plain_data(value) for path, value in sets if path[:-1] == _BUDGET}
+
+    def differences(self, now: State) -> Iterator[str]:
+        """Yield how the session differs from when it was last used, one line each."""
+        before, plan = self._before, self._plan
+        folder = before.get("project")
+        if folder and folder != os.getcwd():
+            yield f"the session was started in {folder}; its tools now work in {os.getcwd()}"
+        if self._as_saved:
+            yield from _options(before, plan)
+        elif before.get("plan_digest") not in (None, now.plan_digest):
+            name = str(before.get("profile") or "")
+            was = f"was {name}" if name and name != plan.name else "changed since then"
+            yield f"plan: {plan.name} ({was})"
+        yield from _changed("provider", before.get("provider"), now.provider)
+        yield from _changed("model", before.get("model"), now.model)
+        yield from _changed("mode", before.get("mode"), now.mode)
+        yield from _modules(_mapping(before.get("modules")), now.modules)
+
+
+def _changed(what: str, before: Any, now: str | None) -> Iterator[str]:
+    if isinstance(before, str) and now is not None and before != now:
+        yield f"{what}: {_short(now)} (was {_short(before)})"
+
+
+def _options(before: Mapping[str, Any], plan: ResolvedPlan) -> Iterator[str]:
+    """The values that `--set` and the options for limits change; secrets stay masked."""
+    then, now = masked_tree(plan.merged.document, written=True), masked_tree(plan.tree)
+    raised = _mapping(before.get("budget"))
+    for path in dict.fromkeys(path for path, _ in plan.chosen.sets):
+        old, new = _value(then, path), _value(now, path)
+        if path[:-1] == _BUDGET and path[-1] in raised:
+            old = _text(raised[path[-1]])
+        yield from _changed(".".join(path), old, new)
+
+
+def _value(tree: MapNode, path: Path) -> str:
+    try:
+        return _text(plain_data(find(tree, path)))
+    except NoSuchPath:
+        return "not set"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "not set" if value is None else str(value)
+
+
+def _modules(before: Mapping[str, Any], now: Mapping[str, str]) -> Iterator[str]:
+    """The modules whose version changed; those of one distribution in one line."""
+    changes: dict[tuple[str, str], list[str]] = {}
+    for module_id, used in now.items():
+        was = before.get(module_id)
+        if isinstance(was, str) and was != used:
+            changes.setdefault((was, used), []).append(module_id)
+    for (was, used), ids in changes.items():
+        what = ids[0] if len(ids) == 1 else f"{len(ids)} modules"
+        yield f"{what}: {_short(used)} (was {_short(was)})"
+
+
+def _short(value: str) -> str:
+    return one_line(value, _LONGEST_VALUE)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

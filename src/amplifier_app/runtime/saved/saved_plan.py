@@ -1,0 +1,108 @@
+"""The saved plan of a session, and the secrets that were not saved with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.plan.masking import MASK
+from amplifier_app.plan.overrides import apply_sets, parse_sets
+from amplifier_app.plan.tree.entries import entry_key
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
+from amplifier_app.plan.tree.problems import Problems
+from amplifier_app.plan.tree.yaml_reader import read_bytes, read_yaml
+from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
+
+
+def saved_plan(session: SessionFolder) -> Path:
+    """Return the saved plan of a session.
+
+    Raises:
+        SessionError: The file is missing or empty.
+    """
+    try:
+        size = session.plan.stat().st_size
+    except OSError:
+        size = None
+    imported = session.path / IMPORTED_PLAN
+    if not size and imported.exists():
+        raise SessionError(
+            f"the plan of session {session.id} was imported and can run code",
+            hint="Choose a plan of your own: --profile NAME or --plan FILE\n"
+            f"Or review the imported one and pass it: --plan {imported}",
+        )
+    if not size:
+        state = "is missing" if size is None else "is empty"
+        raise SessionError(
+            f"the plan of session {session.id} {state}: {session.plan}",
+            hint="Restore the file, or resume with another plan: --plan FILE or --profile NAME",
+        )
+    return session.plan
+
+
+def with_secrets(
+    plan: Path, session_id: str, sets: tuple[str, ...], ask: Callable[[str], str] | None
+) -> tuple[str, ...]:
+    """Return the assignments of `--set`, extended with the missing secrets of the plan.
+
+    Args:
+        plan: The saved plan.
+        session_id: Its session.
+        sets: The given assignments.
+        ask: Prompts for a secret; None without a terminal.
+
+    Raises:
+        ConfigError: Secrets are missing.
+    """
+    data = read_bytes(plan, str(plan), "the saved plan")
+    # Checked before the plan is parsed: a URL without its password may be invalid.
+    if MASK.encode() not in data:
+        return sets
+    problems = Problems()
+    tree = read_yaml(data, str(plan), problems)
+    if not isinstance(tree, MapNode):
+        return sets  # Reported when it is parsed as a plan.
+    missing = list(_masked(apply_sets(tree, parse_sets(sets), problems), ()))
+    if not missing:
+        return sets
+    given: list[str] = []
+    for path, text in missing if ask is not None else ():
+        was = "" if text == MASK else f", which was {text}"
+        answer = ask(f"{path}{was} (secrets are not saved; input is hidden): ") if ask else ""
+        if not answer:
+            break
+        # Quoted YAML, so that a secret of digits remains text.
+        given.append(f"{path}={json.dumps(answer)}")
+    if len(given) < len(missing):
+        raise _missing_secrets(session_id, [path for path, _ in missing])
+    return (*sets, *given)
+
+
+def _missing_secrets(session_id: str, paths: Sequence[str]) -> ConfigError:
+    options = " ".join(f'--set {path}="$SECRET"' for path in paths)
+    return ConfigError(
+        f"the plan of session {session_id} contains secrets that were not saved: "
+        f"{', '.join(paths)}",
+        hint=f"Pass them again: amplifier run --resume {session_id} {options}\n"
+        "Or resume with the original plan: --plan FILE. A plan with ${VARIABLE} in place of the "
+        "secret can be resumed without either.",
+    )
+
+
+def _masked(node: Node, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the paths of masked values in a plan, with the remaining text."""
+    if isinstance(node, MapNode):
+        for key, value in node.items.items():
+            # Instructions are saved unmasked, and may contain the mask as text.
+            if key != "instruction":
+                yield from _masked(value, (*path, key))
+    elif isinstance(node, ListNode):
+        keys = [entry_key(entry) for entry in node.items]
+        for index, entry in enumerate(node.items):
+            key = keys[index]
+            name = key if key is not None and keys.count(key) == 1 else str(index)
+            yield from _masked(entry, (*path, name))
+    elif MASK in (text := text_of(node) or ""):
+        yield ".".join(path), text

@@ -1,0 +1,161 @@
+"""The saved side of an open session: restore the conversation, then record it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator, Mapping
+from typing import Any, Literal, TypeAlias
+
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.runtime.saved.interrupted_tasks import answers_after_a_crash
+from amplifier_app.runtime.turns.module_faults import messages_of
+from amplifier_app.sessions.folder import SavedSession, SessionFolder
+from amplifier_app.sessions.recording_context import RecordingContext, not_in
+from amplifier_app.sessions.removal import remove_folder
+from amplifier_app.sessions.store import SessionStore
+from amplifier_core._foreign import describe_exception
+from amplifier_support.usage import add_counts
+
+_MOST_OF_PROMPT = 10_000
+"""Characters of a prompt that its title is made from."""
+
+Remark: TypeAlias = tuple[Literal["info", "warning"], str]
+"""Level and text of a notice."""
+
+
+@contextlib.contextmanager
+def saved_session(
+    plan: ResolvedPlan,
+    session_id: str | None,
+    resume: SessionFolder | None,
+    save: bool,
+    metadata: Mapping[str, Any],
+) -> Generator[SavedSession | None]:
+    """Open the saved session to resume, or create one; None with ``save=False``.
+
+    Raises:
+        SessionError: The session is in use or damaged, or its id is taken.
+    """
+    if resume is not None:
+        saved = resume.open()
+    elif save:
+        saved = SessionStore().create(
+            session_id,
+            project=os.getcwd(),
+            plan_yaml=plan.to_yaml(),
+            profile=plan.name,
+            plan_digest=plan.digest,
+            **metadata,
+        )
+    else:
+        yield None
+        return
+    try:
+        yield saved
+    finally:
+        saved.close()
+
+
+class SessionRecord:
+    """Records one conversation in its saved session.
+
+    Args:
+        saved: The saved session, in a folder of its own.
+        resumed: Whether the session continues an earlier conversation.
+
+    Attributes:
+        is_resumable: Whether the session can be resumed.
+    """
+
+    def __init__(self, saved: SavedSession, *, resumed: bool) -> None:
+        self.saved = saved
+        self.is_resumable = resumed
+        self._unrecorded: list[dict[str, Any]] = []
+
+    async def restore(self, coordinator: Any) -> list[Remark]:
+        """Restore the messages of the context, and record it from now on.
+
+        A context with its own file may hold other messages, and these take precedence. The
+        transcript is completed with the next message.
+
+        Returns:
+            Notices for the user.
+
+        Raises:
+            SessionError: The context refuses the messages.
+        """
+        context = coordinator.get("context")
+        messages = self.saved.messages()
+        if messages:
+            await self._fill(context, messages)
+        held = await messages_of(coordinator.session)
+        self._unrecorded = not_in(messages, held)
+        recording = RecordingContext(context, self._record)
+        await coordinator.mount("context", recording)
+        for answer in answers_after_a_crash(self.saved, held):
+            await recording.add_message(answer)
+        return self._remarks()
+
+    async def _fill(self, context: Any, messages: list[dict[str, Any]]) -> None:
+        try:
+            await context.set_messages(messages)
+        except Exception as error:  # a module, given a file that anyone may have edited
+            raise SessionError(
+                f"the context cannot take over the messages of session {self.saved.id}: "
+                f"{describe_exception(error, None)}",
+                hint="Continue with an earlier step: "
+                f"amplifier session fork {self.saved.id} --at STEP",
+            ) from error
+
+    def _record(self, record: dict[str, Any]) -> None:
+        while self._unrecorded:
+            self.saved.append(self._unrecorded[0])
+            self._unrecorded.pop(0)
+        self.saved.append(record)
+        self.is_resumable = True
+
+    def _remarks(self) -> list[Remark]:
+        remarks: list[Remark] = []
+        if self.saved.repaired:
+            size = f"({self.saved.repaired} bytes)"
+            text = f"the last record of the session was incomplete and is skipped {size}"
+            remarks.append(("warning", text))
+        return remarks
+
+    def save_spent(self, spent: Mapping[str, Any], raised: Mapping[str, float]) -> None:
+        """Save how much of its budget the session has used, and the limits that were raised.
+
+        Raises:
+            SessionError: The session cannot be written.
+        """
+        if self.is_resumable:
+            budget = {**(self.saved.metadata.get("budget") or {}), **raised}
+            self.saved.update(spent=dict(spent), **({"budget": budget} if budget else {}))
+
+    def save_turn(self, prompt: str, usage: Mapping[str, int], **facts: Any) -> None:
+        """Add a turn to the session's metadata; the first one sets its title, the start of the prompt.
+
+        Raises:
+            SessionError: The session cannot be written.
+        """
+        if not self.is_resumable or self.saved.is_empty:
+            return
+        before: dict[str, Any] = dict(self.saved.metadata)
+        tokens: dict[str, int] = dict(before.get("usage") or {})
+        add_counts(tokens, usage)
+        self.saved.update(
+            title=before.get("title") or one_line(redact(prompt[:_MOST_OF_PROMPT]), 80),
+            prompts=(before.get("prompts") or 0) + 1,
+            usage=tokens,
+            **facts,
+        )
+
+    def close(self) -> None:
+        """Delete the session if it was never used."""
+        if not self.is_resumable:
+            with contextlib.suppress(SessionError):
+                remove_folder(self.saved.path)

@@ -1,0 +1,382 @@
+"""The capabilities `session.spawn` and `session.resume`: delegate tasks to the agents of a plan.
+
+    plan/agent_plan.py       the plan of the sub-agent
+    delegation.py            what it shares with its parent session
+    runtime/session.py       opens its session, like any other
+    sub_session_notices.py   what the parent's renderer shows of it
+
+A sub-session is saved like any other, in its own folder, and can be resumed by its parent or by
+the user.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from amplifier_app.base.errors import AppError, ConfigError, SessionError
+from amplifier_app.plan.agent_plan import Narrowing, agent_plan
+from amplifier_app.runtime.observers.subscriptions import redacted_text
+from amplifier_app.runtime.saved.budget_record import BudgetRecord
+from amplifier_app.runtime.saved.interrupted_tasks import note_sub_session
+from amplifier_app.runtime.sub_agents.delegation import MAX_DEPTH, Delegation
+from amplifier_app.runtime.sub_agents.provider_preferences import with_preferences
+from amplifier_app.runtime.sub_agents.sub_session_notices import SubSessionRenderer
+from amplifier_app.runtime.turns.turn import SubSession
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.forked_sub_sessions import sub_session_of_fork
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import ID
+from amplifier_app.trust import METADATA_KEY as PROJECT
+from amplifier_core._foreign import origin_of
+from amplifier_core.session_capabilities import SELF_DELEGATION_DEPTH
+
+if TYPE_CHECKING:
+    from amplifier_app.plan import ResolvedPlan
+    from amplifier_app.runtime.observers.observer import Renderer
+    from amplifier_app.runtime.turns.turn import TurnResult
+    from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
+    from amplifier_app.sessions.folder import SavedSession
+    from amplifier_app.sources.resolver import AppModuleSourceResolver
+    from amplifier_core.session import AmplifierSession
+
+_NARROWED = "spawned_with"
+
+
+class UnknownSubSession(SessionError, FileNotFoundError):
+    """The sub-session does not exist. Published tools expect a FileNotFoundError."""
+
+
+class SubAgentFailed(AppError):
+    """The turn of a sub-agent ended with an error.
+
+    Attributes:
+        session_id: Its session, which can be resumed if it is saved.
+        kind: The type of the error.
+    """
+
+    def __init__(self, session_id: str, cause: BaseException) -> None:
+        origin = origin_of(cause)
+        super().__init__(origin.text if origin else str(cause) or type(cause).__name__)
+        self.session_id = session_id
+        self.kind = type(cause).__name__
+
+
+class Session(Protocol):
+    """The part of `amplifier_app.runtime.session.OpenSession` that is used here."""
+
+    session: AmplifierSession
+    plan: ResolvedPlan
+    sources: AppModuleSourceResolver
+    renderer: Renderer
+    recorder: TurnRecorder
+    saved: SavedSession | None
+    unsaved: dict[str, Any]
+    active: set[Any]
+    budget: BudgetRecord
+    asks_at_limits: bool
+    turn: TurnResult
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def context(self) -> Any: ...
+
+    def ask_at_limits(self) -> None: ...
+
+    def open_sub_session(
+        self, plan: ResolvedPlan, **options: Any
+    ) -> AbstractAsyncContextManager[Session]: ...
+
+    async def begin_with(
+        self, messages: Sequence[dict[str, Any]], *, resumed: bool = False
+    ) -> None: ...
+
+    async def run(self, prompt: str) -> TurnResult: ...
+
+
+class _Task(NamedTuple):
+    """The task of a sub-agent, and its session."""
+
+    agent: str
+    instruction: str
+    plan: ResolvedPlan
+    session_id: str
+    resumed: bool = False
+    narrowed: Mapping[str, Any] = {}
+    messages: tuple[dict[str, Any], ...] = ()
+    self_depth: int = 0
+    spent: Any = None
+    saved: SessionFolder | None = None
+
+
+class Unsaved(NamedTuple):
+    """The state needed to resume a sub-session that is not saved."""
+
+    agent: str
+    narrowed: Mapping[str, Any]
+    messages: list[dict[str, Any]]
+    spent: Any
+
+
+async def spawn(
+    parent: Session,
+    agent_name: str,
+    instruction: str,
+    parent_session: Any = None,
+    agent_configs: Any = None,
+    sub_session_id: str | None = None,
+    *,
+    session_id: str | None = None,
+    tool_inheritance: Mapping[str, Any] | None = None,
+    hook_inheritance: Mapping[str, Any] | None = None,
+    provider_preferences: Any = None,
+    parent_messages: Any = None,
+    self_delegation_depth: int = 0,
+    **ignored: Any,
+) -> dict[str, Any]:
+    """Run a task with an agent of the plan, in a session of its own.
+
+    Parameter names are those used by published tools.
+
+    Args:
+        parent: The session that delegates the task.
+        agent_name: The agent; ``self`` is the unchanged plan.
+        instruction: The task.
+        parent_session: Ignored: it is `parent`.
+        agent_configs: Ignored: only agents of the plan were checked before loading.
+        sub_session_id: Id of the new session; generated if missing, invalid or taken.
+        session_id: Alias of `sub_session_id`.
+        tool_inheritance: `{exclude_tools: […]}` or `{inherit_tools: […]}`, by module.
+        hook_inheritance: Likewise for hooks.
+        provider_preferences: Providers and models to use, the first available one; see
+            `with_preferences`.
+        parent_messages: Messages at the start of the conversation.
+        self_delegation_depth: Passed to the sub-session's modules as a capability of this name.
+        **ignored: Unknown arguments of newer callers.
+
+    Returns:
+        `output`, the last answer; `session_id`; `status` (``success``, ``incomplete``,
+        ``cancelled``) and `reason`; `turn_count`; `usage` and `cost_usd`, including the
+        sub-agent's own sub-agents; `agent`; `metadata`, which repeats most of it.
+
+    Raises:
+        ConfigError: The agent is unknown, or the maximum depth is reached.
+        ModuleError: A module of its plan cannot be loaded.
+        SubAgentFailed: Its turn ended with an error.
+    """
+    _check(parent)
+    narrowed = {"tools": dict(tool_inheritance or {}), "hooks": dict(hook_inheritance or {})}
+    plan = _plan(parent, agent_name, narrowed)
+    plan = await with_preferences(plan, provider_preferences, parent.session.coordinator)
+    task = _Task(
+        agent=agent_name,
+        instruction=instruction,
+        plan=plan,
+        session_id=_new_id(parent, sub_session_id or session_id, agent_name),
+        narrowed={key: value for key, value in narrowed.items() if value},
+        messages=tuple(dict(message) for message in parent_messages or ()),
+        self_depth=self_delegation_depth,
+    )
+    return await _run_task(parent, task)
+
+
+async def resume(
+    parent: Session, sub_session_id: str, instruction: str, **ignored: Any
+) -> dict[str, Any]:
+    """Resume a sub-session that this session spawned before; see `spawn`.
+
+    Its agent is taken from the current plan.
+
+    Raises:
+        UnknownSubSession: This session did not spawn that session.
+        SubAgentFailed: Its turn ended with an error.
+    """
+    _check(parent)
+    if parent.saved is None:
+        return await _resume_unsaved(parent, sub_session_id, instruction)
+    saved = _saved_by(parent, sub_session_id)
+    agent, narrowed = str(saved.metadata["agent"]), saved.metadata.get(_NARROWED) or {}
+    plan = _plan(parent, agent, narrowed)
+    task = _Task(agent, instruction, plan, saved.id, resumed=True, narrowed=narrowed, saved=saved)
+    return await _run_task(parent, task)
+
+
+async def _resume_unsaved(parent: Session, session_id: str, instruction: str) -> dict[str, Any]:
+    left = parent.unsaved.get(session_id)
+    if left is None:
+        raise UnknownSubSession(f"this session has no sub-session {session_id!r}")
+    plan = _plan(parent, left.agent, left.narrowed)
+    # Removed while it runs, so that it cannot be resumed twice at the same time.
+    del parent.unsaved[session_id]
+    task = _Task(
+        left.agent,
+        instruction,
+        plan,
+        session_id,
+        resumed=True,
+        narrowed=left.narrowed,
+        messages=tuple(left.messages),
+        spent=left.spent,
+    )
+    try:
+        return await _run_task(parent, task)
+    finally:
+        parent.unsaved.setdefault(session_id, left)
+
+
+def _check(parent: Session) -> None:
+    if parent.depth >= MAX_DEPTH:
+        raise ConfigError(
+            f"cannot delegate: the maximum depth of {MAX_DEPTH} sub-sessions is reached"
+        )
+    if parent.session.coordinator.cancellation.is_cancelled:
+        raise SessionError("not started: the prompt was stopped")
+
+
+def _plan(parent: Session, agent: str, narrowed: Mapping[str, Any]) -> ResolvedPlan:
+    by_section = {
+        section: Narrowing.of(narrowed.get(section), section) for section in ("tools", "hooks")
+    }
+    return agent_plan(parent.plan, agent, **by_section)
+
+
+def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
+    if wanted is not None and ID.fullmatch(wanted) and not SessionStore().exists(wanted):
+        return wanted
+    generated = f"{parent.id}-{secrets.token_hex(8)}"
+    named = f"{generated}_{agent}"
+    # Ids grow with depth; fall back to shorter ones that are still unique.
+    return next(name for name in (named, generated, secrets.token_hex(16)) if ID.fullmatch(name))
+
+
+def _saved_by(parent: Session, session_id: str) -> SessionFolder:
+    """Return a saved sub-session of `parent`, or its copy of one that it took over as a fork."""
+    store = SessionStore()
+    known = ID.fullmatch(session_id) is not None and store.exists(session_id)
+    saved = store.find(session_id) if known else None
+    metadata = {} if saved is None else saved.metadata
+    if metadata.get("parent") != parent.id and parent.saved is not None:
+        saved = sub_session_of_fork(store, SessionFolder(parent.saved.path), session_id)
+        metadata = {} if saved is None else saved.metadata
+    if saved is None or not isinstance(metadata.get("agent"), str):
+        raise UnknownSubSession(f"this session has no sub-session {session_id!r}")
+    return saved
+
+
+async def _run_task(parent: Session, task: _Task) -> dict[str, Any]:
+    """Open the sub-session, run one turn, and always close it."""
+    coordinator = parent.session.coordinator
+    delegation = Delegation(parent.id, task.agent, parent.depth + 1, coordinator, task.spent)
+    renderer = SubSessionRenderer(parent.renderer, delegation, task.session_id)
+    save = parent.saved is not None
+    if parent.saved is not None:
+        note_sub_session(parent.saved, task.session_id)
+    async with parent.open_sub_session(
+        task.plan,
+        session_id=None if task.saved else task.session_id,
+        resume=task.saved,
+        save=save,
+        metadata={
+            **_project_metadata(parent),
+            **({_NARROWED: task.narrowed} if task.narrowed else {}),
+        },
+        approval_system=_approvals(coordinator.approval_system, task.agent),
+        renderer=renderer,
+        delegation=delegation,
+    ) as session:
+        own = session.session.coordinator
+        SELF_DELEGATION_DEPTH.register(own, task.self_depth)
+        if parent.asks_at_limits:
+            session.ask_at_limits()
+        renderer.start(redacted_text(own, task.instruction), resumed=task.resumed)
+        failure = await _run(parent, session, task, delegation, renderer)
+    if failure is not None:
+        raise SubAgentFailed(task.session_id, failure) from failure
+    return _result(session, task)
+
+
+async def _run(
+    parent: Session,
+    session: Session,
+    task: _Task,
+    delegation: Delegation,
+    renderer: SubSessionRenderer,
+) -> Exception | None:
+    """Run one turn, stopped with the parent's turn and counted in it; return its error, if any."""
+    parent_token, token = (
+        parent.session.coordinator.cancellation,
+        session.session.coordinator.cancellation,
+    )
+    started = time.monotonic()
+    parent_token.register_child(token)
+    parent.active.add(session)
+    try:
+        await session.begin_with(task.messages, resumed=task.resumed)
+        await session.run(task.instruction)
+    # A provider, a module or the disk; the error is reported to the parent's model.
+    except Exception as error:
+        return error
+    finally:
+        parent_token.unregister_child(token)
+        parent.active.discard(session)
+        ended = _ended(session, delegation, time.monotonic() - started)
+        parent.recorder.add_sub_session(ended, session.recorder)
+        renderer.end(ended)
+        if session.saved is None:
+            messages = await session.context.get_messages()
+            parent.unsaved[session.id] = Unsaved(
+                task.agent, task.narrowed, messages, session.budget.as_dict()
+            )
+    return None
+
+
+def _project_metadata(parent: Session) -> dict[str, Any]:
+    """Return the project of the parent's plan, which must be trusted to resume the sub-session."""
+    noted = parent.saved.metadata.get(PROJECT) if parent.saved is not None else None
+    return {} if noted is None else {PROJECT: noted}
+
+
+def _approvals(approvals: Any, agent: str) -> Any:
+    """Return the parent's approval system, with the agent named in questions if supported."""
+    for_agent = getattr(approvals, "for_agent", None)
+    return approvals if for_agent is None else for_agent(agent)
+
+
+def _ended(session: Session, delegation: Delegation, seconds: float) -> SubSession:
+    own = session.recorder.own_usage
+    return SubSession(
+        session_id=session.id,
+        parent_id=delegation.parent_id,
+        agent=delegation.agent,
+        status=session.turn.status,
+        steps=session.turn.steps,
+        usage=dict(own.tokens),
+        cost=own.cost_usd,
+        duration_ms=round(seconds * 1000),
+    )
+
+
+def _result(session: Session, task: _Task) -> dict[str, Any]:
+    turn = session.turn
+    about = {
+        "agent": task.agent,
+        "reason": turn.reason,
+        "usage": turn.usage,
+        "cost_usd": None if turn.cost is None else str(turn.cost),
+    }
+    return {
+        "output": turn.response,
+        "session_id": session.id,
+        "status": turn.status,
+        "turn_count": turn.steps,
+        **about,
+        "metadata": about,
+    }

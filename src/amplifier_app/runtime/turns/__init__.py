@@ -1,0 +1,1 @@
+"""What happened in a turn, gathered from the events of its session."""

@@ -1,0 +1,300 @@
+"""The record of a turn, gathered from the events of its session."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.runtime.turns.event_data import EventHandler, peek, result_in, succeeded
+from amplifier_app.runtime.turns.turn import (
+    DeniedCall,
+    LimitReached,
+    RunningTool,
+    Status,
+    SubSession,
+    ToolOutcome,
+    ToolUse,
+    TurnResult,
+)
+from amplifier_app.runtime.turns.usage import Usage, field_of, total_tokens
+from amplifier_core.events import APPROVAL_DENIED
+
+_OUTCOMES: dict[str, ToolOutcome] = {
+    "Denied": "denied",
+    "Interrupted": "interrupted",
+    "BudgetReached": "interrupted",
+}
+"""Error types in `tool:error` that do not mean a failure."""
+
+
+class TurnRecorder:
+    """Records what happens after each call of `begin`.
+
+    Attributes:
+        context_tokens: Tokens of the conversation as of the last model call; None before the first.
+        provider_error: What a loop that returns the error of a provider as its answer said of it.
+    """
+
+    def __init__(self) -> None:
+        self.context_tokens: int | None = None
+        self._tools: list[ToolUse] = []
+        self._last_tool: ToolUse | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Reset for a new turn."""
+        self.provider_error: str | None = None
+        self._status: Status = "success"
+        self._reason: str | None = None
+        self._limit: LimitReached | None = None
+        self._requests = 0
+        self._turn_count = 0
+        self._reported_by_loop = Usage()
+        self._unreported = 0
+        self._reported_by_provider = Usage()
+        self._last_tool = self.last_tool
+        self._tools = []
+        self._running: dict[str, tuple[ToolUse, float]] = {}
+        self._by_task = WeakKeyDictionary[asyncio.Task[Any], str]()
+        self._questioned: set[str] = set()
+        self._sub_sessions: list[SubSession] = []
+        self._sub_agent_usage = Usage()
+        self._denied_below: list[DeniedCall] = []
+
+    def handlers(self) -> dict[str, EventHandler]:
+        """Return the handlers by event name."""
+        return {
+            "provider:request": self._on_request,
+            "provider:response": self._on_response,
+            "provider:error": self._on_error,
+            "error:provider": self._on_answered_error,
+            "llm:response": self._on_llm_response,
+            "tool:pre": self._on_tool_pre,
+            "tool:post": self._on_tool_post,
+            "tool:error": self._on_tool_error,
+            "approval:required": self._on_question,
+            "approval:granted": self._on_decision,
+            APPROVAL_DENIED: self._on_decision,
+            "sandbox:denied": self._on_sandbox,
+            "orchestrator:complete": self._on_complete,
+        }
+
+    @property
+    def own_usage(self) -> Usage:
+        """Tokens and cost of the turn's own model calls so far."""
+        # A loop reports each response once; llm:response is for loops that report no usage.
+        loop, provider = self._reported_by_loop, self._reported_by_provider
+        if provider.calls and not loop.calls:
+            return provider
+        total = Usage()
+        total.merge(loop)
+        total.add_unknown(self._unreported)
+        return total
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and cost of the turn so far, including sub-agents."""
+        total = Usage()
+        total.merge(self.own_usage)
+        total.merge(self._sub_agent_usage)
+        return total
+
+    @property
+    def last_tool(self) -> ToolUse | None:
+        """The tool call that started last, also of an earlier turn."""
+        return self._tools[-1] if self._tools else self._last_tool
+
+    def identified(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of an event of a call with the id and duration that `result` has.
+
+        Some loops send neither. Valid until the task that emits the event emits that of another call.
+        """
+        task = asyncio.current_task()
+        call_id = peek(data, "tool_call_id") or (task and self._by_task.get(task))
+        tool = next((tool for tool in reversed(self._tools) if tool.id == call_id), None)
+        if tool is None:
+            return data
+        filled = {**data, "tool_call_id": tool.id}
+        if peek(data, "duration_ms") is None and tool.id not in self._running:
+            filled["duration_ms"] = tool.duration_ms
+        return filled
+
+    @property
+    def has_requested(self) -> bool:
+        """Whether the model was called."""
+        return bool(self._requests)
+
+    @property
+    def running(self) -> list[RunningTool]:
+        """The tool calls in progress, in the order they started; not those that wait for approval."""
+        now = time.monotonic()
+        return [
+            RunningTool(tool.name, tool.input, now - since)
+            for key, (tool, since) in self._running.items()
+            if key not in self._questioned
+        ]
+
+    def add_sub_session(self, ended: SubSession, recorder: TurnRecorder) -> None:
+        """Add a sub-agent, and its own sub-agents from its `recorder`."""
+        self._sub_sessions += [ended, *recorder._sub_sessions]
+        by = {"session_id": ended.session_id, "agent": ended.agent}
+        self._denied_below += [call._replace(**by) for call in recorder._own_denied]
+        self._denied_below += recorder._denied_below
+        self._sub_agent_usage.merge(recorder.usage)
+
+    def result(self, response: str, status: Status | None = None) -> TurnResult:
+        """Return the turn so far; `status` overrides the orchestrator's status."""
+        self._settle("interrupted" if status in ("cancelled", "error") else "denied")
+        usage = self.usage
+        return TurnResult(
+            response=response,
+            status=status or self._status,
+            usage=dict(usage.tokens),
+            steps=max(self._turn_count, self._requests),
+            cost=usage.cost_usd,
+            tools=tuple(self._tools),
+            reason=self._reason,
+            sub_sessions=tuple(self._sub_sessions),
+            limit=self._limit,
+            denied=(*self._own_denied, *self._denied_below),
+        )
+
+    @property
+    def _own_denied(self) -> list[DeniedCall]:
+        found: list[DeniedCall] = []
+        for tool in self._tools:
+            if tool.outcome == "denied":
+                by = tool.by_default
+                found.append(DeniedCall(tool.id, tool.name, tool.reason, by_default=by))
+            elif tool.sandbox:
+                found.append(DeniedCall(tool.id, tool.name, tool.sandbox, by_sandbox=True))
+        return found
+
+    def _on_request(self, event: str, data: dict[str, Any]) -> None:
+        self._requests += 1
+        self._settle("denied")
+
+    def _on_response(self, event: str, data: dict[str, Any]) -> None:
+        usage = peek(data, "usage")
+        self._reported_by_loop.add(usage)
+        # Attempts before the answer were billed, too.
+        self._reported_by_loop.add(peek(data, "lost_usage"))
+        self.context_tokens = total_tokens(usage) or self.context_tokens
+        self._unreported += not usage
+
+    def _on_error(self, event: str, data: dict[str, Any]) -> None:
+        # Billed, though there is no answer.
+        self._reported_by_loop.add(peek(data, "usage"))
+
+    def _on_answered_error(self, event: str, data: dict[str, Any]) -> None:
+        self.provider_error = str(peek(data, "error_message") or "the provider failed")
+
+    def _on_llm_response(self, event: str, data: dict[str, Any]) -> None:
+        usage = peek(data, "usage")
+        self._reported_by_provider.add(usage)
+        if not self._reported_by_loop.calls:
+            self.context_tokens = total_tokens(usage) or self.context_tokens
+
+    def _on_tool_pre(self, event: str, data: dict[str, Any]) -> None:
+        name = str(peek(data, "tool_name") or "")
+        tool = ToolUse(
+            str(peek(data, "tool_call_id") or f"call-{len(self._tools) + 1}"),
+            name,
+            peek(data, "tool_input"),
+        )
+        tool.span = peek(data, "span_id")
+        self._tools.append(tool)
+        if (task := asyncio.current_task()) is not None:
+            self._by_task[task] = tool.id
+        self._running[tool.id] = (tool, time.monotonic())
+
+    def _on_question(self, event: str, data: dict[str, Any]) -> None:
+        self._questioned.add(self._key(data))
+
+    def _on_decision(self, event: str, data: dict[str, Any]) -> None:
+        key = self._key(data)
+        self._questioned.discard(key)
+        found = self._running.get(key)
+        if found is not None:
+            now = time.monotonic()  # the calls of an answer begin when all are decided on
+            self._running = {one: (tool, now) for one, (tool, _) in self._running.items()}
+            by, reason = peek(data, "decided_by"), peek(data, "reason")
+            found[0].decision = one_line(f"{by}: {reason}" if reason else str(by), 200)
+            found[0].by_default = peek(data, "by_default") is True
+            if event == APPROVAL_DENIED:
+                # Some loops end such a call without an event.
+                found[0].reason = f"denied: {reason or by}"
+
+    def _on_sandbox(self, event: str, data: dict[str, Any]) -> None:
+        span, reason = peek(data, "span_id"), str(peek(data, "reason") or "")
+        for tool in self._tools:
+            if span and tool.span == span:
+                tool.sandbox = f"{tool.sandbox}; {reason}" if tool.sandbox else reason
+
+    def _on_tool_post(self, event: str, data: dict[str, Any]) -> None:
+        result = result_in(data)
+        error = None if succeeded(result) else field_of(result, "error")
+        if field_of(error, "denied") is True:
+            self._end(data, "denied", str(field_of(error, "message") or "") or None)
+        else:
+            self._end(data, "ok" if succeeded(result) else "error", None)
+
+    def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
+        error = peek(data, "error") or {}
+        message = field_of(error, "message")
+        outcome = _OUTCOMES.get(str(field_of(error, "type")), "error")
+        self._end(data, outcome, str(message) if message else None)
+
+    def _end(self, data: dict[str, Any], outcome: ToolOutcome, reason: str | None) -> None:
+        key = self._key(data)
+        if key not in self._running:
+            # A call refused before `tool:pre`, for example of an unknown tool.
+            self._on_tool_pre("tool:pre", data)
+            key = self._tools[-1].id
+        tool, started = self._running.pop(key)
+        if (task := asyncio.current_task()) is not None:
+            self._by_task[task] = key
+        tool.outcome, tool.reason = outcome, reason
+        milliseconds = peek(data, "duration_ms")
+        measured = isinstance(milliseconds, (int, float))
+        passed = milliseconds if measured else (time.monotonic() - started) * 1000
+        tool.duration_ms = round(passed)
+
+    def _key(self, data: dict[str, Any]) -> str:
+        call_id = peek(data, "tool_call_id")
+        if call_id:
+            return str(call_id)
+        # Some loops send no ids, but all events of a call from one task.
+        task = asyncio.current_task()
+        key = None if task is None else self._by_task.get(task)
+        name = peek(data, "tool_name")
+        if key in self._running and name in (None, self._running[key][0].name):
+            return key
+        # The longest-running call of this tool.
+        return next((key for key, (tool, _) in self._running.items() if tool.name == name), "")
+
+    def _settle(self, outcome: Literal["denied", "interrupted"]) -> None:
+        """Give calls that never ended their outcome: denied, or interrupted in a stopped turn."""
+        for tool, _ in self._running.values():
+            tool.outcome = outcome
+        self._running.clear()
+
+    def _on_complete(self, event: str, data: dict[str, Any]) -> None:
+        status = peek(data, "status")
+        if status in ("success", "incomplete", "cancelled", "error"):
+            self._status = status
+        reason = peek(data, "reason")
+        self._reason = reason if isinstance(reason, str) else None
+        self._limit = _limit_in(peek(data, "budget"))
+        count = peek(data, "turn_count")
+        self._turn_count = count if isinstance(count, int) else 0
+
+
+def _limit_in(reached: Any) -> LimitReached | None:
+    name, allowed, spent = (field_of(reached, key) for key in ("limit", "allowed", "spent"))
+    if not isinstance(name, str) or not isinstance(allowed, (int, float)):
+        return None
+    return LimitReached(name, allowed, spent if isinstance(spent, (int, float)) else None)

@@ -1,0 +1,277 @@
+"""Git sources: a ref → a commit → a checkout in the cache.
+
+    cache/git/<name>-<hash of the URL>/<commit>/<name>/…   the files of one commit, no .git
+                                      /<commit>/source.json
+                                      /<commit>.<hash of a subdirectory>/…   only that subdirectory
+                                      /refs/<hash of a ref>   the commit it last resolved to
+
+A commit is fetched into a staging folder and renamed into place, so a folder named after a
+commit is always complete. Only what the source needs is fetched: one commit without its history,
+and for a subdirectory only its files, unless they refer to others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from amplifier_app.base.locks import locked
+from amplifier_app.plan.source_spec import GitSource, without_password
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.fetch.git_command import Git, GitFailed
+from amplifier_app.sources.fetch.links import links_out
+from amplifier_app.sources.fetch.staging import staging
+from amplifier_support.private_files import make_private_folder, make_tree_private
+
+_LOOKUP_SECONDS = 60.0
+_FETCH_SECONDS = 600.0
+_FULL_COMMIT = r"[0-9a-f]{40}|[0-9a-f]{64}"
+
+# Overrides the repository's own attributes, so that files are checked out byte for byte.
+_ATTRIBUTES = "* -text -filter -ident -eol -working-tree-encoding -export-subst\n"
+
+
+class Checkout(NamedTuple):
+    """The files of one commit.
+
+    Attributes:
+        folder: The folder of the module: the root or the subdirectory.
+        commit: The full commit.
+        root: The root of the repository; `folder` is the same or below it.
+    """
+
+    folder: Path
+    commit: str
+    root: Path
+
+
+class GitCache:
+    """A user's checkouts, shared by all processes.
+
+    Args:
+        root: The cache folder; created when first needed.
+        executable: The git to run; by default the one on the PATH.
+        offline: Use only the cache and local repositories.
+    """
+
+    def __init__(self, root: Path, executable: str | None = None, *, offline: bool = False) -> None:
+        self._root = root
+        self._git = executable
+        self._offline = offline
+
+    def fetch(
+        self, source: GitSource, *, commit: str | None = None, stop: threading.Event | None = None
+    ) -> Checkout:
+        """Check out a source.
+
+        Args:
+            source: What to fetch.
+            commit: The commit of its ref, if the caller has looked it up.
+            stop: Set it to cancel.
+
+        Raises:
+            SourceError: The repository, the ref or the subdirectory is unavailable.
+            Stopped: `stop` was set.
+        """
+        commit = commit or self.look_up(source, stop=stop)
+        home = self._commit_home(source, commit)
+        if not home.is_dir():
+            self._refuse_offline(source, f"commit {commit}")
+            with locked(self._home(source) / ".lock", stop):
+                if not home.is_dir():
+                    self._fill(home, source, commit, stop)
+        folder = _inside(home / source.name, source)
+        _refuse_links(home, source)
+        if not source.is_commit and self.last_used(source) != commit:
+            self._remember(source, commit)
+        return Checkout(folder, commit, (home / source.name).resolve())
+
+    def last_used(self, source: GitSource) -> str | None:
+        """The commit last fetched for the source's ref; None if none was."""
+        try:
+            return self._remembered(source).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def look_up(self, source: GitSource, *, stop: threading.Event | None = None) -> str:
+        """The current commit of the source's ref; offline, the one last used.
+
+        Raises:
+            SourceError: The repository cannot be read, or has no such ref.
+            Stopped: `stop` was set.
+        """
+        if source.is_commit:
+            assert source.ref is not None
+            return source.ref
+        if self._offline and not source.is_local:
+            remembered = self.last_used(source)
+            if remembered is not None:
+                return remembered
+        self._refuse_offline(source, source.ref or "the default branch")
+        wanted = _ref_names(source.ref)
+        with staging(self._home(source)) as stage:
+            git = Git(self._git, stage, source, stop)
+            listed = git("ls-remote", "--quiet", "--", "origin", *wanted, seconds=_LOOKUP_SECONDS)
+        found: dict[str, str] = {}
+        for line in listed.stdout.splitlines():
+            commit, _, name = line.partition("\t")
+            found[name] = commit
+        for name in wanted:
+            if re.fullmatch(_FULL_COMMIT, found.get(name, "")):
+                return found[name]
+        shown = without_password(source.url)
+        if source.ref is None:
+            raise SourceError(f"the repository {shown} is empty")
+        short = re.fullmatch(r"[0-9a-f]{7,39}", source.ref)
+        hint = "use the full 40-digit commit" if short else "check the part after '@'"
+        raise SourceError(f"{shown} has no branch or tag {source.ref!r}", hint=hint)
+
+    def _refuse_offline(self, source: GitSource, what: str) -> None:
+        if self._offline and not source.is_local:
+            raise SourceError(
+                f"{what} of {without_password(source.url)} is not in the cache "
+                "and cannot be downloaded offline",
+                hint="Run once without --offline",
+            )
+
+    # -- the cache -------------------------------------------------------------------
+
+    def _home(self, source: GitSource) -> Path:
+        digest = hashlib.sha256(source.url.encode()).hexdigest()[:16]
+        return self._root / f"{source.name}-{digest}"
+
+    def _commit_home(self, source: GitSource, commit: str) -> Path:
+        whole = self._home(source) / commit
+        if not source.subdirectory or whole.is_dir():
+            return whole
+        digest = hashlib.sha256(source.subdirectory.encode()).hexdigest()[:16]
+        return whole.with_name(f"{commit}.{digest}")
+
+    def _remembered(self, source: GitSource) -> Path:
+        digest = hashlib.sha256((source.ref or "HEAD").encode()).hexdigest()[:16]
+        return self._home(source) / "refs" / digest
+
+    def _remember(self, source: GitSource, commit: str) -> None:
+        file = self._remembered(source)
+        with staging(self._home(source)) as stage:
+            (stage / "ref").write_text(commit, encoding="utf-8")
+            make_tree_private(stage)
+            make_private_folder(file.parent)
+            (stage / "ref").replace(file)
+
+    def _fill(
+        self, home: Path, source: GitSource, commit: str, stop: threading.Event | None
+    ) -> None:
+        with staging(self._home(source)) as stage:
+            tree = stage / "commit" / source.name
+            self._check_out(tree, source, commit, stop)
+            shutil.rmtree(tree / ".git")
+            record = {
+                "url": without_password(source.url),
+                "ref": source.ref,
+                "commit": commit,
+                "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
+                "links_out": sorted(links_out(tree)),
+            }
+            (stage / "commit" / "source.json").write_text(json.dumps(record), encoding="utf-8")
+            make_tree_private(stage / "commit")
+            (stage / "commit").rename(home)
+
+    def _check_out(
+        self, tree: Path, source: GitSource, commit: str, stop: threading.Event | None
+    ) -> None:
+        strategies = (
+            (_fetch_part, _fetch_commit, _fetch_all)
+            if source.subdirectory
+            else (_fetch_commit, _fetch_all)
+        )
+        for strategy in strategies:
+            tree.mkdir(parents=True)
+            run = Git(self._git, tree, source, stop)
+
+            def git(*arguments: str, run: Git = run) -> None:
+                run(*arguments, seconds=_FETCH_SECONDS)
+
+            names = "sha1" if len(commit) == 40 else "sha256"
+            git("init", "--quiet", "--template=", f"--object-format={names}")
+            (tree / ".git" / "info").mkdir(exist_ok=True)
+            (tree / ".git" / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
+            try:
+                strategy(git, tree, source, commit)
+                return
+            except GitFailed:
+                # Servers differ in what they support; every server supports the last one.
+                if strategy is strategies[-1]:
+                    raise
+            shutil.rmtree(tree)
+
+
+class _Command(Protocol):
+    def __call__(self, *arguments: str) -> None: ...
+
+
+_FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
+_CHECKOUT = ("checkout", "--quiet", "--force", "--detach")
+
+
+def _fetch_part(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
+    """Fetch one commit, with only the files in the subdirectory and in the folders above it."""
+    git(*_FETCH, "--depth=1", "--filter=blob:none", "--", "origin", commit)
+    git("sparse-checkout", "set", "--cone", "--", source.subdirectory)
+    git(*_CHECKOUT, commit)
+    if _leads_out(tree / source.subdirectory):
+        git("sparse-checkout", "disable")
+
+
+def _fetch_commit(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
+    """Fetch one commit with all its files; some servers refuse one that no ref points to."""
+    git(*_FETCH, "--depth=1", "--", "origin", commit)
+    git(*_CHECKOUT, commit)
+
+
+def _fetch_all(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
+    """Fetch everything reachable from branches and tags."""
+    git(*_FETCH, "--", "origin", "+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*")
+    git(*_CHECKOUT, commit)
+
+
+def _leads_out(folder: Path) -> bool:
+    """Whether a folder needs other files of its repository: through links or `tool.uv`."""
+    project = folder / "pyproject.toml"
+    if project.is_file() and b"tool.uv" in project.read_bytes():
+        return True
+    return any(path.is_symlink() and not path.exists() for path in folder.rglob("*"))
+
+
+def _ref_names(ref: str | None) -> list[str]:
+    """The full names a ref may have, in order of precedence."""
+    if ref is None or ref == "HEAD":
+        return ["HEAD"]
+    if ref.startswith("refs/"):
+        return [f"{ref}^{{}}", ref]
+    return [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
+
+
+def _inside(root: Path, source: GitSource) -> Path:
+    folder = (root / source.subdirectory).resolve()
+    if not folder.is_relative_to(root.resolve()):
+        raise SourceError(f"the subdirectory {source.subdirectory!r} leaves the repository")
+    if not folder.is_dir():
+        raise SourceError(
+            f"{source.shown} has no folder {source.subdirectory!r}",
+            hint="Check the part after '#subdirectory='",
+        )
+    return folder
+
+
+def _refuse_links(home: Path, source: GitSource) -> None:
+    record = json.loads((home / "source.json").read_text(encoding="utf-8"))
+    for link in map(Path, record.get("links_out", ())):
+        if link.is_relative_to(source.subdirectory):
+            raise SourceError(f"{source.shown} has a link that leaves the repository: {link}")

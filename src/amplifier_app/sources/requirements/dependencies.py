@@ -1,0 +1,346 @@
+"""Installs the requirements of a module with uv, into a folder of their own.
+
+    cache/dependencies/<hash of the requirements>/             at the end of `sys.path`
+    cache/dependencies/<hash of the requirements>/.preferred/  before the environment
+    cache/dependencies/agreed-<hash>.json            versions that several modules can share
+
+The running environment comes first on `sys.path` and is never written to, so its versions
+constrain the resolution. Only packages that this process does not import from the environment
+(`amplifier_app.sources.requirements.fixed_versions`) may be installed in another version; these distributions, and
+nothing else in the folder, precede the environment. A module that needs another version of
+something Amplifier runs on is refused with the reason. `amplifier-core` is always the running one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import sys
+import threading
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from amplifier_app.base.installed import normalised
+from amplifier_app.base.locks import locked
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.fetch.staging import staging
+from amplifier_app.sources.requirements import vendored
+from amplifier_app.sources.requirements.fixed_versions import held_by, other_versions, refuse_held
+from amplifier_app.sources.requirements.layout import Layout
+from amplifier_app.sources.requirements.names import (
+    distributions,
+    named,
+    required_by,
+)
+from amplifier_app.sources.requirements.preferred_path import preferred_in, separate
+from amplifier_app.sources.requirements.uv import Uv
+from amplifier_support.private_files import make_tree_private
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.requirements.requires import Addition
+
+
+_UNPINNED: Mapping[str, str] = {}
+
+_OF_MODULES = ("archives", "git", "packages")
+"""Folders next to the dependency cache that may be on `sys.path` for the modules of a session."""
+
+
+class DependencyCache:
+    """Folders of installed requirements, shared by all processes.
+
+    Args:
+        root: The cache folder; created when first needed.
+        offline: Use only what is on this machine.
+        mounted: Returns module id → distribution, for modules this process uses from the
+            environment.
+
+    Attributes:
+        root: The cache folder.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        offline: bool = False,
+        mounted: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self.root = root
+        self._offline = offline
+        self._mounted = mounted
+
+    def folder_for(
+        self,
+        layout: Layout,
+        *,
+        root: Path | None = None,
+        pins: Mapping[str, str] = _UNPINNED,
+        complete: bool = False,
+        stop: threading.Event | None = None,
+    ) -> Path | None:
+        """Install what a module requires; None if the environment already has all of it.
+
+        Args:
+            layout: The module's layout.
+            root: The module's folder, which may contain vendored requirements.
+            pins: Name → the only acceptable version.
+            complete: Include what the environment already has.
+            stop: Set it to cancel.
+
+        Raises:
+            SourceError: The environment has another version, or uv cannot install it.
+            Stopped: `stop` was set.
+        """
+        own = required_by(layout)
+        required = [*own, *(one.written for one in layout.added)]
+        copied = vendored.vendored_in(root)
+        if not layout.dynamic and not required and copied is None:
+            return None
+        present = self.environment()
+        if (
+            copied is not None
+            and vendored.fits(copied, required, {**pins, **present})
+            and not self._holders(layout).keys() & distributions(map(str, preferred_in(copied)))
+        ):
+            return copied
+        satisfied = all(_is_satisfied(text, present) for text in required)
+        if satisfied and not layout.dynamic and not complete:
+            return None
+        required = [*own, *(one.exact for one in layout.added)]
+        settings = _uv_settings(layout.project_file)
+        home = self.root / _key(required, settings, layout, pins)
+        if _fits(home, present):
+            return home
+        differing = other_versions(layout, present)
+        holders = self._holders(layout) if differing or _moved(pins, present) else None
+        if holders is not None:
+            refuse_held(layout, differing, holders, present)
+        else:
+            try:
+                self._make(home, layout, pins, present, present, stop)
+                return home
+            except SourceError as error:
+                holders = self._holders(layout)
+                if "No solution found" not in error.message or holders.keys() >= present.keys():
+                    raise
+        held = {name: version for name, version in present.items() if name in holders}
+        home = self.root / _key(
+            [*required, json.dumps(sorted(held.items()))], settings, layout, pins
+        )
+        self._make(home, layout, pins, held, present, stop)
+        return home
+
+    def _make(
+        self,
+        home: Path,
+        layout: Layout,
+        pins: Mapping[str, str],
+        held: Mapping[str, str],
+        present: Mapping[str, str],
+        stop: threading.Event | None,
+    ) -> None:
+        """Install requirements into a folder that does not exist yet or no longer fits."""
+        if not _fits(home, present):
+            with locked(home.with_suffix(".lock"), stop):
+                if not _fits(home, present):
+                    self._fill(home, [layout], {**pins, **held}, present, stop)
+
+    def _holders(self, *layouts: Layout) -> Mapping[str, str]:
+        """Distribution → what imports it from the environment, other than these modules."""
+        own = {layout.module_id for layout in layouts if layout.installed}
+        mounted = self._mounted()
+        return held_by({one: mounted[one] for one in mounted if one not in own})
+
+    def agree(
+        self,
+        layouts: list[Layout],
+        *,
+        fixed: Mapping[str, str] = _UNPINNED,
+        stop: threading.Event | None = None,
+    ) -> dict[str, str]:
+        """Find versions that satisfy the requirements of several modules: name → version.
+
+        Args:
+            layouts: The modules' layouts.
+            fixed: Name → the only acceptable version.
+            stop: Set it to cancel.
+
+        Raises:
+            SourceError: No such versions exist; the message has uv's reason.
+            Stopped: `stop` was set.
+        """
+        present = self.environment()
+        keys = [
+            _key(
+                [*required_by(one), *(added.exact for added in one.added)],
+                _uv_settings(one.project_file),
+                one,
+                {},
+            )
+            for one in layouts
+        ]
+        holders = self._holders(*layouts)
+        held = {name: version for name, version in present.items() if name in holders}
+        constraints = [sorted({**fixed, **present}.items()), sorted(held)]
+        text = json.dumps([sorted(keys), *constraints])
+        note = self.root / f"agreed-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+        try:
+            return json.loads(note.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            # Missing or damaged: resolve again.
+            pass
+        try:
+            agreed = self._compile(layouts, {**fixed, **present}, stop)
+        except SourceError as error:
+            if "No solution found" not in error.message or held.keys() >= present.keys():
+                raise
+            agreed = self._compile(layouts, {**fixed, **held}, stop)
+        with staging(self.root) as stage:
+            (stage / "agreed").write_text(json.dumps(agreed), encoding="utf-8")
+            (stage / "agreed").replace(note)
+        return agreed
+
+    def _compile(
+        self,
+        layouts: list[Layout],
+        constraints: Mapping[str, str],
+        stop: threading.Event | None,
+    ) -> dict[str, str]:
+        with staging(self.root) as stage:
+            uv = Uv(stage, constraints, offline=self._offline, stop=stop)
+            return uv.compile(_listed(stage, layouts), "the combined dependencies of the modules")
+
+    def environment(self) -> dict[str, str]:
+        """Name → version of what is installed in the environment, without our own caches."""
+        ours = [self.root, *(self.root.parent / name for name in _OF_MODULES)]
+        return distributions(
+            folder
+            for folder in sys.path
+            if Path(folder).name != vendored.FOLDER
+            and not any(Path(folder).absolute().is_relative_to(one.absolute()) for one in ours)
+        )
+
+    def held(self) -> dict[str, str]:
+        """Name → version of what this process itself imports from the environment."""
+        holders = self._holders()
+        return {name: one for name, one in self.environment().items() if name in holders}
+
+    def _fill(
+        self,
+        home: Path,
+        layouts: list[Layout],
+        constraints: Mapping[str, str],
+        present: Mapping[str, str],
+        stop: threading.Event | None,
+    ) -> None:
+        with staging(self.root) as stage:
+            uv = Uv(stage, constraints, offline=self._offline, stop=stop)
+            what = f"the dependencies of {named(layouts[0])}"
+            uv.install(stage / "target", _listed(stage, layouts), what)
+            separate(stage / "target", present)
+            if home.exists():
+                # The old one was installed for another state of the environment.
+                shutil.move(home, stage / "old")
+            make_tree_private(stage / "target")
+            (stage / "target").rename(home)
+
+
+def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
+    """Requirement files of modules, for uv."""
+    files: list[Path] = []
+    for number, layout in enumerate(layouts):
+        # `tool.uv.sources` and computed requirements need the project file itself.
+        if layout.project_file and (layout.dynamic or _uv_settings(layout.project_file)):
+            files.append(layout.project_file)
+        else:
+            files.append(stage / f"requirements-{number}.txt")
+            required = required_by(layout)
+            _refuse_options(layout, required)
+            files[-1].write_text("\n".join(required), encoding="utf-8")
+        if layout.added:
+            files.append(stage / f"added-{number}.txt")
+            lines = [
+                one.line(_copied(one, stage / f"repository-{number}-{index}"))
+                for index, one in enumerate(layout.added)
+            ]
+            files[-1].write_text("\n".join(lines), encoding="utf-8")
+    return files
+
+
+def _copied(added: Addition, target: Path) -> str:
+    """The URL of a copy of a requirement's repository, as a build may write into it."""
+    checkout = added.checkout
+    if checkout is None:
+        return ""
+    shutil.copytree(checkout.root, target, symlinks=True)
+    return (target / checkout.folder.relative_to(checkout.root)).as_uri()
+
+
+def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
+    """Refuse options and paths: uv would act on `-e ../x` or `-r FILE` in a requirements file."""
+    for text in required:
+        try:
+            Requirement(text)
+            valid = text.isprintable()
+        except InvalidRequirement:
+            valid = False
+        if not valid:
+            raise SourceError(
+                f"cannot install the dependencies of {named(layout)}: {text!r} is not a package",
+                hint="Write 'package', 'package>=1.2,<2' or 'package @ URL'",
+            )
+
+
+def _key(
+    required: Iterable[str], settings: dict[str, Any], layout: Layout, pins: Mapping[str, str]
+) -> str:
+    parts: list[Any] = [sorted(required), settings, sys.implementation.cache_tag]
+    parts += [sys.platform, platform.machine(), sorted(pins.items())]
+    if settings or layout.dynamic:
+        # Such requirements may refer to other files in the project.
+        parts.append(str(layout.project_file))
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _uv_settings(project_file: Path | None) -> dict[str, Any]:
+    if project_file is None:
+        return {}
+    with project_file.open("rb") as stream:
+        settings = tomllib.load(stream).get("tool", {}).get("uv", {})
+    return settings if isinstance(settings, dict) else {}
+
+
+def _is_satisfied(requirement: str, present: Mapping[str, str]) -> bool:
+    """Whether the running environment is known to satisfy a requirement."""
+    try:
+        wanted = Requirement(requirement)
+    except InvalidRequirement:
+        # Reported when it is installed.
+        return False
+    if wanted.marker is not None and not wanted.marker.evaluate():
+        return True
+    if wanted.url or wanted.extras:
+        return False
+    version = present.get(normalised(wanted.name))
+    return version is not None and wanted.specifier.contains(version, prereleases=True)
+
+
+def _moved(pins: Mapping[str, str], present: Mapping[str, str]) -> bool:
+    """Whether something is pinned to another version than the environment has."""
+    return any(present.get(name, version) != version for name, version in pins.items())
+
+
+def _fits(home: Path, present: Mapping[str, str]) -> bool:
+    """Whether a folder exists and has no other versions than the environment."""
+    if not home.is_dir():
+        return False
+    inside = distributions([str(home)])
+    return all(present.get(name, version) == version for name, version in inside.items())

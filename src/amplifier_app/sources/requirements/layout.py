@@ -1,0 +1,266 @@
+"""Finds the module in a source folder: what goes on `sys.path` and what to import.
+
+The first match wins: the entry point of a distribution in the folder (an unpacked wheel); the
+entry point that `pyproject.toml` declares in the group `amplifier.modules`; the folder itself as
+a package; a package or file with a conventional name (`amplifier_module_<id>`, `<id>`), at the
+top or in `src/`; the only package or file with a `mount`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from amplifier_app.base.installed import ENTRY_POINT_GROUP
+from amplifier_app.sources.errors import SourceError
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.requirements.requires import Addition
+
+
+_TARGET = r"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?"
+_NOT_MODULES = {"tests", "test", "docs", "examples", "conftest", "setup", "noxfile"}
+
+
+class Layout(NamedTuple):
+    """How to import a source folder.
+
+    Attributes:
+        folder: What goes on `sys.path`; the package itself if `entry_point` is None.
+        entry_point: `"package:mount"`, or None for a folder that is itself the package.
+        package: The folder or file to import.
+        dependencies: The requirements in `pyproject.toml` or the distribution.
+        project_file: The `pyproject.toml`, if there is one.
+        dynamic: Whether dependencies are computed when the project is built.
+        module_id: The module's id in `pyproject.toml` or the distribution.
+        distribution: Name and version of the distribution in the folder.
+        installed: Whether it is part of the environment.
+        added: Requirements that the plan adds.
+    """
+
+    folder: Path
+    entry_point: str | None
+    package: Path
+    dependencies: tuple[str, ...] = ()
+    project_file: Path | None = None
+    dynamic: bool = False
+    module_id: str | None = None
+    distribution: tuple[str, str] | None = None
+    installed: bool = False
+    added: tuple[Addition, ...] = ()
+
+
+def find_layout(root: Path, module_id: str | None = None, *, extras: Iterable[str] = ()) -> Layout:
+    """Find the layout of a source.
+
+    Args:
+        root: A folder, or a single Python file.
+        module_id: The module's id in the plan; None if there is no plan.
+        extras: The requested extras of a distribution.
+
+    Raises:
+        SourceError: There is no module, or it is ambiguous.
+    """
+    if root.is_file():
+        if root.suffix != ".py":
+            raise SourceError(f"{root} is neither a folder nor a Python file")
+        return Layout(root.parent, f"{root.stem}:mount", root)
+    if not root.is_dir():
+        raise SourceError(f"folder {root} does not exist", hint="Check the module's 'source'")
+    if any(root.glob("*.dist-info")):
+        found = _of_distribution(root, module_id, extras)
+        if found is not None:
+            return found
+    project_file = root / "pyproject.toml"
+    project = _project(project_file) if project_file.is_file() else {}
+    _check_python(project.get("requires-python"), str(root), str(project_file))
+    declared = _declared(project, module_id, project_file)
+    if declared is None:
+        found = _from_files(root, module_id)
+    else:
+        found = _from_target(root, declared[1], project_file)._replace(module_id=declared[0])
+    if not project:
+        return found
+    return found._replace(
+        dependencies=_texts(project.get("dependencies")),
+        project_file=project_file,
+        dynamic="dependencies" in _texts(project.get("dynamic")),
+    )
+
+
+def _project(file: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with file.open("rb") as stream:
+            table = tomllib.load(stream).get("project", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SourceError(f"{file} is not valid TOML: {error}") from error
+    if not isinstance(table, dict):
+        raise SourceError(f"'project' in {file} is not a table")
+    return cast("dict[str, Any]", table)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    values: list[Any] = value if isinstance(value, list) else []
+    return tuple(item for item in values if isinstance(item, str))
+
+
+def _check_python(wanted: Any, who: str, file: str) -> None:
+    if not isinstance(wanted, str):
+        return
+    simple = re.fullmatch(r">=\s*3\.(\d+)(?:\.0)?", wanted.strip())
+    if simple:
+        fits = sys.version_info >= (3, int(simple[1]))
+    else:
+        # Only for the unusual forms: the library takes longer to import than a module to load.
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            fits = SpecifierSet(wanted).contains(".".join(map(str, sys.version_info[:3])))
+        except InvalidSpecifier as error:
+            raise SourceError(f"'requires-python' in {file} is not valid: {error}") from error
+    if not fits:
+        running = ".".join(map(str, sys.version_info[:3]))
+        raise SourceError(f"{who} requires Python {wanted}, but this is {running}")
+
+
+# -- by entry point ----------------------------------------------------------------------
+
+
+def _declared(project: dict[str, Any], module_id: str | None, file: Path) -> tuple[str, str] | None:
+    """The id and the entry point of the requested module, if the project declares any."""
+    groups: Any = project.get("entry-points", {})
+    declared: Any = groups.get(ENTRY_POINT_GROUP) if isinstance(groups, dict) else None
+    if not isinstance(declared, dict) or not declared:
+        return None
+    return _meant(cast("dict[str, Any]", declared), module_id, file)
+
+
+def _meant(targets: Mapping[str, Any], module_id: str | None, file: Path) -> tuple[str, str]:
+    """The id and the entry point of one of several modules."""
+    if module_id is not None and module_id in targets:
+        name = module_id
+    elif len(targets) == 1:
+        # The only module in the project: the plan may call it by another id.
+        name = next(iter(targets))
+    else:
+        reason = f"none named {module_id!r}" if module_id else "and none was selected"
+        packages = sorted({str(target).partition(":")[0] for target in targets.values()})
+        raise SourceError(
+            f"{file} declares several modules, {reason}: {', '.join(sorted(targets))}",
+            hint="Select one with 'module:'"
+            if module_id
+            else f"Give the folder of one of these packages instead: {', '.join(packages)}",
+        )
+    target = targets[name]
+    if not isinstance(target, str) or not re.fullmatch(_TARGET, target):
+        raise SourceError(
+            f"the entry point {target!r} in {file} is not of the form 'package:mount'"
+        )
+    return name, target
+
+
+def _from_target(root: Path, target: str, project_file: Path) -> Layout:
+    name, _, attribute = target.partition(":")
+    top = name.partition(".")[0]
+    for folder in (root, root / "src"):
+        package = _importable(folder, top)
+        if package is not None:
+            return Layout(folder, f"{name}:{attribute or 'mount'}", package)
+    if (root / "__init__.py").is_file() and name == top and attribute in ("", "mount"):
+        # The project file is inside the package that it names.
+        return Layout(root, None, root)
+    raise SourceError(
+        f"{project_file} refers to '{target}', but neither {root} nor its src/ has "
+        f"{top}/ or {top}.py"
+    )
+
+
+def _importable(folder: Path, name: str) -> Path | None:
+    if (folder / name).is_dir() and any((folder / name).glob("*.py")):
+        return folder / name
+    file = folder / f"{name}.py"
+    return file if file.is_file() else None
+
+
+def _of_distribution(root: Path, module_id: str | None, extras: Iterable[str]) -> Layout | None:
+    """The layout of a distribution in `root`; None if there is no usable one."""
+    from amplifier_app.sources.requirements.distribution import find_distribution
+
+    found = find_distribution(root, extras)
+    if found is None:
+        return None
+    file = root / f"{found.name}-{found.version}.dist-info"
+    named = f"{found.name} {found.version}"
+    _check_python(found.requires_python, named, f"{file.name}/METADATA")
+    if found.modules:
+        name, target = _meant(found.modules, module_id, file)
+        layout = _from_target(root, target, file)._replace(module_id=name)
+    else:
+        layout = _from_files(root, module_id)
+    return layout._replace(
+        dependencies=found.requirements, distribution=(found.name, found.version)
+    )
+
+
+# -- by what is there --------------------------------------------------------------------
+
+
+def _from_files(root: Path, module_id: str | None) -> Layout:
+    if (root / "__init__.py").is_file():
+        return Layout(root, None, root)
+    folders = [folder for folder in (root, root / "src") if folder.is_dir()]
+    if module_id is not None:
+        plain = re.sub(r"\W", "_", module_id)
+        for name in (f"amplifier_module_{plain}", plain):
+            for folder in folders:
+                package = _importable(folder, name)
+                if package is not None:
+                    return Layout(folder, f"{name}:mount", package)
+    candidates = [(folder, found) for folder in folders for found in _mountables(folder)]
+    conventional = [pair for pair in candidates if pair[1].name.startswith("amplifier_module_")]
+    chosen = conventional or candidates
+    if len(chosen) == 1:
+        folder, package = chosen[0]
+        return Layout(folder, f"{package.stem}:mount", package)
+    if chosen:
+        names = ", ".join(found.name for _, found in chosen)
+        raise SourceError(
+            f"{root} has several modules and no pyproject.toml that declares one: {names}",
+            hint=f'declare it under [project.entry-points."{ENTRY_POINT_GROUP}"]',
+        )
+    inside = [file.parent.name for file in sorted(root.glob("*/pyproject.toml")) if _declares(file)]
+    if inside:
+        raise SourceError(
+            f"no module at the top of the source; folders with modules: {', '.join(inside)}",
+            hint=f"Add '#subdirectory={inside[0]}' to a git source, or '/{inside[0]}' to a path",
+        )
+    raise SourceError(
+        f"no module in {root}: none of its packages and files has a mount function",
+        hint="Define 'async def mount(coordinator, config)' in a package, and declare it in "
+        f'pyproject.toml under [project.entry-points."{ENTRY_POINT_GROUP}"]',
+    )
+
+
+def _declares(project_file: Path) -> bool:
+    text = project_file.read_text(encoding="utf-8", errors="replace")
+    return f'"{ENTRY_POINT_GROUP}"' in text
+
+
+def _mountables(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.stem in _NOT_MODULES or not path.stem.isidentifier():
+            continue
+        file = path / "__init__.py" if path.is_dir() else path
+        if file.suffix == ".py" and file.is_file() and _has_mount(file):
+            yield path
+
+
+def _has_mount(file: Path) -> bool:
+    text = file.read_text(encoding="utf-8", errors="replace")
+    pattern = r"^(?:async )?def mount\b|^(?:from .* )?import .*\bmount\b|^mount\s*="
+    return re.search(pattern, text, re.MULTILINE) is not None
