@@ -21,10 +21,10 @@ _SECONDS_SHOWN_AFTER = 1.0
 
 _CAUSES = {
     "RateLimitError": ("rate limited", "for the rate limit"),
-    "ProviderUnavailableError": ("the provider is overloaded", "for the overloaded provider"),
-    "NetworkError": ("no connection", "for the connection"),
+    "NetworkError": ("connection failed", "for the connection"),
     "LLMTimeoutError": ("no answer in time", "after a timeout"),
 }
+_OVERLOADED, _UNAVAILABLE = 529, 503
 _OTHER_WAIT = "to repeat a failed request"
 _LONGEST_CAUSE = 60
 
@@ -123,7 +123,20 @@ def _retrying(cause: str, seconds: float, attempt: str) -> str:
 
 def _cause(data: dict[str, Any]) -> tuple[str, str]:
     message = one_line(str(peek(data, "error_message") or "the request failed"), _LONGEST_CAUSE)
-    return _CAUSES.get(str(peek(data, "error_type")), (message, _OTHER_WAIT))
+    kind = str(peek(data, "error_type"))
+    if kind == "ProviderUnavailableError":
+        return _unavailability(peek(data, "status_code"), message)
+    return _CAUSES.get(kind, (message, _OTHER_WAIT))
+
+
+def _unavailability(status: Any, message: str) -> tuple[str, str]:
+    # Providers of other authors send no status.
+    if status == _OVERLOADED or "overloaded" in message.lower():
+        return "the provider is overloaded", "for the overloaded provider"
+    code = f" ({status})" if isinstance(status, int) else ""
+    if code and status >= 500 and status != _UNAVAILABLE:
+        return f"server error{code}", "after a server error"
+    return f"the provider is unavailable{code}", "for the unavailable provider"
 
 
 def _delay(data: dict[str, Any]) -> float:

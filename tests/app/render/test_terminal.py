@@ -306,6 +306,33 @@ async def test_retries_are_one_live_line_and_one_summary() -> None:
     assert it.close() == ["· waited 1 s for the rate limit, tried 3 times", "", "Done."]
 
 
+@pytest.mark.parametrize(
+    ("kind", "status", "message", "live", "summary"),
+    [
+        ("ProviderUnavailableError", 529, "", "the provider is overloaded", "for the overloaded provider"),
+        ("ProviderUnavailableError", None, "{'type': 'overloaded_error'}", "the provider is overloaded", "for the overloaded provider"),
+        ("ProviderUnavailableError", 500, "", "server error (500)", "after a server error"),
+        ("ProviderUnavailableError", 503, "", "the provider is unavailable (503)", "for the unavailable provider"),
+        ("ProviderUnavailableError", None, "", "the provider is unavailable", "for the unavailable provider"),
+        ("NetworkError", None, "", "connection failed", "for the connection"),
+        ("LLMTimeoutError", None, "", "no answer in time", "after a timeout"),
+    ],
+)  # fmt: skip
+async def test_a_retry_is_shown_with_its_cause(
+    kind: str, status: int | None, message: str, live: str, summary: str
+) -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    about = {"error_type": kind, "status_code": status, "error_message": message}
+    await it.emit("provider:retry", delay=0.6, provider="p", **about)
+    await asyncio.sleep(0.65)
+    shown = screen(b"".join(it.written).decode())
+    assert shown[-1][2:].startswith(f"{live}, retrying")
+    await it.say("Done.")
+    it.end("Done.")
+    assert it.close()[0] == f"· waited 1 s {summary}"
+
+
 async def test_a_retry_that_was_stopped_is_not_counted() -> None:
     it = Shown()
     it.renderer.turn_started()

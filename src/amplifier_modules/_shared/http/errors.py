@@ -93,7 +93,13 @@ _WHAT: dict[type[LLMError], str] = {
 }
 """What the service did, by the type of the error; anything else was refused."""
 
-_OVERLOADED = 529
+_WHAT_OF_STATUS = {
+    **dict.fromkeys(range(500, 600), "had a server error"),
+    503: _WHAT[ProviderUnavailableError],
+    529: "is overloaded",
+}
+"""What an unavailable service reported."""
+
 _NEXT_STEP: dict[type[LLMError], str] = {
     AccessDeniedError: "the key is valid but may not do this; check its permissions",
     NotFoundError: "check the model name and base_url",
@@ -165,7 +171,9 @@ def error_for_body(
     code = status or next((_STATUS_OF_TYPE[k] for k in kinds if k in _STATUS_OF_TYPE), 500)
     cls = _class_for(code, kinds, message.lower())
     reported = f" ({status})" if status else ""
-    what = "is overloaded" if code == _OVERLOADED else _WHAT.get(cls, "refused the request")
+    what = _WHAT.get(cls, "refused the request")
+    if cls is ProviderUnavailableError:
+        what = _WHAT_OF_STATUS.get(code, what)
     text = f"{provider} {what}{reported}: {message or 'no reason given'}"
     if step := _NEXT_STEP.get(cls):
         text += f"; {step}"

@@ -246,6 +246,7 @@ class HTTPProvider(ABC):
                 delay=delay,
                 error_type=type(error).__name__,
                 error_message=str(error),
+                status_code=error.status_code,
             )
 
         config = RetryConfig(self._max_retries, FIRST_DELAY, LONGEST_DELAY)
