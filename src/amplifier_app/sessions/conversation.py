@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.tool_calls import CallNumbers, answered_in, calls_in
 from amplifier_app.sessions.transcript import is_by_hook
+from amplifier_support.usage import token_count
 
 Message = dict[str, Any]
 
@@ -61,9 +62,14 @@ class Step(NamedTuple):
 
     @property
     def usage(self) -> Mapping[str, Any]:
-        """Tokens and cost as the provider reported them; empty if unknown."""
+        """Tokens and cost as the provider reported them, without invalid counts; empty if unknown."""
         usage = self._metadata.get("usage")
-        return cast("Mapping[str, Any]", usage) if isinstance(usage, dict) else {}
+        items = cast("dict[str, Any]", usage).items() if isinstance(usage, dict) else ()
+        return {
+            name: value
+            for name, value in items
+            if not isinstance(value, int) or token_count(value) is not None
+        }
 
     @property
     def model(self) -> str | None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 
 from amplifier_app.runtime.event_log import time_of
-from amplifier_support.usage import dollars
+from amplifier_support.usage import dollars, token_count
 
 
 class Span(NamedTuple):
@@ -82,14 +82,13 @@ def _span(kind: str, data: Mapping[str, Any], start: float, end: float, is_ok: b
         return Span("agent" if name == "task" else "tool", name, start, end, is_ok and not failed)
     usage = data.get("usage")
     used = cast("dict[str, Any]", usage) if isinstance(usage, dict) else {}
-    total = used.get("total_tokens")
     return Span(
         "model",
         str(data.get("model") or data.get("provider") or "model"),
         start,
         end,
         is_ok,
-        total if isinstance(total, int) else 0,
+        token_count(used.get("total_tokens")) or 0,
         dollars(used.get("cost_usd")),
     )
 

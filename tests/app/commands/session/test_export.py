@@ -121,6 +121,35 @@ def test_a_page_draws_the_spans_of_each_prompt(home: Path) -> None:
     assert "7.0 s · 1 step" in text
 
 
+def test_counts_that_no_model_reports_are_left_out(tmp_path: Path) -> None:
+    home, huge = tmp_path / "home", 10**400
+    saved = SessionStore(home / "sessions").create("s1", project="/p", plan_yaml="x: 1\n")
+    counts = {"input_tokens": huge, "output_tokens": 7, "cache_read_tokens": -huge}
+    saved.append({"role": "user", "content": "hello"})
+    saved.append({"role": "assistant", "content": "hi", "metadata": {"usage": counts}})
+    saved.close()
+    events = [
+        {"ts": f"2026-01-01T00:00:0{second}+00:00", "event": event, "data": data}
+        for second, (event, data) in enumerate(
+            [
+                ("prompt:submit", {}),
+                ("llm:request", {"span_id": "a"}),
+                ("llm:response", {"span_id": "a", "usage": {"total_tokens": huge}}),
+            ]
+        )
+    ]
+    log = home / "sessions" / "s1" / "events.jsonl"
+    log.write_text("\n".join(map(json.dumps, events)))
+    for kind in ("--html", "--md", "--atif", "--json"):
+        done = run_amplifier("session", "export", "s1", kind, home=home)
+        assert done.code == 0, done.stderr
+        # What is stored is exported as data, whatever it is.
+        assert (str(huge) in done.stdout) == (kind == "--json")
+    done = run_amplifier("session", "cost", "s1", home=home)
+    assert done.code == 0, done.stderr
+    assert "000,000" not in done.stdout
+
+
 def test_markdown_and_data_have_the_sub_sessions(home: Path) -> None:
     text = session(home, "export", "s1").stdout
     assert text.startswith("# Title <script>")
