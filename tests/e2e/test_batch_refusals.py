@@ -71,6 +71,14 @@ def test_a_refused_batch_leaves_no_folder(folder: Path, case: str) -> None:
     assert not (folder / "made").exists()
 
 
+def test_a_line_that_does_not_end_is_refused(folder: Path) -> None:
+    what = ("batch", "run", "mock.yaml", "-", "-o", "out")
+    done = run_amplifier(*what, cwd=folder, stdin=f"\na\n{'x' * (1 << 26)}y")
+    assert done.code == 78, done.stderr
+    assert "stdin:2: the line has more than 67,108,864 characters" in done.stderr
+    assert not (folder / "out").exists()
+
+
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed")
 def test_without_ray_its_engine_is_refused(folder: Path) -> None:
     what = ("mock.yaml", "rows.txt", "-o", "out", "--engine", "ray")

@@ -21,7 +21,9 @@ STDIN = Path("-")
 
 _PLAIN_ID = re.compile(r"(?!row-)[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
-_LONGEST_CELL = 64 * 1024 * 1024
+_LONGEST = 64 * 1024 * 1024
+"""Characters of a line or a cell: more would fill the memory."""
+
 _JSON_LINES = (".jsonl", ".ndjson")
 _PARQUET = ".parquet"
 _TABLES = {".csv": ",", ".tsv": "\t"}
@@ -183,8 +185,21 @@ def _files(source: Path) -> list[str]:
     return found
 
 
+def _lines(file: IO[str], name: str) -> Iterator[str]:
+    number = 0
+    while line := file.readline(_LONGEST + 1):
+        number += 1
+        if len(line) > _LONGEST:
+            raise ConfigError(
+                f"the line has more than {_LONGEST:,} characters",
+                hint="Write one row per line.",
+                location=Location(name, number),
+            )
+        yield line
+
+
 def _json_lines(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, Any]]]:
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(_lines(file, name), 1):
         if line.strip():
             where = Location(name, number)
             yield where, _object(_parsed(line, where), where)
@@ -226,8 +241,8 @@ def _object(value: Any, where: Location) -> dict[str, Any]:
 
 
 def _table(file: IO[str], name: str, delimiter: str) -> Iterator[tuple[Location, dict[str, Any]]]:
-    csv.field_size_limit(_LONGEST_CELL)
-    lines = csv.reader(file, delimiter=delimiter, strict=True)
+    csv.field_size_limit(_LONGEST)
+    lines = csv.reader(_lines(file, name), delimiter=delimiter, strict=True)
     try:
         head = next(lines, [])
         if not head or len(set(head)) < len(head) or "" in head:
@@ -249,7 +264,7 @@ def _table(file: IO[str], name: str, delimiter: str) -> Iterator[tuple[Location,
 
 
 def _text_lines(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, Any]]]:
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(_lines(file, name), 1):
         text = line.rstrip("\r\n")
         if text.strip():
             yield Location(name, number), {"text": text, "line": number}

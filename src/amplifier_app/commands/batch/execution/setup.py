@@ -35,6 +35,7 @@ from amplifier_app.sources.lockfile import lock_path_for, read_lock
 from amplifier_support.readable_files import open_to_read
 
 _MOST_WAITING = 1000
+_PIECE = 1 << 16
 
 
 def limits_of(facts: Mapping[str, Any]) -> Limits:
@@ -205,9 +206,10 @@ def saved_stdin(folder: Path) -> Path:
         AppError: It cannot be saved.
     """
     stdin = sys.stdin.buffer
-    first = stdin.readline()
+    # In pieces: a line may be longer than the memory.
+    first = stdin.readline(_PIECE)
     while first and not first.strip():
-        first = stdin.readline()
+        first = stdin.readline(_PIECE)
     ending = {b"{": ".jsonl", b"[": ".json"}.get(first.strip()[:1], ".txt")
     file = folder / f"input{ending}"
     try:
