@@ -47,14 +47,17 @@ def _serve(requests: socket.socket, listening: socket.socket | None = None) -> N
             if listening is not None and connection is listening:
                 connections.append(listening.accept()[0])
                 continue
-            message, descriptors, _, _ = socket.recv_fds(connection, _LIMIT, 3)
-            if message:
-                connection.send(_answer(message, descriptors, connections))
-            elif connection is requests:
+            try:
+                message, descriptors, _, _ = socket.recv_fds(connection, _LIMIT, 3)
+                if message:
+                    connection.send(_answer(message, descriptors, connections))
+                    continue
+            except ConnectionError:
+                pass  # The other end was closed before it had its answer.
+            if connection is requests:
                 os._exit(0)
-            else:
-                connections.remove(connection)
-                connection.close()
+            connections.remove(connection)
+            connection.close()
 
 
 def _listen(address: str = "") -> socket.socket | None:
@@ -154,8 +157,12 @@ def _run_collector() -> None:
     end = sys.argv.index("--")
     path, arguments = sys.argv[1:end], sys.argv[end + 1 :]
     sys.path[:] = path
-    import_module("tests.support.collected_session").collect(arguments)
-    import_module("warm_up").use_huge_pages()
+    try:
+        import_module("tests.support.collected_session").collect(arguments)
+        import_module("warm_up").use_huge_pages()
+    except KeyboardInterrupt:
+        # pytest reports it.
+        os._exit(1)
     _serve(socket.socket(fileno=os.dup(0)))
 
 
@@ -307,5 +314,8 @@ def _is_open(descriptor: int) -> bool:
 
 
 if __name__ == "__main__":
+    # Ctrl-C ends it without a traceback; it starts with the signal blocked.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     import_module("warm_up").warm_up()
     _serve(socket.socket(fileno=os.dup(0)), _listen(*sys.argv[1:]))

@@ -23,7 +23,7 @@ from tests.support.warm_interpreter import WarmInterpreter
 VARIABLE = "AMPLIFIER_TESTS_INTERPRETER"
 """The environment variable with the environment and the address of the interpreter to use, as JSON."""
 
-_ERRORS = (Exception, pytest.fail.Exception, pytest.skip.Exception)
+_ERRORS = (Exception, SystemExit, pytest.fail.Exception, pytest.skip.Exception)
 """What test files may raise when they are imported."""
 
 _session: pytest.Session | None = None

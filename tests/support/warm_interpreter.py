@@ -16,6 +16,7 @@ import inspect
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -65,12 +66,16 @@ class WarmInterpreter:
     def start(cls, environment: Mapping[str, str], address: str = "") -> WarmInterpreter:
         """Start an interpreter with this environment, which others may use if it has an address."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             process = subprocess.Popen(
                 [sys.executable, str(_SERVER), address],
                 stdin=theirs.fileno(),
                 env=dict(environment),
             )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            theirs.close()
         return cls(ours, environment, process)
 
     @classmethod
@@ -174,11 +179,17 @@ class WarmInterpreter:
             return self._statuses[process]
 
     def _ask(self, request: bytes, descriptors: bytes = b"") -> int:
-        with self._lock:
-            self._socket.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-            answer = self._socket.recv(64)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+        try:
+            with self._lock:
+                self._socket.sendmsg([request], rights)
+                answer = self._socket.recv(64)
+        except ConnectionError:
+            answer = b""
         if not answer:
-            raise RuntimeError("the warm interpreter has ended")
+            raise RuntimeError(
+                "the interpreter that processes are cloned from has ended; see its output"
+            )
         return int(answer)
 
 

@@ -1,0 +1,76 @@
+"""The interpreters that processes under test and workers are cloned from end with a message, or silently if interrupted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import child_environment
+from tests.support.warm_interpreter import WarmInterpreter, is_available
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="needs Linux, without coverage")
+
+
+def test_a_test_file_that_exits_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
+    for name in ("support", "conftest.py", "__init__.py"):
+        (tmp_path / "tests" / name).symlink_to(ROOT / "tests" / name)
+    (tmp_path / "tests" / "test_exits.py").write_text("raise SystemExit(3)\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "2"],
+        cwd=tmp_path,
+        env=kept,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "test_exits.py" in done.stdout
+    assert "SystemExit: 3" in done.stdout
+    assert "ConnectionResetError" not in done.stdout
+
+
+def test_an_interpreter_that_has_ended_is_reported(tmp_path: Path) -> None:
+    environment = child_environment(tmp_path)
+    interpreter = WarmInterpreter.start(environment)
+    process = interpreter._process  # pyright: ignore[reportPrivateUsage]
+    assert process is not None
+    process.kill()
+    process.wait()
+    with pytest.raises(RuntimeError, match="cloned from has ended"):
+        interpreter.clone(["amplifier"], tmp_path, environment, [0, 1, 2])
+    interpreter.close()
+
+
+INTERRUPT = """
+import os, re, signal
+from pathlib import Path
+from tests.support.warm_interpreter import WarmInterpreter
+
+started = WarmInterpreter.start({**os.environ})
+status, signals = Path(f"/proc/{started._process.pid}/status"), 0
+while not signals & 1 << signal.SIGINT - 1:  # until it has a handler, or ignores it
+    signals = sum(int(mask, 16) for mask in re.findall(r"Sig(?:Cgt|Ign):\\s+(\\w+)", status.read_text()))
+started._process.send_signal(signal.SIGINT)
+started.close()
+"""
+
+
+def test_an_interrupted_start_prints_no_traceback(tmp_path: Path) -> None:
+    environment = {**child_environment(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
