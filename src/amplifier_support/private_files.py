@@ -7,6 +7,11 @@ import os
 import stat
 from pathlib import Path
 
+if os.name == "nt":
+    import msvcrt
+else:
+    import fcntl
+
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 _BYTE_CODE = "__pycache__"
@@ -176,9 +181,7 @@ def try_lock(descriptor: int) -> bool:
     Returns:
         False if another one holds it.
     """
-    try:
-        import fcntl
-    except ImportError:
+    if os.name == "nt":
         return _try_lock_windows(descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -188,8 +191,6 @@ def try_lock(descriptor: int) -> bool:
 
 
 def _try_lock_windows(descriptor: int) -> bool:
-    import msvcrt
-
     try:
         # One byte far behind the end: locked bytes cannot be read by others there.
         os.lseek(descriptor, 1 << 40, os.SEEK_SET)

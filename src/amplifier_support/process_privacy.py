@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
+if sys.platform == "linux":
+    import ctypes
+
 _PR_SET_DUMPABLE = 4
 
 
@@ -18,9 +21,7 @@ def forbid_inspection() -> None:
     Raises:
         OSError: The system refused.
     """
-    if not sys.platform.startswith("linux"):
+    if sys.platform != "linux":
         return
-    import ctypes
-
     if ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError("the system does not support PR_SET_DUMPABLE")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
+if sys.platform == "linux":
+    import ctypes
+
 GRACE_SECONDS = 0.5
 """Between SIGTERM and SIGKILL."""
 
@@ -34,10 +37,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def adopter() -> Callable[[], bool]:
     """What makes the calling process the subreaper of all it starts; False if it could not."""
-    if not sys.platform.startswith("linux"):
+    if sys.platform != "linux":
         return lambda: False
-    import ctypes
-
     prctl = ctypes.CDLL(None).prctl
     return lambda: prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 

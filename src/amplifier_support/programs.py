@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,21 @@ def find_program(name: str, folder: str | None = None) -> str | None:
     # With a folder in front, `which` looks nowhere else, also on Windows.
     found = (shutil.which(os.path.join(entry, name)) for entry in _search_path(folder))
     return next(filter(None, found), None)
+
+
+def package_folder(name: str) -> str:
+    """The folder to put on the path of an isolated interpreter that imports an installed package.
+
+    Args:
+        name: The package's name; it is not imported here.
+
+    Raises:
+        ModuleNotFoundError: It is not installed.
+    """
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    return str(Path(spec.origin).parents[1])
 
 
 def search_path(folder: str | None = None) -> str:

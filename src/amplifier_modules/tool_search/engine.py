@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_modules.tool_search.config import SearchConfig
-from amplifier_support.programs import find_program
+from amplifier_support.programs import find_program, package_folder
 
 _WALKER = Path(__file__).with_name("walker.py")
 # Only `.gitignore` counts, whatever else this user or machine has configured.
@@ -84,15 +84,13 @@ class Walker:
 
     def command(self, query: Query) -> list[str]:
         """The command line; it runs in the folder that is searched."""
-        import pathspec
-
         request = {
             **query._asdict(),
             "levels": list(query.levels),
             "gitignore": self._config.gitignore,
             "max_file_size": self._config.max_file_size,
             # An isolated interpreter ignores PYTHONPATH and .pth files.
-            "path": [str(Path(pathspec.__file__).parents[1])],
+            "path": [package_folder("pathspec")],
         }
         return [sys.executable, "-I", str(_WALKER), json.dumps(request)]
 

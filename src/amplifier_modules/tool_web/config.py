@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.published import Published, another_name_of, ignored
+from amplifier_support.addresses import read_rule
 
 MODULE_ID = "tool-web"
 
@@ -99,8 +100,6 @@ class WebConfig(ModuleConfig):
     @field_validator("allow_hosts")
     @classmethod
     def _are_hosts(cls, value: list[str]) -> list[str]:
-        from amplifier_support.addresses import read_rule
-
         for entry in value:
             read_rule(entry)
         return value

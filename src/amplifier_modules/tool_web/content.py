@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_support.environment import minimal_environment
+from amplifier_support.programs import package_folder
 
 _CONVERTER = Path(__file__).with_name("converter.py")
 
@@ -147,10 +148,8 @@ async def _markdown(html: str, url: str) -> Text:
 
     A page can keep a parser busy for hours or use up all memory; a process can be killed.
     """
-    import markdownify
-
     # An isolated interpreter ignores PYTHONPATH and .pth files.
-    path = [str(Path(markdownify.__file__).parents[1]), *filter(None, sys.path)]
+    path = [package_folder("markdownify"), *filter(None, sys.path)]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_CONVERTER), json.dumps({"url": url, "path": path})),
         stdin=asyncio.subprocess.PIPE,

@@ -14,6 +14,11 @@ import threading
 from typing import Any
 from urllib.parse import urljoin
 
+if sys.platform == "linux":
+    import ctypes
+if sys.platform != "win32":
+    import resource
+
 _SECONDS = 30
 _MEMORY = 2 * 1024**3
 _DEPTH = 20_000
@@ -86,14 +91,10 @@ def _joined(base: str, target: str) -> str:
 
 
 def _limit() -> None:
-    try:
-        import resource
-    except ImportError:
-        return  # Not a POSIX system: the parent's time limit applies.
+    if sys.platform == "win32":
+        return  # The parent's time limit applies.
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
-    if sys.platform.startswith("linux"):
-        import ctypes
-
+    if sys.platform == "linux":
         # If the parent is killed, no process is waiting for the Markdown.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))

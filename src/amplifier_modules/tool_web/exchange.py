@@ -17,6 +17,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple, cast
+from urllib.request import getproxies, proxy_bypass
 
 from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
 from amplifier_modules._shared.http.connections import is_loopback, trusted_context
@@ -257,8 +258,6 @@ def _is_address(host: str) -> bool:
 
 def _proxy_for(url: httpx.URL) -> str | None:
     """The environment's proxy for a URL."""
-    from urllib.request import getproxies, proxy_bypass
-
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
     if proxy_bypass(url.host):

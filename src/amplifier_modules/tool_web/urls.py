@@ -10,6 +10,8 @@ import re
 from ipaddress import IPv4Address, IPv6Address
 from urllib.parse import urljoin, urlsplit
 
+import idna
+
 from amplifier_modules._shared.http.lean_httpx import httpx
 
 _LONGEST = 8192
@@ -97,8 +99,6 @@ def _ascii(host: str) -> str:
     """A host name in the form used for lookups: lower case, other scripts as punycode."""
     if host.isascii():
         return host.lower()
-    import idna
-
     try:
         return idna.encode(host, uts46=True).decode("ascii").lower()
     except idna.IDNAError as error:

@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 from amplifier_support.sandbox.confinement import Confinement
 
+if sys.platform == "linux":
+    import fcntl
+
 _READ_SIZE = 256 * 1024
 _PIPE_SIZE = 1024 * 1024
 _F_SETPIPE_SZ = 1031
@@ -322,10 +325,8 @@ def _not_confined(number: int) -> CommandNotStarted:
 
 def _widen(pipe: int) -> None:
     """Enlarge the pipe, so that a lot of output takes fewer iterations of the event loop."""
-    if not sys.platform.startswith("linux"):
+    if sys.platform != "linux":
         return
-    import fcntl
-
     # An unprivileged user may have used up the limit of pipe memory.
     with contextlib.suppress(OSError):
         fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_SIZE)
