@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,28 +9,12 @@ from typing import TYPE_CHECKING
 
 from amplifier_support.below import is_below
 from amplifier_support.sandbox import available
-from amplifier_support.sandbox.confinement import Confined, Confinement
+from amplifier_support.sandbox.confinement import Confined
 from amplifier_support.sandbox.policy import Level, SandboxPolicy, parse_policy
 from amplifier_support.sandbox.shared import Shared
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from amplifier_support.sandbox.kernel_layer import KernelLayer
-    from amplifier_support.sandbox.namespaces import Socket
-    from amplifier_support.sandbox.proxy import Proxy
-
-_SYSTEM = (
-    "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/proc", "/sys",
-    "/dev", "/run/systemd/resolve", "/var/lib/dpkg", "/nix/store", "/gnu/store", "/snap",
-    "/System", "/Library", "/private/etc", "/private/var/db",
-)  # fmt: skip
-_CACHES = {
-    "XDG_CACHE_HOME": "cache",
-    "PIP_CACHE_DIR": "cache/pip",
-    "UV_CACHE_DIR": "cache/uv",
-    "npm_config_cache": "cache/npm",
-}
+    from amplifier_support.sandbox.enforcement import Enforcement
 
 
 class SandboxUnavailable(RuntimeError):
@@ -71,12 +54,8 @@ class Sandbox:
         self.policy = policy
         self._shared = shared
         self.written = tuple(map(shared.resolved, () if policy is None else policy.write))
-        self._kernel: KernelLayer | None = None
-        self._proxy: Proxy | None = None
-        self._proxy_starts: asyncio.Future[None] | None = None
+        self._enforcement: Enforcement | None = None
         self.removed: list[str] = []
-        self._must_not_appear: list[str] | None = None
-        self._sockets: frozenset[Socket] = frozenset()
         self._number = len(shared.sandboxes)
         shared.sandboxes.append(self)
 
@@ -197,11 +176,7 @@ class Sandbox:
         if missing is not None:
             raise SandboxUnavailable(missing)
         self._shared.used = "namespaces" if self.has_namespaces else "kernel"
-        environment = {**environment, **self._variables()}
-        if sys.platform == "darwin":
-            argv = [available.SEATBELT, "-p", self._profile(policy), *argv]
-            return Confined(argv, environment, None)
-        return Confined(argv, environment, self._restrictions(policy))
+        return self._open_enforcement(policy).confined(argv, environment)
 
     @property
     def has_namespaces(self) -> bool:
@@ -220,36 +195,14 @@ class Sandbox:
         Raises:
             OSError: The temporary folder cannot be created.
         """
-        policy = self.policy
-        private = self.temporary_folder
-        if policy is None or private is None or not self.has_namespaces:
+        if self.policy is None or not self.has_namespaces:
             return [], []
-        from amplifier_support.sandbox import namespaces
-
-        sockets = namespaces.sockets_in_use()
-        self._sockets = sockets & self._sockets if again else sockets
-        view = namespaces.View(
-            folder=self._shared.folder,
-            write=self.written,
-            shown=self._shared.readable,
-            hidden=self._shared.hidden,
-            private=private,
-            network=policy.network == "all",
-            sockets=self._sockets,
-            proxy=self._proxy_socket(private) if isinstance(policy.network, tuple) else None,
-        )
-        if self._must_not_appear is None:
-            self._must_not_appear = namespaces.must_not_appear((*view.write, view.folder))
-        proxy = [] if view.proxy is None else [view.proxy]
-        return namespaces.launcher(namespaces.starter(), view), ["inside", *proxy]
+        return self._open_enforcement(self.policy).launcher(again=again)
 
     def tidy(self) -> None:
         """Remove what commands made although it could run code outside; call it after each one."""
-        for path in self._must_not_appear or ():
-            if os.path.lexists(path):
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
-                self.removed.append(path)
+        if self._enforcement is not None:
+            self.removed += self._enforcement.tidy()
 
     async def open_network(self) -> None:
         """Start the proxy for the hosts that the policy names; does nothing if there is none.
@@ -258,31 +211,12 @@ class Sandbox:
             OSError: It cannot be started.
         """
         policy = self.policy
-        private = self.temporary_folder
-        if policy is None or private is None:
-            return
-        if isinstance(policy.network, str) or not self.has_namespaces:
-            return
-        import asyncio
-
-        from amplifier_support.sandbox.proxy import Proxy
-
-        if self._proxy is None:
-            self._proxy = Proxy(policy.network)
-            self._proxy_starts = asyncio.ensure_future(
-                self._proxy.start(self._proxy_socket(private))
-            )
-        if self._proxy_starts is not None:
-            await asyncio.shield(self._proxy_starts)
-
-    def _proxy_socket(self, private: str) -> str:
-        from amplifier_support.sandbox.namespaces import PROXIES, own_folders
-
-        return os.path.join(own_folders(private)[PROXIES], str(self._number))
+        if policy is not None and isinstance(policy.network, tuple) and self.has_namespaces:
+            await self._open_enforcement(policy).open_network(policy.network)
 
     def take_refusals(self) -> list[str]:
         """Why hosts were refused since the last call, each as a sentence."""
-        return [] if self._proxy is None else self._proxy.take_refusals()
+        return [] if self._enforcement is None else self._enforcement.take_refusals()
 
     @property
     def temporary_folder(self) -> str | None:
@@ -293,72 +227,23 @@ class Sandbox:
         Raises:
             OSError: It cannot be created.
         """
-        if not self.enforced:
+        if self.policy is None or not self.enforced:
             return None
-        if self._shared.private is None:
-            from amplifier_support.sandbox.private_folder import PrivateFolder
-
-            self._shared.private = PrivateFolder()
-        return self._shared.private.path
+        return self._open_enforcement(self.policy).temporary_folder
 
     def close(self) -> None:
         """Remove the temporary folder and forget the rules, of all sandboxes of the session."""
         for sandbox in self._shared.sandboxes:
-            if sandbox._proxy is not None:
-                sandbox._proxy.close()
-                sandbox._proxy = None
-            if sandbox._kernel is not None:
-                sandbox._kernel.close()
-                sandbox._kernel = None
+            if sandbox._enforcement is not None:
+                sandbox._enforcement.close()
         private, self._shared.private = self._shared.private, None
         if private is not None:
             private.remove()
 
-    def _variables(self) -> dict[str, str]:
-        private = self.temporary_folder or ""
-        caches = {name: os.path.join(private, path) for name, path in _CACHES.items()}
-        variables = {"TMPDIR": private, **caches}
-        if self.policy is not None and isinstance(self.policy.network, tuple):
-            from amplifier_support.sandbox.forwarder import proxy_variables
-
-            variables.update(proxy_variables())
-        return variables
-
-    @property
-    def _write_roots(self) -> tuple[str, ...]:
-        return (*self.written, self.temporary_folder or "")
-
-    def _read_roots(self, policy: SandboxPolicy) -> tuple[str, ...]:
-        if policy.read == "host":
-            return ("/",)
-        return (*map(os.path.realpath, _SYSTEM), self._shared.folder)
-
-    def _profile(self, policy: SandboxPolicy) -> str:
-        from amplifier_support.sandbox import seatbelt
-
-        return seatbelt.profile(
-            write=self._write_roots,
-            read=self._read_roots(policy),
-            hidden=self._shared.hidden,
-            internet=policy.network != "none",
-        )
-
-    def _restrictions(self, policy: SandboxPolicy) -> Confinement:
-        if self._kernel is None:
+    def _open_enforcement(self, policy: SandboxPolicy) -> Enforcement:
+        if self._enforcement is None:
             # Only sessions that run commands need it.
-            from amplifier_support.sandbox.kernel_layer import KernelLayer, Places
-            from amplifier_support.sandbox.namespaces import own_folders
+            from amplifier_support.sandbox.enforcement import Enforcement
 
-            write = self._write_roots
-            if self.has_namespaces:
-                # Seen by commands as folders of the system, where the rule for this one does not apply.
-                write += tuple(own_folders(self.temporary_folder or "").values())
-            places = Places(
-                write, self._read_roots(policy), self._shared.readable, self._shared.hidden
-            )
-            # In namespaces without the machine's network there is nothing but a loopback interface.
-            internet = policy.network != "none" or self.has_namespaces
-            self._kernel = KernelLayer(
-                places, internet=internet, asks=not internet, shares=self.has_namespaces
-            )
-        return self._kernel.confinement()
+            self._enforcement = Enforcement(policy, self.written, self._shared, self._number)
+        return self._enforcement

@@ -1,0 +1,177 @@
+"""Puts the commands of one policy under it, with what this machine has. Loaded for the first command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from amplifier_support.sandbox import available, namespaces, seatbelt
+from amplifier_support.sandbox.confinement import Confined, Confinement
+from amplifier_support.sandbox.forwarder import proxy_variables
+from amplifier_support.sandbox.kernel_layer import KernelLayer, Places
+from amplifier_support.sandbox.policy import SandboxPolicy
+from amplifier_support.sandbox.private_folder import PrivateFolder
+from amplifier_support.sandbox.proxy import Proxy
+from amplifier_support.sandbox.shared import Shared
+
+_SYSTEM = (
+    "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/proc", "/sys",
+    "/dev", "/run/systemd/resolve", "/var/lib/dpkg", "/nix/store", "/gnu/store", "/snap",
+    "/System", "/Library", "/private/etc", "/private/var/db",
+)  # fmt: skip
+_CACHES = {
+    "XDG_CACHE_HOME": "cache",
+    "PIP_CACHE_DIR": "cache/pip",
+    "UV_CACHE_DIR": "cache/uv",
+    "npm_config_cache": "cache/npm",
+}
+
+
+class Enforcement:
+    """Puts the commands of one policy under it.
+
+    Args:
+        policy: What they may do; this machine can enforce it.
+        written: The folders that they may change, links resolved.
+        shared: What the sandboxes of the session have in common.
+        number: The policy's number among those of the session.
+    """
+
+    def __init__(
+        self, policy: SandboxPolicy, written: tuple[str, ...], shared: Shared, number: int
+    ) -> None:
+        self._policy = policy
+        self._written = written
+        self._shared = shared
+        self._number = number
+        self._kernel: KernelLayer | None = None
+        self._proxy: Proxy | None = None
+        self._proxy_starts: asyncio.Future[None] | None = None
+        self._must_not_appear: list[str] | None = None
+        self._sockets: frozenset[namespaces.Socket] = frozenset()
+
+    @property
+    def temporary_folder(self) -> str:
+        """The folder for temporary files of commands, created when it is first needed.
+
+        Raises:
+            OSError: It cannot be created.
+        """
+        if self._shared.private is None:
+            self._shared.private = PrivateFolder()
+        return self._shared.private.path
+
+    def confined(self, argv: Sequence[str], environment: Mapping[str, str]) -> Confined:
+        """How to start a command.
+
+        Raises:
+            OSError: The temporary folder or the rules cannot be created.
+        """
+        environment = {**environment, **self._variables()}
+        if sys.platform == "darwin":
+            argv = [available.SEATBELT, "-p", self._profile(), *argv]
+            return Confined(argv, environment, None)
+        return Confined(argv, environment, self._restrictions())
+
+    def launcher(self, *, again: bool) -> tuple[list[str], list[str]]:
+        """See `Sandbox.launcher`."""
+        private = self.temporary_folder
+        sockets = namespaces.sockets_in_use()
+        self._sockets = sockets & self._sockets if again else sockets
+        network = self._policy.network
+        view = namespaces.View(
+            folder=self._shared.folder,
+            write=self._written,
+            shown=self._shared.readable,
+            hidden=self._shared.hidden,
+            private=private,
+            network=network == "all",
+            sockets=self._sockets,
+            proxy=self._proxy_socket() if isinstance(network, tuple) else None,
+        )
+        if self._must_not_appear is None:
+            self._must_not_appear = namespaces.must_not_appear((*view.write, view.folder))
+        proxy = [] if view.proxy is None else [view.proxy]
+        return namespaces.launcher(namespaces.starter(), view), ["inside", *proxy]
+
+    def tidy(self) -> list[str]:
+        """Remove what commands made although it could run code outside; returns its paths."""
+        made = [path for path in self._must_not_appear or () if os.path.lexists(path)]
+        for path in made:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        return made
+
+    async def open_network(self, hosts: tuple[str, ...]) -> None:
+        """Start the proxy for these hosts.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        if self._proxy is None:
+            self._proxy = Proxy(hosts)
+            self._proxy_starts = asyncio.ensure_future(self._proxy.start(self._proxy_socket()))
+        if self._proxy_starts is not None:
+            await asyncio.shield(self._proxy_starts)
+
+    def take_refusals(self) -> list[str]:
+        """Why hosts were refused since the last call, each as a sentence."""
+        return [] if self._proxy is None else self._proxy.take_refusals()
+
+    def close(self) -> None:
+        """End the proxy and forget the rules."""
+        if self._proxy is not None:
+            self._proxy.close()
+            self._proxy = None
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
+
+    @property
+    def _has_namespaces(self) -> bool:
+        return available.namespace_layer().works
+
+    def _own_folders(self) -> dict[str, str]:
+        return namespaces.own_folders(self.temporary_folder)
+
+    def _proxy_socket(self) -> str:
+        return os.path.join(self._own_folders()[namespaces.PROXIES], str(self._number))
+
+    def _variables(self) -> dict[str, str]:
+        private = self.temporary_folder
+        caches = {name: os.path.join(private, path) for name, path in _CACHES.items()}
+        proxy = proxy_variables() if isinstance(self._policy.network, tuple) else {}
+        return {"TMPDIR": private, **caches, **proxy}
+
+    def _write_roots(self) -> tuple[str, ...]:
+        return (*self._written, self.temporary_folder)
+
+    def _read_roots(self) -> tuple[str, ...]:
+        if self._policy.read == "host":
+            return ("/",)
+        return (*map(os.path.realpath, _SYSTEM), self._shared.folder)
+
+    def _profile(self) -> str:
+        return seatbelt.profile(
+            write=self._write_roots(),
+            read=self._read_roots(),
+            hidden=self._shared.hidden,
+            internet=self._policy.network != "none",
+        )
+
+    def _restrictions(self) -> Confinement:
+        if self._kernel is None:
+            write = self._write_roots()
+            if self._has_namespaces:
+                # Seen by commands as folders of the system, where the rule for this one does not apply.
+                write += tuple(self._own_folders().values())
+            places = Places(write, self._read_roots(), self._shared.readable, self._shared.hidden)
+            # In namespaces without the machine's network there is nothing but a loopback interface.
+            internet = self._policy.network != "none" or self._has_namespaces
+            self._kernel = KernelLayer(
+                places, internet=internet, asks=not internet, shares=self._has_namespaces
+            )
+        return self._kernel.confinement()
