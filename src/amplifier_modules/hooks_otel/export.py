@@ -173,7 +173,7 @@ class Pipeline:
         self._provider.add_span_processor(processor(self.exporter))
         self.tracer = self._provider.get_tracer("amplifier")
 
-    async def close(self, more: Callable[[], None]) -> None:
+    async def close(self, more: Callable[[], None] | None) -> None:
         """Send what is left, within the configured time; the loss of the rest is reported.
 
         Args:
@@ -182,7 +182,8 @@ class Pipeline:
 
         def end() -> None:
             self._provider.shutdown()
-            more()
+            if more is not None:
+                more()
 
         # A daemon thread: the process does not wait for it.
         thread = threading.Thread(target=end, name=MODULE_ID, daemon=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+from typing import Any
 
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
 from amplifier_modules.hooks_otel.attributes import Attributes
@@ -17,28 +20,6 @@ _KEPT = (
 )
 
 
-class Metrics(Protocol):
-    """Record metrics of operations."""
-
-    def record(self, attributes: Attributes, nanoseconds: int) -> None:
-        """Record an operation that has ended."""
-        ...
-
-    def close(self) -> None:
-        """Send what is left."""
-        ...
-
-
-class NoMetrics:
-    """Record nothing."""
-
-    def record(self, attributes: Attributes, nanoseconds: int) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 class OtlpMetrics:
     """Send histograms to a collector, every minute and at the end.
 
@@ -48,10 +29,6 @@ class OtlpMetrics:
     """
 
     def __init__(self, config: OtelConfig, resource: Resource) -> None:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-        from opentelemetry.sdk.metrics import MeterProvider
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-
         self._complaints = _First()
         self._logger = logging.getLogger(OTLPMetricExporter.__module__)
         self._logger.addFilter(self._complaints)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace import SpanKind
 
@@ -16,9 +16,11 @@ from amplifier_modules.hooks_otel import attributes as words
 from amplifier_modules.hooks_otel.attributes import Attributes
 from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig
 from amplifier_modules.hooks_otel.export import Pipeline
-from amplifier_modules.hooks_otel.metrics import Metrics, NoMetrics, OtlpMetrics
 from amplifier_modules.hooks_otel.spans import Operation, SessionTrace, span_id
 from amplifier_support.redaction import Redactor
+
+if TYPE_CHECKING:
+    from amplifier_modules.hooks_otel.metrics import OtlpMetrics
 
 _NOTED = (
     *("provider:retry", "provider:throttle", "approval:required", "approval:granted"),
@@ -42,8 +44,11 @@ class Telemetry:
         self._coordinator = coordinator
         self._config = config
         self._pipeline = Pipeline(config, WORKING_DIR.of(coordinator) or os.getcwd())
-        self._metrics: Metrics = NoMetrics()
+        self._metrics: OtlpMetrics | None = None
         if config.metrics and config.exporter == "otlp":
+            # The other exporters work without OTLP's package.
+            from amplifier_modules.hooks_otel.metrics import OtlpMetrics
+
             self._metrics = OtlpMetrics(config, self._pipeline.resource)
         self._cutter = Cutter(Redactor(session_secrets(coordinator)), config.max_content_chars)
         parent = coordinator.parent_id
@@ -92,7 +97,7 @@ class Telemetry:
         for key in list(self._open)[::-1]:
             self._end(key, {"amplifier.unfinished": True})
         self._trace.end({}, failed=self._failed)
-        await self._pipeline.close(self._metrics.close)
+        await self._pipeline.close(None if self._metrics is None else self._metrics.close)
 
     # -- the session and its turns -----------------------------------------------------
 
@@ -252,7 +257,8 @@ class Telemetry:
         operation.attributes |= more
         took = self._trace.add(operation, milliseconds=milliseconds)
         failed = {"error.type": operation.error[0]} if operation.error else {}
-        self._metrics.record({**operation.attributes, **failed}, took)
+        if self._metrics is not None:
+            self._metrics.record({**operation.attributes, **failed}, took)
 
     @property
     def _most(self) -> int:

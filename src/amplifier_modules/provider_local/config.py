@@ -10,6 +10,8 @@ from amplifier_modules._shared.http.client import IDLE_TIMEOUT
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
+MODULE_ID = "provider-local"
+
 
 class LocalConfig(ModuleConfig):
     """Settings of provider-local.

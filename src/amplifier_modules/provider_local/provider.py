@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amplifier_core import capabilities
 from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
-from amplifier_core.session_capabilities import CACHE_DIR, OFFLINE, Capability
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules._shared.providers.base import Chunk, combined
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
 from amplifier_modules.provider_local import tool_protocol
@@ -28,12 +25,9 @@ from amplifier_modules.provider_local.catalogue import (
     default_model,
     find_model,
 )
-from amplifier_modules.provider_local.config import LocalConfig
+from amplifier_modules.provider_local.config import MODULE_ID, LocalConfig
+from amplifier_modules.provider_local.engine import Engine, require_library
 
-if TYPE_CHECKING:
-    from amplifier_modules.provider_local.engine import Engine
-
-MODULE_ID = "provider-local"
 EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:resolve")
 
 
@@ -52,33 +46,6 @@ async def mount(coordinator: Any, settings: LocalConfig) -> Callable[[], Awaitab
     await coordinator.mount("providers", provider, name=provider.name)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(EVENTS))
     return provider.aclose
-
-
-def models_dir(config: LocalConfig, cache: str | None) -> Path:
-    """The folder of downloaded weights.
-
-    Args:
-        config: The provider's settings.
-        cache: The app's cache folder, if any.
-    """
-    if given := config.cache_dir or cache:
-        return Path(given).expanduser() / "models"
-    if home := os.environ.get("AMPLIFIER_HOME"):
-        return Path(home).expanduser() / "cache" / "models"
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("amplifier", appauthor=False)) / "models"
-
-
-def missing_weights(config: Mapping[str, Any] | None, cache: str) -> list[str]:
-    """Implement `missing_offline`."""
-    from amplifier_modules.provider_local.store import WeightStore
-
-    settings = parse_config(LocalConfig, config, MODULE_ID)
-    weights = find_model(settings.model or default_model()).weights
-    if weights is None or WeightStore(models_dir(settings, cache)).find(weights):
-        return []
-    return [f"the weights of {weights.id} ({weights.size / 1e6:.0f} MB)"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +197,6 @@ class LocalProvider(ChatCompletionsProvider):
         )
 
     async def _run(self, model: LocalModel) -> _Running:
-        from amplifier_modules.provider_local.engine import Engine, require_library
-
         async with self._starting:
             if model.id not in self._running:
                 require_library()
@@ -258,18 +223,9 @@ class LocalProvider(ChatCompletionsProvider):
         if model.weights is None:
             assert model.path is not None
             return model.path
-        from amplifier_modules.provider_local.notices import FetchNotices
-        from amplifier_modules.provider_local.store import WeightStore
+        from amplifier_modules.provider_local.weights import obtain_weights
 
-        store = WeightStore(models_dir(self._config, self._capability(CACHE_DIR)))
-        offline = bool(self._capability(OFFLINE))
-        return await store.obtain(
-            model.weights, offline=offline, report=FetchNotices(self._coordinator)
-        )
-
-    def _capability(self, capability: Capability[Any]) -> Any:
-        known = hasattr(self._coordinator, "get_capability")
-        return capability.of(self._coordinator) if known else None
+        return await obtain_weights(model.weights, self._config, self._coordinator)
 
     # -- model descriptions --------------------------------------------------------------------
 
