@@ -1,7 +1,8 @@
 """Claude on Amazon Bedrock or Google Vertex AI, through the `anthropic` SDK's clients for them.
 
 The request body and the stream assembly are those of the HTTP transport. Retries are ours; the
-SDK's are off. Importing the SDK takes seconds, so only this file does.
+SDK's are off. Importing the SDK takes seconds, so only this file does, which is loaded if a cloud is
+set.
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any, cast
+from importlib import import_module
+from typing import Any, cast
+
+import anthropic
+from anthropic.lib.bedrock import AsyncAnthropicBedrock
+from anthropic.lib.vertex import AsyncAnthropicVertex
 
 from amplifier_core.llm_errors import (
     ConfigurationError,
@@ -23,10 +29,6 @@ from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.request import SAMPLING_VERSION, Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 
-if TYPE_CHECKING:
-    from anthropic.lib.bedrock import AsyncAnthropicBedrock
-    from anthropic.lib.vertex import AsyncAnthropicVertex
-
 # The clouds' own names for it; newer models have the same name everywhere.
 _SAMPLING_VERSIONS = {"bedrock": "bedrock-2023-05-31", "vertex": "vertex-2023-10-16"}
 
@@ -35,7 +37,7 @@ class CloudTransport:
     """Claude on Amazon Bedrock or Google Vertex AI, through the SDK's client for it.
 
     Raises:
-        ConfigurationError: The SDK, one of its dependencies, or a setting is missing.
+        ConfigurationError: A package that the SDK needs for the cloud, or a setting, is missing.
     """
 
     is_anthropic = False
@@ -120,8 +122,6 @@ class CloudTransport:
         await self._client.close()
 
     def _named(self, error: Exception, model: str, *, begun: bool) -> LLMError:
-        import anthropic
-
         if isinstance(error, anthropic.APIStatusError) and error.status_code < 400:
             # An error event in a stream that had already started.
             return error_for_body(error.body, provider=self._provider, model=model)
@@ -152,18 +152,14 @@ def _cloud_client(config: AnthropicConfig) -> AsyncAnthropicBedrock | AsyncAnthr
     if config.base_url:
         shared["base_url"] = config.base_url
     if config.transport == "bedrock":
-        import botocore.eventstream  # pyright: ignore  # noqa: F401  the SDK needs it to read answers
-        from anthropic.lib.bedrock import AsyncAnthropicBedrock
-
+        import_module("botocore.eventstream")  # The SDK needs it to read answers.
         return AsyncAnthropicBedrock(api_key=key or token, aws_region=config.region, **shared)
-    from anthropic.lib.vertex import AsyncAnthropicVertex
-
     if config.region:
         shared["region"] = config.region
     if config.project_id:
         shared["project_id"] = config.project_id
     if token is None:
-        import google.auth  # pyright: ignore  # noqa: F401  the SDK needs it to find credentials
+        import_module("google.auth")  # The SDK needs it to find credentials.
     return AsyncAnthropicVertex(access_token=token, **shared)
 
 

@@ -27,7 +27,6 @@ from amplifier_core.llm_errors import (
     ProviderUnavailableError,
     StreamError,
 )
-from amplifier_modules._shared.http.connections import connection_options
 from amplifier_modules._shared.http.errors import TransportFaults, error_for_response
 from amplifier_modules._shared.http.event_stream import EVENT_LIMIT, SSEStream
 
@@ -284,20 +283,17 @@ class Endpoint:
 
     def _open_client(self) -> httpx.AsyncClient:
         if self._client is None:
-            from amplifier_modules._shared.http.lean_httpx import httpx
+            from amplifier_modules._shared.http.connections import open_client
 
-            self._client = httpx.AsyncClient(
-                headers={
-                    "user-agent": "amplifier",
-                    "content-type": "application/json",
-                    # A compressing proxy would delay events, and a few bytes could fill the memory.
-                    "accept-encoding": "identity",
-                    **self._headers,
-                },
-                timeout=httpx.Timeout(self.idle_timeout, connect=self.connect_timeout),
-                follow_redirects=False,
-                **connection_options(self.base_url),
-            )
+            headers = {
+                "user-agent": "amplifier",
+                "content-type": "application/json",
+                # A compressing proxy would delay events, and a few bytes could fill the memory.
+                "accept-encoding": "identity",
+                **self._headers,
+            }
+            limits = {"connect": self.connect_timeout, "idle": self.idle_timeout}
+            self._client = open_client(self.base_url, headers, **limits)
         return self._client
 
     def _request(

@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
+from amplifier_modules._shared.http.lean_httpx import httpx
 
 _KEEPALIVE_SECONDS = 60.0
+
+
+def open_client(
+    url: str, headers: Mapping[str, str], *, connect: float, idle: float
+) -> httpx.AsyncClient:
+    """A client for one address; it does not follow redirects.
+
+    Args:
+        url: The address.
+        headers: Sent with every request.
+        connect: Seconds to reach it.
+        idle: Longest silence, in seconds.
+    """
+    return httpx.AsyncClient(
+        headers=headers,
+        timeout=httpx.Timeout(idle, connect=connect),
+        follow_redirects=False,
+        **_connection_options(url),
+    )
 
 
 @lru_cache(maxsize=1)
 def trusted_context() -> ssl.SSLContext:
     """The TLS context: httpx's default, or one with the certificate files of the environment."""
-    from amplifier_modules._shared.http.lean_httpx import httpx
-
     context = httpx.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def connection_options(url: str) -> dict[str, Any]:
-    """Connection arguments for `httpx.AsyncClient`."""
-    from urllib.request import getproxies
-
+def _connection_options(url: str) -> dict[str, Any]:
     # A proxy from the environment would resolve loopback addresses to itself.
     if is_loopback(url) or not getproxies().keys() & {"http", "https", "all"}:
-        from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
-
         return {"transport": AsyncioTransport(trusted_context, _KEEPALIVE_SECONDS)}
-    from amplifier_modules._shared.http.lean_httpx import httpx
-
     limits = httpx.Limits(keepalive_expiry=_KEEPALIVE_SECONDS)
     return {"verify": trusted_context(), "limits": limits}
 

@@ -1,9 +1,8 @@
 """Checks a tool's input against its JSON schema.
 
-Importing jsonschema costs about as much as everything else a short run imports. Most tool schemas
-use a handful of keywords, so those are compiled to plain predicates first; what a predicate accepts,
-jsonschema would accept too. Anything else, an unsupported keyword or an input that the predicate
-rejects, is left to jsonschema, which also writes the message.
+Most tool schemas use a handful of keywords, so those are compiled to plain predicates first; what a
+predicate accepts, jsonschema would accept too. Anything else, an unsupported keyword or an input that
+the predicate rejects, is left to `schema_validator`, which also writes the message.
 """
 
 from __future__ import annotations
@@ -11,15 +10,17 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core._foreign import describe_foreign
+
+if TYPE_CHECKING:
+    from amplifier_modules._shared.loop.schema_validator import SchemaValidator
 
 logger = logging.getLogger(__name__)
 
 Predicate = Callable[[Any], bool]
 
-MAX_PROBLEMS = 5
 MAX_REMEMBERED = 1000
 
 _ANNOTATIONS = frozenset(
@@ -120,7 +121,7 @@ class _Schema:
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
         self._name = name
         self._schema = schema
-        self._validator: Any = None
+        self._validator: SchemaValidator | None = None
         self._unusable = False
         try:
             self._accepts: Predicate = _predicate(schema)
@@ -130,44 +131,21 @@ class _Schema:
     def problem(self, arguments: dict[str, Any]) -> str | None:
         if self._unusable or self._accepts(arguments):
             return None
-        import jsonschema
-        from referencing.exceptions import Unresolvable
+        # Importing jsonschema costs about as much as everything else a short run imports.
+        from amplifier_modules._shared.loop.schema_validator import SchemaValidator, UnusableSchema
 
         try:
             if self._validator is None:
-                self._validator = _validator(self._schema)
-            errors = list(self._validator.iter_errors(arguments))
-        except (jsonschema.SchemaError, Unresolvable, re.error) as error:
+                self._validator = SchemaValidator(self._schema)
+            return self._validator.problem(arguments)
+        except UnusableSchema as error:
             self._unusable = True
             logger.warning(
                 "Tool %r has an input schema that is not valid (%s); its input is not checked",
                 self._name,
-                str(error).splitlines()[0],
+                error,
             )
             return None
-        if not errors:
-            return None
-        errors.sort(key=lambda error: [str(step) for step in error.absolute_path])
-        return "; ".join(_worded(error) for error in errors[:MAX_PROBLEMS])
-
-
-def _validator(schema: dict[str, Any]) -> Any:
-    import jsonschema
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-
-    kind: Any = validator_for(schema, default=jsonschema.Draft202012Validator)
-    kind.check_schema(schema)
-    # An empty registry: a tool's schema never makes this process fetch a document.
-    return kind(schema, registry=Registry())
-
-
-def _worded(error: Any) -> str:
-    path = "".join(
-        f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path
-    ).lstrip(".")
-    message = error.message if len(error.message) <= 300 else error.message[:300] + "…"
-    return f"{path}: {message}" if path else message
 
 
 def _nothing(value: Any) -> bool:
