@@ -41,7 +41,6 @@ from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from amplifier_modules.tool_mcp.results import Results
-from amplifier_modules.tool_mcp.stdio import StdioTransport
 from tests.fuzz.files import folder
 from tests.modules._shared.loop.rig import Rig, echo_tool
 from tests.support.llm import anthropic_rules, openai_rules, responses_rules
@@ -256,6 +255,8 @@ def _read_mcp(data: bytes) -> None:
     from pydantic import ValidationError
 
     results = Results(10_000, folder)
+    from amplifier_modules.tool_mcp.stdio import StdioTransport
+
     transport = StdioTransport.__new__(StdioTransport)
     transport._on_error_output = lambda _: None  # pyright: ignore[reportPrivateUsage]
     for line in data.split(b"\n"):

@@ -8,7 +8,7 @@ ServerProblem
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 _LONGEST_TEXT = 4000
@@ -21,6 +21,13 @@ def shortened(text: str) -> str:
     return f"{text[:_LONGEST_TEXT]}… ({len(text) - _LONGEST_TEXT} more characters)"
 
 
+def error_text(error: BaseException) -> str:
+    """The message of an error; of a group, that of its first member."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return shortened(str(error)) or type(error).__name__
+
+
 class ServerProblem(Exception):
     """The request to the server failed; the message is for the model."""
 
@@ -30,11 +37,23 @@ class NotConnected(ServerProblem):
 
 
 class CallLost(ServerProblem):
-    """No response arrived."""
+    """No response arrived.
+
+    Attributes:
+        connection_ended: Whether the connection ended before it.
+    """
+
+    def __init__(self, message: str, *, connection_ended: bool = False) -> None:
+        super().__init__(message)
+        self.connection_ended = connection_ended
 
 
 class ServerRefused(ServerProblem):
     """The server answered with an error."""
+
+
+class SessionGone(Exception):
+    """The server no longer knows the session and did not look at the call."""
 
 
 class CannotStart(Exception):
@@ -53,6 +72,20 @@ class Offers(NamedTuple):
     tools: list[Any]
     has_resources: bool
     has_prompts: bool
+
+
+class Program(NamedTuple):
+    """The program to start.
+
+    Attributes:
+        argv: Absolute path of the program, and its arguments.
+        environment: Its complete environment.
+        folder: Its working directory.
+    """
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str
 
 
 class Connection(NamedTuple):

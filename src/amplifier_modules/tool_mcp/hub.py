@@ -222,7 +222,7 @@ def _is_wanted(name: str, config: ServerConfig) -> bool:
 
 def _import_sdk() -> None:
     try:
-        from mcp import Client  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        import amplifier_modules.tool_mcp.client as _  # noqa: F401
     except ImportError as error:
         raise CannotStart(
             f"the installed MCP SDK is unusable ({error}); version 2 is required, "

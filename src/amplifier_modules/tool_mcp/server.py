@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_modules.tool_mcp.config import ServerConfig
@@ -22,13 +22,15 @@ from amplifier_modules.tool_mcp.connection import (
     NotConnected,
     Offers,
     ServerProblem,
-    ServerRefused,
+    SessionGone,
     Way,
-    shortened,
+    error_text,
 )
 
 if TYPE_CHECKING:
     from mcp import Client
+
+    from amplifier_modules.tool_mcp.client import ServerClient
 
 ResultT = TypeVar("ResultT")
 
@@ -37,13 +39,9 @@ FIRST_PAUSE = 1.0
 
 _LONGEST_PAUSE = 30.0
 _MOST_ATTEMPTS = 5
-_MOST_PAGES = 50
 _RELIST_PAUSE = 1.0
 _LEAVE_SECONDS = 3.0
 _LAST_ANSWERS_SECONDS = 2.0
-# The SDK's messages, worded as a server's response, when there was none.
-_SESSION_GONE = "Session terminated"
-_NO_ANSWER = ("Connection closed", "SSE stream")
 
 
 class Listener:
@@ -84,7 +82,7 @@ class Server:
         self.problem = "not started yet"
         self._connect = connect
         self._listener = listener
-        self._client: Client | None = None
+        self._client: ServerClient | None = None
         self._ready = asyncio.Event()
         self._lost = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -131,17 +129,17 @@ class Server:
         client = await self._connected_client()
         try:
             return await self._answered(client, use)
-        except _Unknown:
+        except SessionGone:
             # The server was restarted and rejected the call unseen.
             client = await self._connected_client(not_this=client)
         try:
             return await self._answered(client, use)
-        except _Unknown as error:
+        except SessionGone as error:
             raise NotConnected(f"the server {self.name} does not keep its session") from error
 
     # -- calls -------------------------------------------------------------------------
 
-    async def _connected_client(self, not_this: Client | None = None) -> Client:
+    async def _connected_client(self, not_this: ServerClient | None = None) -> ServerClient:
         if not_this is not None and self._client is not_this:
             self._drop()
         if self._client is None:
@@ -159,40 +157,22 @@ class Server:
         await _first_of(self._ready, self._attempted)
 
     async def _answered(
-        self, client: Client, use: Callable[[Client], Awaitable[ResultT]]
+        self, client: ServerClient, use: Callable[[Client], Awaitable[ResultT]]
     ) -> ResultT:
-        from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED
-
         self._in_flight += 1
         self._idle.clear()
         try:
             async with asyncio.timeout(self.config.timeout):
-                return await use(client)
+                return await client.answer(use)
         except TimeoutError as error:
             raise CallLost(
                 f"the server {self.name} did not answer within the time limit of "
                 f"{self.config.timeout:g} s; whether the call took effect is unknown"
             ) from error
-        except MCPError as error:
-            if error.message == _SESSION_GONE:
-                raise _Unknown from error
-            # Servers use the same code for their own errors.
-            if error.code == CONNECTION_CLOSED and error.message.startswith(_NO_ANSWER):
-                if error.message == _NO_ANSWER[0] and self._client is client:
-                    self._drop()
-                raise CallLost(
-                    f"the connection to the server {self.name} was lost during the call "
-                    f"({error.message}); whether it took effect is unknown"
-                ) from error
-            said = shortened(error.message)
-            raise ServerRefused(f"the server {self.name} returned an error: {said}") from error
-        # The SDK's other errors concern this one response, which does not match its schema or
-        # requests something that is not offered.
-        except Exception as error:
-            raise ServerRefused(
-                f"invalid response of the server {self.name}: {_said(error)}"
-            ) from error
+        except CallLost as error:
+            if error.connection_ended and self._client is client:
+                self._drop()
+            raise
         finally:
             self._in_flight -= 1
             if not self._in_flight:
@@ -218,7 +198,7 @@ class Server:
                 self.problem, final = str(error), True
             # The SDK and the server are external; the session continues without them.
             except Exception as error:
-                self.problem = _said(error)
+                self.problem = error_text(error)
             self._client = None
             self._ready.clear()
             if self._closing.is_set():
@@ -249,27 +229,23 @@ class Server:
     async def _one_connection(self, failures: int) -> None:
         """Connect and wait for the end; sets `problem` to its reason, unless it raises."""
         connection = await self._connect(self._lost.set)
-        from mcp import Client
+        from amplifier_modules.tool_mcp.client import ServerClient
 
         started = time.monotonic()
         try:
             async with AsyncExitStack() as stack:
                 try:
                     async with asyncio.timeout(self.config.start_timeout):
-                        # Old servers may crash on the query for newer protocols.
-                        mode = "legacy" if failures % 2 else "auto"
                         client = await stack.enter_async_context(
-                            Client(
+                            ServerClient(
+                                self.name,
                                 connection.transport,
-                                mode=mode,
-                                cache=None,
-                                log_level="info",
-                                logging_callback=self._on_log,
-                                message_handler=self._on_message,
-                                client_info=_client_info(),
+                                legacy=bool(failures % 2),
+                                on_log=partial(self._listener.logged, self),
+                                on_tools_changed=self._on_tools_changed,
                             )
                         )
-                        offers = await self._offers(client)
+                        offers = await client.offers()
                 except TimeoutError as error:
                     limit = f"{self.config.start_timeout:g} s"
                     raise _NotReady(f"not ready within {limit}") from error
@@ -292,45 +268,24 @@ class Server:
             await connection.close()
         self.problem = connection.problem() or "the connection was lost"
 
-    async def _offers(self, client: Client) -> Offers:
-        has = client.server_capabilities
-        tools: list[Any] = []
-        cursor: str | None = None
-        for _ in range(_MOST_PAGES if has.tools is not None else 0):
-            page = await client.list_tools(cursor=cursor)
-            tools += page.tools
-            cursor = page.next_cursor
-            if not cursor:
-                break
-        return Offers(tools, has.resources is not None, has.prompts is not None)
-
     # -- notifications -----------------------------------------------------------------
 
-    async def _on_log(self, params: Any) -> None:
-        await self._listener.logged(self, str(params.level), params.logger, params.data)
-
-    async def _on_message(self, message: Any) -> None:
-        from mcp_types import ToolListChangedNotification
-
-        if isinstance(message, ToolListChangedNotification) and self._client is not None:
+    def _on_tools_changed(self) -> None:
+        if self._client is not None:
             self._has_changed = True
             # A request from here would wait for a response that is read only after this.
             if self._relisting is None or self._relisting.done():
                 self._relisting = asyncio.create_task(self._relist(self._client))
 
-    async def _relist(self, client: Client) -> None:
+    async def _relist(self, client: ServerClient) -> None:
         # As in `call`: on failure the tools stay as they are.
-        with contextlib.suppress(ServerProblem, _Unknown):
+        with contextlib.suppress(ServerProblem, SessionGone):
             while self._has_changed:
                 self._has_changed = False
-                offers = await self._answered(client, self._offers)
+                offers = await self._answered(client, lambda _: client.offers())
                 await self._listener.connected(self, offers, 0.0)
                 # Limit how often the tools are listed.
                 await asyncio.sleep(_RELIST_PAUSE)
-
-
-class _Unknown(Exception):
-    """The server does not know the session."""
 
 
 class _NotReady(Exception):
@@ -349,20 +304,3 @@ async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> Non
     finally:
         for wait in waits:
             wait.cancel()
-
-
-def _client_info() -> Any:
-    from mcp import Implementation
-
-    try:
-        own = version("amplifier")
-    except PackageNotFoundError:
-        own = "0"
-    return Implementation(name="amplifier", version=own)
-
-
-def _said(error: BaseException) -> str:
-    """The message of an error; of a group, that of its first member."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return shortened(str(error)) or type(error).__name__

@@ -11,14 +11,16 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from amplifier_modules.tool_mcp.connection import Program
 from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
-
-if TYPE_CHECKING:
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-    from mcp.shared.message import SessionMessage
 
 _LEAVE_SECONDS = 1.0
 """Seconds a server has to exit once its stdin is closed."""
@@ -26,20 +28,6 @@ _LEAVE_SECONDS = 1.0
 _LONGEST_LINE = 64 * 1024 * 1024
 _MOST_WAITING = 2 * _LONGEST_LINE
 _READ_SIZE = 64 * 1024
-
-
-class Program(NamedTuple):
-    """The program to start.
-
-    Attributes:
-        argv: Absolute path of the program, and its arguments.
-        environment: Its complete environment.
-        folder: Its working directory.
-    """
-
-    argv: Sequence[str]
-    environment: Mapping[str, str]
-    folder: str
 
 
 class StdioTransport:
@@ -82,8 +70,6 @@ class StdioTransport:
         MemoryObjectReceiveStream[SessionMessage | Exception],
         MemoryObjectSendStream[SessionMessage],
     ]:
-        import anyio
-
         to_session, incoming = anyio.create_memory_object_stream[Any](0)
         outgoing, from_session = anyio.create_memory_object_stream[Any](0)
         self._to_session, self._from_session = to_session, from_session
@@ -168,8 +154,6 @@ class StdioTransport:
 
     async def _pass_on(self) -> None:
         """Pass messages on as fast as they are taken, so that waiting ones are counted."""
-        import anyio
-
         with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
             while True:
                 while self._lines:
@@ -187,9 +171,6 @@ class StdioTransport:
         self._to_session.close()
 
     def _message(self, line: bytes) -> SessionMessage | None:
-        from mcp.shared.message import SessionMessage
-        from mcp_types import jsonrpc_message_adapter
-
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:

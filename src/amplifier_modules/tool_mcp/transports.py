@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import ssl
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.process.environment import command_environment
 from amplifier_modules._shared.process.sandbox import command_sandbox
 from amplifier_modules.tool_mcp.config import ServerConfig
-from amplifier_modules.tool_mcp.connection import CannotStart, Connection
+from amplifier_modules.tool_mcp.connection import CannotStart, Connection, Program
 from amplifier_modules.tool_mcp.error_log import ErrorLog
-from amplifier_modules.tool_mcp.stdio import Program, StdioTransport
 from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.programs import absolute_entries
 
@@ -33,6 +30,9 @@ class LocalWay:
         self._runner = ProcessRunner(self._sandbox)
 
     async def __call__(self, lost: Callable[[], None]) -> Connection:
+        # Only after the SDK, which takes seconds to import.
+        from amplifier_modules.tool_mcp.stdio import StdioTransport
+
         program = self._program()
         self._log.clear_last_words()
         transport = StdioTransport(program, self._runner, self._log.feed, lost)
@@ -73,39 +73,10 @@ class RemoteWay:
 
     def __init__(self, url: str, headers: Mapping[str, str], patience: float) -> None:
         self._url = url
-        self._headers = dict(headers)
+        self._headers = headers
         self._patience = patience
 
     async def __call__(self, lost: Callable[[], None]) -> Connection:
-        import httpx2
-        from mcp.client.streamable_http import streamable_http_client
+        from amplifier_modules.tool_mcp.remote import connection_to
 
-        from amplifier_modules.tool_mcp.limited_http import ENCODING, bound
-
-        # Calls have their own time limit; the message stream may be silent forever.
-        limits = httpx2.Timeout(min(self._patience, 30.0), read=None)
-        client = httpx2.AsyncClient(
-            headers={"accept-encoding": ENCODING, **self._headers},
-            timeout=limits,
-            verify=_trusted_context(),
-            event_hooks={"response": [bound, _note_lost_session]},
-        )
-        transport = streamable_http_client(self._url, http_client=client)
-        return Connection(transport, lambda: None, client.aclose)
-
-
-@lru_cache(maxsize=1)
-def _trusted_context() -> ssl.SSLContext:
-    """The TLS context of httpx2; to load the certificates of the system takes tens of milliseconds."""
-    import httpx2
-
-    return httpx2.create_ssl_context()
-
-
-async def _note_lost_session(response: Any) -> None:
-    """Make the SDK treat a 404 within a session as the protocol does: the session is unknown.
-
-    It prefers an error in the body, which does not show that the call was not looked at.
-    """
-    if response.status_code == 404 and "mcp-session-id" in response.request.headers:
-        response.headers["content-type"] = "text/plain"
+        return connection_to(self._url, self._headers, self._patience)

@@ -316,6 +316,7 @@ async def test_an_old_sdk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     old = types.ModuleType("mcp")
     old.__spec__ = ModuleSpec("mcp", None)
     monkeypatch.setitem(sys.modules, "mcp", old)
+    monkeypatch.delitem(sys.modules, "amplifier_modules.tool_mcp.client", raising=False)
     with pytest.raises(RuntimeError, match="version 2 is required"):
         async with session({"raw": raw(required=True)}):
             pass
