@@ -188,7 +188,7 @@ class ChatApplication:
 
     @property
     def draft(self) -> str:
-        return self.folds.unfolded(self.buffer.text)
+        return self.folds.unfold(self.buffer.text)
 
     @draft.setter
     def draft(self, text: str) -> None:
@@ -200,10 +200,10 @@ class ChatApplication:
         if (before is State.IDLE) is not (state is State.IDLE):
             self._mark(_PROMPT_MARK if state is State.IDLE else _OUTPUT_MARK)
         while self.listener is not None and self._sent_early:
-            self.listener.sent(self._sent_early.pop(0))
-        self.changed()
+            self.listener.on_input(self._sent_early.pop(0))
+        self.refresh()
 
-    def changed(self) -> None:
+    def refresh(self) -> None:
         if self._is_drawn:
             self._app.invalidate()
 
@@ -248,7 +248,7 @@ class ChatApplication:
         self._output.write("\r")
         run = self._app.run_async(handle_sigint=False, set_exception_handler=False)
         self._task = asyncio.create_task(run)
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._leave_if_failed)
         painted = asyncio.create_task(drawn.wait())
         await asyncio.wait([painted, self._task], return_when=asyncio.FIRST_COMPLETED)
         painted.cancel()
@@ -266,7 +266,7 @@ class ChatApplication:
     def send(self) -> None:
         """Send the text of the input line."""
         shown = self.buffer.text
-        text = self.folds.unfolded(shown)
+        text = self.folds.unfold(shown)
         if text.strip():
             self.buffer.history.append_string(text)
         lines = self.buffer._working_lines  # pyright: ignore[reportPrivateUsage]
@@ -277,14 +277,14 @@ class ChatApplication:
             if text.strip():
                 self._sent_early.append(sent)
         else:
-            self.listener.sent(sent)
+            self.listener.on_input(sent)
 
     def interrupt(self) -> None:
         """Handle Ctrl-C: stop what runs, clear the line, or leave when pressed twice."""
         if self._app.layout.is_searching:
             stop_search()
         elif self.state is State.BUSY and self.listener is not None:
-            self.listener.interrupted()
+            self.listener.on_interrupt()
         elif self.buffer.text:
             self.buffer.cancel_completion()
             self.buffer.document = Document()
@@ -293,25 +293,25 @@ class ChatApplication:
             self.leave()
         else:
             self.note = _LEAVE_NOTE
-        self.changed()
+        self.refresh()
 
     def leave(self) -> None:
         """Leave the chat."""
         if self.listener is not None:
-            self.listener.left()
+            self.listener.on_leave()
 
     def edit(self) -> None:
         """Edit the input line in the user's editor."""
         if self.state is State.BUSY:
             self.note = "the editor can be used when the prompt has ended"
-            self.changed()
+            self.refresh()
             return
         try:
             with self.suspended():
                 text = edit(self.draft, self._output.fd)
         except AppError as error:
             self.note = error.message
-            self.changed()
+            self.refresh()
         else:
             self.draft = text
             self.buffer.cursor_position = len(text)
@@ -357,10 +357,10 @@ class ChatApplication:
                 self._app.output.write_raw(mark)
                 self._redraw()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _leave_if_failed(self, task: asyncio.Task[None]) -> None:
         """Leave if the terminal is gone."""
         if not task.cancelled() and task.exception() is not None and self.listener is not None:
-            self.listener.left()
+            self.listener.on_leave()
 
     def _completes_while_typing(self) -> bool:
         before = self.buffer.document.text_before_cursor

@@ -194,7 +194,7 @@ class _Answering:
             self.bindings.add(key)(self._ending_with(key))
 
     def _ending_with(self, key: str) -> Callable[[KeyPressEvent], None]:
-        def pressed(event: KeyPressEvent) -> None:
+        def answer(event: KeyPressEvent) -> None:
             was_typing = self._forget()
             if key not in _ALLOWING:
                 event.app.exit(result=key)
@@ -202,7 +202,7 @@ class _Answering:
                 end = functools.partial(event.app.exit, result=key)
                 self._waiting = asyncio.get_running_loop().call_later(ALONE_SECONDS, end)
 
-        return pressed
+        return answer
 
     def _forget(self) -> bool:
         """Discard the last key, if it still waits; return whether it was pressed just now."""

@@ -100,7 +100,7 @@ def _key_bindings(keys: dict[str, str]) -> KeyBindings:
     bindings = KeyBindings()
 
     def choosing(option: str) -> Callable[[KeyPressEvent], None]:
-        def chosen(event: KeyPressEvent) -> None:
+        def choose_option(event: KeyPressEvent) -> None:
             app, buffer = event.app, event.current_buffer
             buffer.insert_text(event.data)
 
@@ -111,7 +111,7 @@ def _key_bindings(keys: dict[str, str]) -> KeyBindings:
 
             asyncio.get_running_loop().call_later(ALONE_SECONDS, end)
 
-        return chosen
+        return choose_option
 
     for key, option in keys.items():
         at_start = Condition(lambda: not get_app().current_buffer.text)

@@ -18,7 +18,7 @@ from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.outcome_messages import show_ending, show_failure, show_outcome
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.project_files import with_files
-from amplifier_app.chat.resume_header import resumed
+from amplifier_app.chat.resume_header import resume_header
 from amplifier_app.chat.shell_lines import is_shell_line, run_shell_line
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
@@ -76,13 +76,13 @@ async def chat(
     conversation = Conversation(session, renderer, terminal, commands)
     if greets:
         if session.facts.resumed:
-            renderer.reply(await resumed(session))
+            renderer.reply(await resume_header(session))
         renderer.notice("/help for commands, Ctrl-D to leave", "info", "chat")
     if prompt is not None:
         conversation.send(prompt)
     is_over = True
     try:
-        with conversation.connected():
+        with conversation.receive_input():
             while stdout.failure is None and await conversation.step():
                 pass
     except Leave:
@@ -131,12 +131,12 @@ class Conversation:
         self._concurrent: set[asyncio.Task[Any]] = set()
         # After the hooks that may change the text.
         hooks = session.session.coordinator.hooks
-        hooks.register("steer:injected", lambda *_: terminal.changed(), LAST, name="app-chat")
+        hooks.register("steer:injected", lambda *_: terminal.refresh(), LAST, name="app-chat")
         # Queued messages become part of the conversation before a request.
         hooks.register("provider:request", self._show_arrived, FIRST, name="app-chat")
 
     @contextmanager
-    def connected(self) -> Generator[None]:
+    def receive_input(self) -> Generator[None]:
         """Receive what the user does for the duration."""
         terminal = self.terminal
         terminal.waiting = self._waiting
@@ -164,7 +164,7 @@ class Conversation:
         """Send a prompt as soon as no turn runs."""
         self._upcoming.append(prompt)
 
-    def paged(self, text: str) -> str | None:
+    def page_or_return(self, text: str) -> str | None:
         """Show text in the pager if it is long and no turn runs; otherwise return it."""
         if self._turn_runs or not self.terminal.page(for_terminal(text)):
             return text
@@ -178,7 +178,7 @@ class Conversation:
 
     # Listener
 
-    def sent(self, sent: Sent) -> None:
+    def on_input(self, sent: Sent) -> None:
         """Take an input: the next prompt, or a message to the running turn."""
         if sent.shown != sent.text:
             self._shown[sent.text] = sent.shown
@@ -187,14 +187,14 @@ class Conversation:
         elif sent.text.strip():
             self._take(sent.text)
 
-    def interrupted(self) -> None:
+    def on_interrupt(self) -> None:
         """Stop what runs: the turn, or else the command."""
         if self._turn_runs:
             self.session.stop(immediate=self.session.stopping.is_requested)
         elif self._command is not None:
             self._command.cancel()
 
-    def left(self) -> None:
+    def on_leave(self) -> None:
         """Leave as soon as no turn runs."""
         if self._turn_runs:
             self._take("/quit")
@@ -305,14 +305,14 @@ class Conversation:
         # Lines typed before the turn has begun are messages to it, too.
         while not self._inputs.empty():
             sent = self._inputs.get_nowait()
-            self.left() if sent is None else self.sent(sent)
+            self.on_leave() if sent is None else self.on_input(sent)
         try:
             succeeded = await self._run(prompt)
         finally:
             self._turn_runs = False
             await self._show_arrived()
             self._plan_next(succeeded)
-            self.terminal.changed()
+            self.terminal.refresh()
 
     async def _run(self, prompt: str) -> bool:
         """Run a turn; return whether it succeeded."""
@@ -345,13 +345,13 @@ class Conversation:
             or not steering.send(text := self._with_files(text))
         ):
             self._upcoming.append(text)
-        self.terminal.changed()
+        self.terminal.refresh()
 
     async def _show_arrived(self, *event: Any) -> None:
         """Show the messages that the turn has used, for orchestrators that do not report it."""
         for text in await self.session.steering.arrived():
             self.renderer.message_sent(self._as_shown(text))
-        self.terminal.changed()
+        self.terminal.refresh()
 
     def _run_concurrently(self, text: str) -> None:
         if not self.terminal.echoes:
@@ -368,7 +368,7 @@ class Conversation:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             show_outcome(self.renderer, outcome_of(error), "error")
-        self.terminal.changed()
+        self.terminal.refresh()
 
     def _plan_next(self, succeeded: bool) -> None:
         """Run unused messages next; after a failed or stopped turn, return them to the input line."""

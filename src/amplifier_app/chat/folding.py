@@ -21,13 +21,13 @@ class Folds:
         self._texts[marker] = text
         return marker
 
-    def pasted(self, text: str) -> str:
+    def fold_if_long(self, text: str) -> str:
         """Return pasted text, as a marker if it is long."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.removesuffix("\n").count("\n") + 1
         return self.fold(text, f"pasted {lines} lines") if lines > MAX_LINES else text
 
-    def unfolded(self, line: str) -> str:
+    def unfold(self, line: str) -> str:
         """Return the input line with each marker replaced by its text."""
         for marker, text in self._texts.items():
             line = line.replace(marker, text, 1)

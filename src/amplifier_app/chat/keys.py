@@ -71,7 +71,7 @@ def _add_input_keys(bindings: KeyBindings, chat: Keyboard) -> None:
 
     @bindings.add(Keys.BracketedPaste, filter=~is_searching)
     def paste(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text(chat.folds.pasted(event.data))
+        event.current_buffer.insert_text(chat.folds.fold_if_long(event.data))
 
     folded = Condition(
         lambda: chat.folds.marker_before(chat.buffer.document.text_before_cursor) is not None

@@ -144,14 +144,14 @@ def _once_per_drawing(content: Callable[[], AnyFormattedText]) -> Callable[[], A
     drawing = -1
     text: AnyFormattedText = ""
 
-    def kept() -> AnyFormattedText:
+    def content_of_drawing() -> AnyFormattedText:
         nonlocal drawing, text
         current = get_app().render_counter
         if current != drawing:
             drawing, text = current, content()
         return text
 
-    return kept
+    return content_of_drawing
 
 
 def _length(text: AnyFormattedText) -> int:

@@ -56,7 +56,7 @@ class Picker(Generic[T, R]):
         """The line of an entry."""
         raise NotImplementedError
 
-    def searched(self, entry: T) -> str:
+    def search_text(self, entry: T) -> str:
         """The text of an entry that the filter is compared with, without case."""
         raise NotImplementedError
 
@@ -66,21 +66,21 @@ class Picker(Generic[T, R]):
 
     # What is shown
 
-    def shown(self) -> list[T]:
+    def matching_entries(self) -> list[T]:
         """The entries that contain every word of the filter."""
         words = self._filter.casefold().split()
-        return [one for one in self.entries if all(word in self.searched(one) for word in words)]
+        return [one for one in self.entries if all(word in self.search_text(one) for word in words)]
 
     @property
     def current(self) -> T | None:
         """The selected entry."""
-        shown = self.shown()
+        shown = self.matching_entries()
         return shown[min(self._selected, len(shown) - 1)] if shown else None
 
     def lines(self) -> StyleAndTextTuples:
         """The list as styled text."""
         columns, rows = self.size()
-        shown = self.shown()
+        shown = self.matching_entries()
         count = max(1, min(_MOST_ROWS, rows - 5))
         self._selected = max(0, min(self._selected, len(shown) - 1))
         self._first = max(min(self._first, self._selected), self._selected - count + 1)
@@ -102,7 +102,7 @@ class Picker(Generic[T, R]):
 
     # Keys
 
-    def typed(self, text: str) -> None:
+    def insert_text(self, text: str) -> None:
         """Handle typed text."""
         self.message = ""
         self._filter += text
@@ -172,7 +172,7 @@ def _bindings(picker: Picker[T, R]) -> KeyBindings:
     bind("pageup")(lambda event: picker.move(-_MOST_ROWS))
     bind("pagedown")(lambda event: picker.move(_MOST_ROWS))
     bind("backspace")(lambda event: picker.erase())
-    bind(Keys.BracketedPaste)(lambda event: picker.typed(in_line(event.data)))
+    bind(Keys.BracketedPaste)(lambda event: picker.insert_text(in_line(event.data)))
 
     @bind("enter", "c-j")
     def _(event: KeyPressEvent) -> None:
@@ -192,7 +192,7 @@ def _bindings(picker: Picker[T, R]) -> KeyBindings:
     @bind(Keys.Any)
     def _(event: KeyPressEvent) -> None:
         if event.data.isprintable():
-            picker.typed(event.data)
+            picker.insert_text(event.data)
 
     picker.bind(bind)
     return bindings

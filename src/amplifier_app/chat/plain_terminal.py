@@ -67,7 +67,7 @@ class PlainTerminal:
         if state is State.IDLE:
             self._ask()
 
-    def changed(self) -> None:
+    def refresh(self) -> None:
         waiting = self.waiting()
         new = waiting[self._shown_waiting :]
         self._shown_waiting = len(waiting)
@@ -85,14 +85,14 @@ class PlainTerminal:
         if self.listener is None:
             return
         if self._state is State.BUSY:
-            self.listener.interrupted()
+            self.listener.on_interrupt()
         elif self._begun or self._draft or not self._interrupted:
             self._begun = self._draft = ""
             self._interrupted = True
             self._output.write("\n(Ctrl-C again to leave)\n")
             self._ask()
         else:
-            self.listener.left()
+            self.listener.on_leave()
 
     @contextlib.contextmanager
     def suspended(self) -> Generator[None]:
@@ -151,7 +151,7 @@ class PlainTerminal:
         if not data:
             # Ctrl-D can be pressed again; a terminal that is gone is always at its end.
             self._set_reading(os.isatty(0))
-            self.listener.left()
+            self.listener.on_leave()
             return
         line = self._begun + self._decode(data).rstrip("\n")
         if line.endswith("\\"):
@@ -165,4 +165,4 @@ class PlainTerminal:
             return
         text = line or self._draft
         self._draft = "" if not line or self._state is State.IDLE else self._draft
-        self.listener.sent(Sent(text, text))
+        self.listener.on_input(Sent(text, text))

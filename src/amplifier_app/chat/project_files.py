@@ -49,8 +49,8 @@ def project_files(folder: str) -> list[str]:
 
     Files that usually hold secrets are left out. Git runs without the repository's programs.
     """
-    found = _listed_by_git(folder)
-    names = _walked(folder) if found is None else found
+    found = _git_files(folder)
+    names = _walk(folder) if found is None else found
     return [name for name in names if not is_secret(name)]
 
 
@@ -60,7 +60,7 @@ def is_secret(name: str) -> bool:
     return any(fnmatchcase(base, pattern) for pattern in _SECRET)
 
 
-def _listed_by_git(folder: str) -> list[str] | None:
+def _git_files(folder: str) -> list[str] | None:
     git = find_program("git", folder)
     if git is None:
         return None
@@ -77,7 +77,7 @@ def _listed_by_git(folder: str) -> list[str] | None:
     return done.stdout.split("\0")[:-1][:_MAX_LISTED] if done.code == 0 else None
 
 
-def _walked(folder: str) -> list[str]:
+def _walk(folder: str) -> list[str]:
     found: list[str] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -127,7 +127,7 @@ def with_files(prompt: str, folder: str) -> Included:
             if not os.path.isfile(os.path.join(folder, path)):
                 continue
         try:
-            text, lines = _read(folder, path, mention["first"], mention["last"])
+            text, lines = _read_lines(folder, path, mention["first"], mention["last"])
         except ValueError as error:
             problems.append(f"{one_line(path)} was not added: {error}")
             continue
@@ -146,7 +146,7 @@ def _mentions(prompt: str) -> Iterator[re.Match[str]]:
             yield mention
 
 
-def _read(folder: str, path: str, first: str | None, last: str | None) -> tuple[str, str]:
+def _read_lines(folder: str, path: str, first: str | None, last: str | None) -> tuple[str, str]:
     """Return the text of a file or some of its lines, and the attribute that names these.
 
     Raises:

@@ -41,10 +41,10 @@ class ReflowRenderer(Renderer):
             and size.columns < drawn.columns
             and reflows(os.environ)
         ):
-            self._cursor_pos = self._reflowed(self._last_screen, size.columns)
+            self._cursor_pos = self._cursor_after_reflow(self._last_screen, size.columns)
         super().erase(leave_alternate_screen)
 
-    def _reflowed(self, screen: Screen, columns: int) -> Point:
+    def _cursor_after_reflow(self, screen: Screen, columns: int) -> Point:
         """Where the cursor is after each line has been wrapped at `columns`."""
         x, y = self._cursor_pos
         above = sum(max(1, -(-self._cells(screen.data_buffer[row]) // columns)) for row in range(y))

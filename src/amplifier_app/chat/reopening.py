@@ -13,7 +13,7 @@ _IN_SAVED_PLAN = ("plan", "profile", "sets", "max_steps")
 """Options that are part of the saved plan of a new session."""
 
 
-def continued(session: OpenSession) -> dict[str, Any] | None:
+def reopening_options(session: OpenSession) -> dict[str, Any] | None:
     """Fields of the request that differ when the session is opened again as it is now.
 
     Returns:

@@ -14,7 +14,7 @@ from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import last_prompts, parts_of
 from amplifier_app.runtime.session import OpenSession
-from amplifier_app.sessions.backups import changed_since
+from amplifier_app.sessions.backups import files_changed_since
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.folder import SessionFolder
 
@@ -32,7 +32,7 @@ async def conversation_of(session: OpenSession) -> Conversation:
     return read_conversation(SessionFolder(session.saved.path).reading().file.records)
 
 
-async def resumed(session: OpenSession) -> Group:
+async def resume_header(session: OpenSession) -> Group:
     """The header of a resumed session, and its last exchange.
 
     Raises:
@@ -51,7 +51,7 @@ async def resumed(session: OpenSession) -> Group:
     lines: list[RenderableType] = [Text(" · ".join(filter(None, facts)), style="bold")]
     project = metadata.get("project")
     if session.saved is not None and isinstance(project, str):
-        changed = await asyncio.to_thread(changed_since, session.saved.path, project)
+        changed = await asyncio.to_thread(files_changed_since, session.saved.path, project)
         if changed:
             lines.append(Text(describe.changed_since(changed), style="yellow"))
     parts = parts_of(last_prompts(conversation, 1), session.renderer.visibility)

@@ -14,7 +14,7 @@ from amplifier_app.base.sanitize import in_line, one_line
 from amplifier_app.chat.picker import Bind, Picker
 from amplifier_app.render.ansi import cells, clip
 from amplifier_app.runtime import describe
-from amplifier_app.sessions.backups import changed_since
+from amplifier_app.sessions.backups import files_changed_since
 from amplifier_app.sessions.index import Listed, ask_index
 from amplifier_app.sessions.removal import remove_sessions, with_sub_sessions
 from amplifier_app.sessions.store import SessionStore
@@ -32,7 +32,7 @@ class Choice(NamedTuple):
     session_id: str
 
 
-def listed_sessions(*, everywhere: bool) -> list[Listed]:
+def list_sessions(*, everywhere: bool) -> list[Listed]:
     """The sessions of this directory, or of all, last used first.
 
     Raises:
@@ -71,18 +71,18 @@ class SessionPicker(Picker[Listed, Choice]):
         other = "other " if self._without else ""
         return f"no {other}session{'' if self._everywhere else ' of this directory'}"
 
-    def searched(self, entry: Listed) -> str:
+    def search_text(self, entry: Listed) -> str:
         session = entry.session
         parts = (session.title, session.model, session.project, session.id)
         return " ".join(filter(None, parts)).casefold()
 
-    def _changed_since(self) -> str:
+    def _changed_files_text(self) -> str:
         """The files of the selected session that have changed since; empty for none."""
         session = None if self.current is None else self.current.session
         if session is None or not session.project:
             return ""
         if session.id not in self._changed:
-            files = changed_since(SessionStore().root / session.id, session.project)
+            files = files_changed_since(SessionStore().root / session.id, session.project)
             self._changed[session.id] = describe.changed_since(files)
         return self._changed[session.id]
 
@@ -107,7 +107,7 @@ class SessionPicker(Picker[Listed, Choice]):
         return f"{age:<11} {title}{' ' * max(2, room - cells(title) + 2)}{tail}"
 
     def below(self, columns: int) -> StyleAndTextTuples:
-        changed = self._changed_since()
+        changed = self._changed_files_text()
         note = clip(f"  {changed}", columns - 1) + "\n" if changed else ""
         return [("fg:ansiyellow", note), *self._question(columns)]
 
@@ -123,7 +123,7 @@ class SessionPicker(Picker[Listed, Choice]):
 
     # Keys
 
-    def typed(self, text: str) -> None:
+    def insert_text(self, text: str) -> None:
         if self._mode == "rename":
             self._title += text
         elif self._mode == "delete":
@@ -131,7 +131,7 @@ class SessionPicker(Picker[Listed, Choice]):
             if text in ("y", "Y"):
                 self._delete()
         else:
-            super().typed(text)
+            super().insert_text(text)
 
     def erase(self) -> None:
         if self._mode == "rename":
@@ -187,7 +187,7 @@ class SessionPicker(Picker[Listed, Choice]):
         self._reload()
 
     def _reload(self) -> None:
-        listed = listed_sessions(everywhere=self._everywhere)
+        listed = list_sessions(everywhere=self._everywhere)
         self.entries = [one for one in listed if one.session.id != self._without]
 
     def bind(self, bind: Bind) -> None:

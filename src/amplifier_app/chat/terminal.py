@@ -38,15 +38,15 @@ class Sent(NamedTuple):
 class Listener(Protocol):
     """Receives what the user does at the keyboard."""
 
-    def sent(self, sent: Sent) -> None:
+    def on_input(self, sent: Sent) -> None:
         """Enter was pressed, possibly on an empty line."""
         ...
 
-    def interrupted(self) -> None:
+    def on_interrupt(self) -> None:
         """Ctrl-C or Esc was pressed while the conversation is busy."""
         ...
 
-    def left(self) -> None:
+    def on_leave(self) -> None:
         """Ctrl-D was pressed on an empty line, or the terminal is gone."""
         ...
 
@@ -79,7 +79,7 @@ class ChatTerminal(Protocol):
         """Change what the conversation does."""
         ...
 
-    def changed(self) -> None:
+    def refresh(self) -> None:
         """Show `waiting` and `status` again."""
         ...
 

@@ -69,7 +69,7 @@ def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = F
     if preview is not None:
         body = diff_lines(preview.diff, inner, limit=limit, context=context)
         lines += [f"  {line}" for line in body]
-        lines += [f"  {line}" for note in preview.notes for line in _noted(note, inner)]
+        lines += [f"  {line}" for note in preview.notes for line in _note_lines(note, inner)]
     else:
         body = list(_input_lines(request, inner))
         shown = body if whole else body[:_MOST_LINES]
@@ -78,7 +78,7 @@ def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = F
             lines.append(paint(f"  … {len(body) - len(shown)} more lines", "dim"))
     if request.reason:
         because = "asking because " if request.reason.startswith("it ") else ""
-        lines += [f"  {line}" for line in _noted(because + request.reason, inner)]
+        lines += [f"  {line}" for line in _note_lines(because + request.reason, inner)]
     return lines
 
 
@@ -129,19 +129,19 @@ def preview_of(request: ToolApproval, context: int = _CONTEXT) -> Preview | None
     if isinstance(content, str):
         if old is None and not notes:
             notes = ["a new file"]
-        return Preview(path, _compared(old or "", content, path, context), notes)
+        return Preview(path, _compare_texts(old or "", content, path, context), notes)
     if old is None:
         return Preview(path, _of_edits(edits, path), notes or ["the file does not exist"])
-    new, problem = _edited(old, edits)
+    new, problem = _apply_edits(old, edits)
     if problem:
         return Preview(path, _of_edits(edits, path), [*notes, problem])
-    return Preview(path, _compared(old, new, path, context), notes)
+    return Preview(path, _compare_texts(old, new, path, context), notes)
 
 
 def _of_edits(edits: list[_Edit], path: str) -> FileDiff:
     """The edits by themselves, without a file they apply to."""
     olds, news = [edit[0] for edit in edits], [edit[1] for edit in edits]
-    return _compared("\n".join(olds), "\n".join(news), path, _CONTEXT)
+    return _compare_texts("\n".join(olds), "\n".join(news), path, _CONTEXT)
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -166,7 +166,7 @@ def _header(name: str, about: str, right: str, width: int) -> list[str]:
     return [*(wrapped(left, width) if cells(left) > width else [painted]), paint(right, "dim")]
 
 
-def _noted(text: str, width: int) -> list[str]:
+def _note_lines(text: str, width: int) -> list[str]:
     return [paint(line, "yellow") for line in wrapped(visible(text, 1000), width)]
 
 
@@ -212,7 +212,7 @@ def _edits(values: Mapping[str, Any]) -> list[_Edit]:
     return found
 
 
-def _edited(text: str, edits: list[_Edit]) -> tuple[str, str]:
+def _apply_edits(text: str, edits: list[_Edit]) -> tuple[str, str]:
     """The text after the edits, and why the tool will refuse them, if it will."""
     for old, new, everywhere in edits:
         count = text.count(old)
@@ -224,7 +224,7 @@ def _edited(text: str, edits: list[_Edit]) -> tuple[str, str]:
     return text, ""
 
 
-def _compared(old: str, new: str, path: str, context: int) -> FileDiff:
+def _compare_texts(old: str, new: str, path: str, context: int) -> FileDiff:
     """The changes from one text to another, quickly also for long ones, with the lines around."""
     before, after = _visible_lines(old).split("\n"), _visible_lines(_lf(new)).split("\n")
     shared = min(len(before), len(after))

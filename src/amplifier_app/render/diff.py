@@ -103,7 +103,7 @@ def diff_lines(
         limit: Show at most so many changed lines and count the rest.
         context: Show at most so many unchanged lines around a change.
     """
-    shown, hidden = _selected(file.lines, limit, context)
+    shown, hidden = _select_lines(file.lines, limit, context)
     digits = max((len(str(line.number)) for line in shown if line.mark != "@"), default=1)
     bold = _changed_parts(shown)
     lines: list[str] = []
@@ -133,7 +133,9 @@ def files_lines(files: Iterable[FileDiff], width: int) -> list[str]:
     return lines
 
 
-def _selected(lines: list[DiffLine], limit: int | None, context: int) -> tuple[list[DiffLine], int]:
+def _select_lines(
+    lines: list[DiffLine], limit: int | None, context: int
+) -> tuple[list[DiffLine], int]:
     """Return the lines to show, and how many changed lines are not among them."""
     changed = [index for index, line in enumerate(lines) if line.mark in "-+"]
     kept = changed if limit is None else changed[:limit]

@@ -130,9 +130,9 @@ class BlockRenderer:
         return not line.strip(" \t>")
 
     def _blocks(self, nodes: list[Node], width: int) -> Rows:
-        return self._joined((node, self.block(node, width)) for node in nodes)
+        return self._join_blocks((node, self.block(node, width)) for node in nodes)
 
-    def _joined(self, rendered: Iterable[tuple[Node, Rows]]) -> Rows:
+    def _join_blocks(self, rendered: Iterable[tuple[Node, Rows]]) -> Rows:
         """Join rendered blocks, with the blank lines between them."""
         lines: list[str] = []
         final = 0
@@ -165,7 +165,7 @@ class BlockRenderer:
     def _open_text(self, node: Node, text: StyledText, width: int, skip: int) -> Rows:
         """Render a paragraph that may go on."""
         lines = _wrapped(text, width, skip)
-        kept = self._settled_source(node.children[0].token.content)
+        kept = self._settled_part(node.children[0].token.content)
         if not kept:
             return Rows(lines, 0)
         known = styled(parser.parseInline(kept.rstrip())[0].children or [])
@@ -182,7 +182,7 @@ class BlockRenderer:
             final += 1
         return Rows(lines, min(final, len(lines)))
 
-    def _settled_source(self, source: str) -> str:
+    def _settled_part(self, source: str) -> str:
         """Return the part of an open paragraph that cannot be read in another way later."""
         if self._source[-1] == "":
             source += "\n"
@@ -215,7 +215,7 @@ class BlockRenderer:
         starts: list[int] = []
         for line in spans:
             starts.append(len(lines))
-            whole = "".join(paint(span.text, span.style) for span in _expanded(line))
+            whole = "".join(paint(span.text, span.style) for span in _expand_tabs(line))
             lines += [_CODE_INDENT + row if row else "" for row in fold(whole, max(width - 2, 1))]
         if starts and not self._is_line_complete(node):
             return Rows(lines, starts[-1])
@@ -229,7 +229,7 @@ class BlockRenderer:
         return Rows([f"{mark} {line}".rstrip() for line in inner.lines], inner.final)
 
     def _list(self, node: Node, width: int) -> Rows:
-        return self._joined(self.items(node, width))
+        return self._join_blocks(self.items(node, width))
 
     def items(self, node: Node, width: int) -> list[tuple[Node, Rows]]:
         """Render each item of a list."""
@@ -279,7 +279,7 @@ def _wrapped(text: StyledText, width: int, skip: int) -> list[str]:
     return rows_of(spans, wrap(whole, width))
 
 
-def _expanded(line: Sequence[Span]) -> list[Span]:
+def _expand_tabs(line: Sequence[Span]) -> list[Span]:
     """Replace tabs, which would be wider than they are counted."""
     column = 0
     expanded: list[Span] = []

@@ -54,9 +54,9 @@ def table_rows(
         for n in range(len(aligned))
     ]
     room = width - len(_GAP) * (len(aligned) - 1)
-    widths = _fitted(natural, room)
+    widths = _fit_widths(natural, room)
     if widths is not None and len(table) > ROWS_MEASURED:
-        widths = _loosened(widths, room)
+        widths = _add_free_space(widths, room)
     lines: list[str] = []
     starts: list[int] = []
     if widths is None:
@@ -72,7 +72,7 @@ def table_rows(
     return lines, starts
 
 
-def _fitted(natural: list[int], room: int) -> list[int] | None:
+def _fit_widths(natural: list[int], room: int) -> list[int] | None:
     """Return widths that fit; None if the columns would be too narrow."""
     widths = list(natural)
     while sum(widths) > room:
@@ -83,7 +83,7 @@ def _fitted(natural: list[int], room: int) -> list[int] | None:
     return widths
 
 
-def _loosened(widths: list[int], room: int) -> list[int]:
+def _add_free_space(widths: list[int], room: int) -> list[int]:
     """Give each column some of the free space, for longer values further down."""
     spare = max(0, room - sum(widths)) // len(widths)
     return [width + min(spare, width // 4 + 2) for width in widths]

@@ -117,7 +117,7 @@ class MessageView:
 
     def print_retries(self) -> None:
         """Print, once, that the provider had to repeat requests."""
-        summary = self._progress.settled()
+        summary = self._progress.take_retry_summary()
         if summary:
             self._scrollback.begin("note")
             self._scrollback.print([paint(f"· {summary}", "dim")])
@@ -126,7 +126,7 @@ class MessageView:
         kind, deltas = self._block[0], self._deltas
         if deltas and kind in _KINDS:
             text = "".join(delta for delta in deltas if isinstance(delta, str))
-            self._progress.received(kind, len(text))
+            self._progress.add_characters(kind, len(text))
             self._add(kind, self._sanitizer.feed(text))
         self._deltas = []
 

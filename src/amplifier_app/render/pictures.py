@@ -67,7 +67,7 @@ def picture(block: Any, width: int, height: int) -> str:
     taken = _rows(columns, rows, width - 4, max(1, height // 2))
     above = taken - 1
     up, down = (f"\x1b[{above}A", f"\x1b[{above}B") if above else ("", "")
-    return "\n" * above + up + "\r" + _drawn(base64.b64encode(image).decode(), taken) + down
+    return "\n" * above + up + "\r" + _draw_command(base64.b64encode(image).decode(), taken) + down
 
 
 def _rows(columns: int, rows: int, most_columns: int, most_rows: int) -> int:
@@ -77,7 +77,7 @@ def _rows(columns: int, rows: int, most_columns: int, most_rows: int) -> int:
     return max(1, min(needed, most_rows, int(fitting)))
 
 
-def _drawn(encoded: str, rows: int) -> str:
+def _draw_command(encoded: str, rows: int) -> str:
     """The command that draws an image at the cursor, which stays there; it requests no answer."""
     parts = [encoded[start : start + _CHUNK] for start in range(0, len(encoded), _CHUNK)]
     commands: list[str] = []

@@ -105,12 +105,12 @@ class PlainRenderer(StderrNotices):
 
     def _on_delta(self, event: str, data: dict[str, Any]) -> None:
         delta = peek(data, "delta")
-        if isinstance(delta, str) and self._wanted(data):
+        if isinstance(delta, str) and self._is_wanted(data):
             self._streamed.add(peek(data, "block_index"))
             self._show(data, self._sanitizer.feed(delta))
 
     def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
-        if not self._wanted(data):
+        if not self._is_wanted(data):
             return
         self._show(data, self._sanitizer.flush())
         if peek(data, "block_index") not in self._streamed:
@@ -121,7 +121,7 @@ class PlainRenderer(StderrNotices):
         self._end_line()
         self._write(f"[{line}]\n")
 
-    def _wanted(self, data: dict[str, Any]) -> bool:
+    def _is_wanted(self, data: dict[str, Any]) -> bool:
         kind = peek(data, "block_type")
         return kind == "text" or (kind == "thinking" and not self._quiet)
 

@@ -46,14 +46,14 @@ class Progress:
         self._waited_for = ""
         self._tries = 1
 
-    def started(self, model: str = "") -> None:
+    def start_call(self, model: str = "") -> None:
         """A model call starts."""
         self._model = one_line(model, 40) or self._model
         self._doing = "waiting"
         self.since = time.monotonic()
         self._characters = 0
 
-    def received(self, kind: str, characters: int) -> None:
+    def add_characters(self, kind: str, characters: int) -> None:
         """A piece of the answer has arrived."""
         self._doing = "thinking" if kind == "thinking" else "writing"
         self._characters += characters
@@ -78,7 +78,7 @@ class Progress:
             self._waited -= max(0.0, self._retry[1] - time.monotonic())
             self._retry = None
 
-    def settled(self) -> str:
+    def take_retry_summary(self) -> str:
         """Return, once, a summary of the retries; empty if there were none."""
         if self._retry is not None and self._retry[1] > time.monotonic():
             self._tries -= 1  # stopped before the request was repeated
@@ -160,7 +160,7 @@ def with_hint(line: str, hint: str, width: int) -> str:
     return f"{line}{' ' * gap}{paint(hint, 'dim')}" if hint and gap >= 2 else clip(line, width)
 
 
-def joined(*parts: str) -> str:
+def join_parts(*parts: str) -> str:
     """Join the parts that are not empty with ` · `."""
     return " · ".join(filter(None, parts))
 
@@ -188,7 +188,7 @@ def footer(
         _dollars(result.cost, is_estimate=bool(result.usage.get("estimated_calls"))),
         files if changed else "",
     ]
-    return joined(*parts)
+    return join_parts(*parts)
 
 
 def _dollars(cost: Decimal | None, *, is_estimate: bool) -> str:

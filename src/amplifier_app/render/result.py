@@ -61,10 +61,10 @@ def result_object(outcome: Outcome, report: RunReport | None) -> dict[str, Any]:
         "exit_code": outcome.exit_code,
         "error": None if outcome.ending is Ending.OK else _error(outcome),
     }
-    return ended if report is None else {**ended, **_reported(report)}
+    return ended if report is None else {**ended, **_report_fields(report)}
 
 
-def _reported(report: RunReport) -> dict[str, Any]:
+def _report_fields(report: RunReport) -> dict[str, Any]:
     turn = report.turn or NO_TURN
     return {
         "response": turn.response,

@@ -115,11 +115,11 @@ class AnsiScreen:
         cursor = ""
         if bool(lines) != bool(self._drawn):
             cursor = _HIDE_CURSOR if lines else _SHOW_CURSOR
-        update = "".join([self._erased(width), text, "\n".join(lines), cursor])
+        update = "".join([self._erase_sequence(width), text, "\n".join(lines), cursor])
         self._drawn = lines
         self._output.write(f"{_BEGIN}{update}{_END}" if lines or cursor else update)
 
-    def _erased(self, width: int) -> str:
+    def _erase_sequence(self, width: int) -> str:
         """Return the sequence that erases the live region and moves the cursor to its start."""
         if not self._drawn:
             return ""

@@ -78,7 +78,7 @@ def table(
         for n, column in enumerate(layout)
     ]
     if width is not None:
-        shown = _fitted(layout, widths, width)
+        shown = _column_widths(layout, widths, width)
         layout = [layout[n] for n in shown]
         values = [[row[n] for n in shown] for row in values]
         widths = list(shown.values())
@@ -90,7 +90,7 @@ def table(
     return lines
 
 
-def _fitted(layout: list[Column], natural: list[int], width: int) -> dict[int, int]:
+def _column_widths(layout: list[Column], natural: list[int], width: int) -> dict[int, int]:
     """Return the columns that stay, by number, with their widths in cells."""
     shown = dict(enumerate(natural))
 

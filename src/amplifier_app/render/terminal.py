@@ -20,11 +20,11 @@ from amplifier_app.render.ansi import clip, paint
 from amplifier_app.render.finished_call import FinishedCall, seconds_of
 from amplifier_app.render.message_view import MessageView
 from amplifier_app.render.pictures import image_blocks, picture
-from amplifier_app.render.progress import Progress, footer, joined, retry_text
+from amplifier_app.render.progress import Progress, footer, join_parts, retry_text
 from amplifier_app.render.screen import Screen
 from amplifier_app.render.scrollback import Scrollback
 from amplifier_app.render.signals import Signals
-from amplifier_app.render.tool_calls import shown_call
+from amplifier_app.render.tool_calls import draw_call
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import (
@@ -124,14 +124,14 @@ class TerminalRenderer(Renderer):
             self.full_result_hint = (
                 f"amplifier session show {facts.session_id} --call N shows a whole result"
             )
-        self._progress.started(facts.model or facts.provider)
+        self._progress.start_call(facts.model or facts.provider)
         self._title = f"amplifier · {os.path.basename(facts.working_dir) or facts.working_dir}"
         self._set_title("")
 
     def turn_started(self) -> None:
         self._message.begin()
         self._activity.clear()
-        self._progress.started()
+        self._progress.start_call()
         self._turn_began = time.monotonic()
         self._changed.clear()
         self._set_title("● ")
@@ -219,7 +219,7 @@ class TerminalRenderer(Renderer):
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._message.finish()
         self._message.begin()
-        self._progress.started(str(peek(data, "model") or ""))
+        self._progress.start_call(str(peek(data, "model") or ""))
         self._refresh()
         self._schedule()
 
@@ -265,7 +265,7 @@ class TerminalRenderer(Renderer):
         self._message.finish()
         self._scrollback.begin("tool")
         link = self._signals.link if self.signals else None
-        shown = shown_call(call, self._screen.width, link, whole=self.verbose)
+        shown = draw_call(call, self._screen.width, link, whole=self.verbose)
         self._scrollback.print(shown.lines)
         if self.signals and self._signals.shows_pictures:
             size = self._screen.width, self._screen.height
@@ -275,7 +275,7 @@ class TerminalRenderer(Renderer):
             hint = self._scrollback.wrapped(self.full_result_hint, 4)
             self._scrollback.print(paint(f"    {line}", "dim") for line in hint)
             self.full_result_hint = ""  # once is enough
-        self._progress.started()
+        self._progress.start_call()
         self._refresh()
         self._schedule()
 
@@ -341,12 +341,12 @@ class TerminalRenderer(Renderer):
         stop = f"{key} again to stop now" if self._is_stopping else f"{key} stop"
         steer = "type to steer" if self._chat and not self._is_stopping else ""
         shows_keys = self._chat or self._is_stopping
-        activity = self._activity.lines(width, joined(stop, steer) if shows_keys else "")
+        activity = self._activity.lines(width, join_parts(stop, steer) if shows_keys else "")
         if activity or not lines:
             kind = "tool" if self._activity.is_busy else "status"
             lines += self._scrollback.spaced(kind, activity)
         if not self._activity.is_busy:
-            lines.append(self._progress.line(width, key, joined(stop, steer)))
+            lines.append(self._progress.line(width, key, join_parts(stop, steer)))
         return lines
 
     def _schedule(self) -> None:

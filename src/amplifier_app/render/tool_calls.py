@@ -43,7 +43,7 @@ class Shown(NamedTuple):
     is_folded: bool
 
 
-def shown_call(
+def draw_call(
     call: FinishedCall,
     width: int,
     link: Callable[[str, str], str] | None = None,
@@ -68,7 +68,7 @@ def shown_call(
         reason = "" if by_user else describe.first_sentence(call.output)
         body = [paint(line, "dim") for line in _rows(reason, width, 2)]
     elif diff:
-        notes.insert(0, _counted_changes(diff))
+        notes.insert(0, _change_count(diff))
         body = _changes(diff, width)
     else:
         text, exit_code = _without_exit_code(call.output)
@@ -89,7 +89,7 @@ def shown_call(
         content = call.input.get("content")
         if describe.tool_name(call.data) == "write_file" and isinstance(content, str):
             notes.insert(0, describe.count(len(content.splitlines()), "line"))
-        note = _counted_lines(len(lines), len(shown), call, short=width < _NARROW)
+        note = _line_count(len(lines), len(shown), call, short=width < _NARROW)
         is_folded = bool(note)
         notes += [note] if note else []
     body += [paint(line, "dim") for line in (*_checklist(call, width), *image_lines(call.data))]
@@ -107,7 +107,7 @@ def _head(mark: str, call: FinishedCall, notes: str, width: int) -> str:
     return clip(f"{mark} {clip(about, max(room, _NARROWEST_ABOUT))} · {notes}", width)
 
 
-def _counted_lines(count: int, shown: int, call: FinishedCall, *, short: bool) -> str:
+def _line_count(count: int, shown: int, call: FinishedCall, *, short: bool) -> str:
     if count <= shown or (not shown and count < 2):
         return ""
     if not shown:
@@ -116,7 +116,7 @@ def _counted_lines(count: int, shown: int, call: FinishedCall, *, short: bool) -
     return f"{which} {shown} of {count:,}:" if short else f"{count:,} lines, {which} {shown}:"
 
 
-def _counted_changes(diff: Sequence[FileDiff]) -> str:
+def _change_count(diff: Sequence[FileDiff]) -> str:
     return summary(diff) if len(diff) == 1 else f"{len(diff)} files {summary(diff)}"
 
 

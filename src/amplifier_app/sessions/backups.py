@@ -118,7 +118,7 @@ def file_at(path: str, *, create: bool = False) -> Generator[FilePlace]:
         yield FilePlace(folder, path if folder is None else name)
 
 
-def changed_since(session: Path, project: str) -> list[str]:
+def files_changed_since(session: Path, project: str) -> list[str]:
     """The files that a session changed and that have changed again, relative to its directory.
 
     Files that are large or of unknown content are left out, and so is a session with very many changes.

@@ -184,7 +184,7 @@ def read_bundle(file: Path) -> Bundle:
         raise SessionError(f"cannot read {file}: {error.strerror or error}") from error
     except (tarfile.TarError, zlib.error, EOFError, ValueError, OverflowError) as error:
         raise SessionError(f"{file} is not a bundle: {error}") from error
-    return _checked(file, contents)
+    return _parse_contents(file, contents)
 
 
 def _members(stream: Any) -> dict[str, bytes]:
@@ -197,7 +197,7 @@ def _members(stream: Any) -> dict[str, bytes]:
                 raise SessionError(f"the bundle has {member.name!r} twice")
             if len(contents) >= _MOST_FILES:
                 raise SessionError(f"the bundle has more than {_MOST_FILES:,} files")
-            if not (member.name == _MANIFEST or _split(member.name)):
+            if not (member.name == _MANIFEST or _parse_name(member.name)):
                 raise SessionError(f"the bundle has an unexpected file: {member.name!r}")
             source = archive.extractfile(member)
             contents[member.name] = b"" if source is None else source.read()
@@ -207,7 +207,7 @@ def _members(stream: Any) -> dict[str, bytes]:
     return contents
 
 
-def _split(name: str) -> tuple[str, str] | None:
+def _parse_name(name: str) -> tuple[str, str] | None:
     """The session and the file that a name in a bundle means; None if it means none."""
     parts = name.split("/", 2)
     if len(parts) != 3 or parts[0] != "sessions" or not ID.fullmatch(parts[1]):
@@ -215,7 +215,7 @@ def _split(name: str) -> tuple[str, str] | None:
     return (parts[1], parts[2]) if _is_taken(parts[2]) else None
 
 
-def _checked(file: Path, contents: dict[str, bytes]) -> Bundle:
+def _parse_contents(file: Path, contents: dict[str, bytes]) -> Bundle:
     manifest = journal.parse(contents.pop(_MANIFEST, b"")) or {}
     listed = manifest.get("sessions")
     if manifest.get("format") != FORMAT or not isinstance(listed, dict) or not listed:
@@ -224,7 +224,7 @@ def _checked(file: Path, contents: dict[str, bytes]) -> Bundle:
         raise SessionError(f"{file} has the unsupported version {manifest.get('version')!r}")
     files: dict[str, dict[str, bytes]] = {}
     for name, data in contents.items():
-        session_id, inner = cast("tuple[str, str]", _split(name))
+        session_id, inner = cast("tuple[str, str]", _parse_name(name))
         files.setdefault(session_id, {})[inner] = data
     sessions = cast("dict[str, Any]", listed)
     for session_id, entries in sessions.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.sessions.search_text import as_text
-from amplifier_app.sessions.tool_calls import CallNumbers, answered_in, calls_in
+from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
 from amplifier_app.sessions.transcript import is_by_hook
 from amplifier_support.usage import token_count
 
@@ -130,7 +130,7 @@ def read_conversation(records: Iterable[Message]) -> Conversation:
     for end, record in enumerate(records, 1):
         assigned = numbers.add(record)
         role = record.get("role")
-        results = answered_in(record)
+        results = results_in(record)
         if role is None and record.get("control") is not None:
             items.append(_change(record))
         elif role == "assistant":

@@ -89,7 +89,7 @@ def plan_restore(
                     known.reason = f"no copy was kept: {entry['why']}"
             known.now = after
     plan = [
-        _checked(session, path, known, os.path.realpath(project))
+        _plan_restore(session, path, known, os.path.realpath(project))
         for path, known in sorted(paths.items())
         if known.is_changed or known.reason
     ]
@@ -133,7 +133,7 @@ def _records(
 # Files
 
 
-def _checked(session: Path, path: str, known: _Path, project: str) -> Restore:
+def _plan_restore(session: Path, path: str, known: _Path, project: str) -> Restore:
     now, target = known.now, known.target
     unknown = FileState(None, 0)
     reason = known.reason

@@ -38,12 +38,12 @@ def sub_session_of_fork(
         SessionError: A transcript is damaged, or the copy cannot be written.
     """
     sources = {one.id: one for one in _sources(store, fork)}
-    named = _found(store, session_id)
+    named = _find(store, session_id)
     if named is None or named.metadata.get("parent") not in sources:
         return None
     origin = [named, *_sources(store, named)][-1].id
     for parent in sources.values():
-        spawned = _found(store, _copy_of(origin, parent.id)) or _found(store, origin)
+        spawned = _find(store, _copy_of(origin, parent.id)) or _find(store, origin)
         if spawned is not None and spawned.metadata.get("parent") == parent.id:
             return _copy(store, fork, parent, spawned, _copy_of(origin, fork.id))
     return None
@@ -83,13 +83,13 @@ def _sources(store: SessionStore, session: SessionFolder) -> Iterator[SessionFol
     while current is not None:
         point = current.metadata.get("forked_from")
         source: Any = point.get("session") if isinstance(point, dict) else None
-        current = None if source in seen else _found(store, source)
+        current = None if source in seen else _find(store, source)
         if current is not None:
             seen.add(current.id)
             yield current
 
 
-def _found(store: SessionStore, session_id: Any) -> SessionFolder | None:
+def _find(store: SessionStore, session_id: Any) -> SessionFolder | None:
     known = isinstance(session_id, str) and ID.fullmatch(session_id) and store.exists(session_id)
     return store.find(session_id) if known else None
 

@@ -137,7 +137,7 @@ class Index:
         listed = [Listed(SessionSummary(*rest), spawned) for spawned, *rest in rows]
         return Page(listed, counts[0], counts[1] - counts[0])
 
-    def spawned_by(self, session_id: str) -> list[SessionSummary]:
+    def sub_sessions_of(self, session_id: str) -> list[SessionSummary]:
         """The sub-sessions of a session, also those further down, oldest first."""
         columns = ", ".join(f"session.{name}" for name in _COLUMNS)
         rows = self._database.execute(

@@ -46,10 +46,10 @@ def read_metadata(path: Path) -> Metadata:
         return Metadata(lost, "metadata is damaged")
     if not isinstance(data, dict):
         return Metadata(lost, "metadata is damaged")
-    return _checked(cast("dict[str, Any]", data))
+    return _validate(cast("dict[str, Any]", data))
 
 
-def _checked(data: dict[str, Any]) -> Metadata:
+def _validate(data: dict[str, Any]) -> Metadata:
     # Version 1 counted prompts as turns.
     if "turns" in data:
         data.setdefault("prompts", data.pop("turns"))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from amplifier_app.sessions.tool_calls import answered_in, blocks_in, calls_in
+from amplifier_app.sessions.tool_calls import blocks_in, calls_in, results_in
 from amplifier_app.sessions.transcript import CLEAR, is_by_hook, replacement
 
 INTERRUPTED = "interrupted (it may have taken effect)"
@@ -114,7 +114,7 @@ def answers_to_interrupted(messages: list[dict[str, Any]]) -> list[dict[str, Any
                 if call_id not in answered
             ]
         if message.get("role") in ("tool", "function"):
-            answered |= {call_id for call_id, _ in answered_in(message)}
+            answered |= {call_id for call_id, _ in results_in(message)}
         elif not (is_by_hook(message) or _is_note(message)):
             return []
     return []

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from amplifier_app.base.redact import redact
 from amplifier_app.sessions.summary import read_summary
-from amplifier_app.sessions.tool_calls import answered_in, blocks_in, calls_in
+from amplifier_app.sessions.tool_calls import blocks_in, calls_in, results_in
 from amplifier_support import journal
 from amplifier_support.private_files import open_regular
 
@@ -38,7 +38,7 @@ def search_text(path: Path) -> str:
 
 
 def _texts(message: dict[str, Any]) -> Iterator[str]:
-    results = answered_in(message)
+    results = results_in(message)
     content = message.get("content")
     if isinstance(content, str) and not results:
         yield content

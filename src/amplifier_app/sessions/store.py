@@ -181,7 +181,7 @@ class SessionStore:
             reverse=True,
         )
 
-    def spawned_by(self, session_id: str) -> list[SessionSummary]:
+    def sub_sessions_of(self, session_id: str) -> list[SessionSummary]:
         """The sub-sessions that a session spawned, oldest first."""
         found = [one for one in self.summaries() if one.agent and one.parent == session_id]
         return found[::-1]

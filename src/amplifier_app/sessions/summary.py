@@ -103,15 +103,15 @@ def read_summary(path: Path) -> SessionSummary:
 
 def cost_in(metadata: Mapping[str, Any]) -> Decimal | None:
     """What the session has cost so far in US dollars; None if any price is unknown."""
-    return None if has_unpriced_calls(metadata) else dollars(_spent(metadata).get("cost_usd"))
+    return None if has_unpriced_calls(metadata) else dollars(_usage_of(metadata).get("cost_usd"))
 
 
 def has_unpriced_calls(metadata: Mapping[str, Any]) -> bool:
     """Whether the session has made model calls whose price is unknown."""
-    return bool(_spent(metadata).get("unpriced"))
+    return bool(_usage_of(metadata).get("unpriced"))
 
 
-def _spent(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+def _usage_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     spent = metadata.get("spent")
     return cast("dict[str, Any]", spent) if isinstance(spent, dict) else {}
 

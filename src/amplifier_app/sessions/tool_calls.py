@@ -43,7 +43,7 @@ def calls_in(message: Mapping[str, Any]) -> list[StoredCall]:
     return found
 
 
-def answered_in(message: Mapping[str, Any]) -> list[tuple[str | None, Any]]:
+def results_in(message: Mapping[str, Any]) -> list[tuple[str | None, Any]]:
     """The ids of the calls that a message has results of, each with the result's content."""
     found: list[tuple[str | None, Any]] = [
         (_text(block.get("tool_call_id")), block.get("output", block.get("content")))

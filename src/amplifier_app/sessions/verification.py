@@ -175,13 +175,17 @@ def _good_records(file: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
     for line in data.split(b"\n"):
         record = journal.parse(line)
         if record is None:
-            good += [(one, journal.encode(one)[:-1]) for one in _rescued(line) if _is_good(one)]
+            good += [
+                (one, journal.encode(one)[:-1])
+                for one in _recoverable_records(line)
+                if _is_good(one)
+            ]
         elif _is_good(record):
             good.append((record, line))
     return [record for record, _ in good], [line for _, line in good]
 
 
-def _rescued(line: bytes) -> list[dict[str, Any]]:
+def _recoverable_records(line: bytes) -> list[dict[str, Any]]:
     """The whole records in a line that has bytes which are no text, or more or less than one record."""
     text = re.sub("\0+", "\ufffd", line.decode("utf-8", "replace"))
     before, end = _objects(text, 0)

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from amplifier_app.sessions.backups import changed_since
+from amplifier_app.sessions.backups import files_changed_since
 
 
 def record(path: Path, content: str | None, **more: Any) -> str:
@@ -18,7 +18,7 @@ def changed(folder: Path, *records: str) -> list[str]:
     index = folder / "session" / "backups" / "index.jsonl"
     index.parent.mkdir(parents=True, exist_ok=True)
     index.write_text("\n".join([*records, ""]))
-    return changed_since(folder / "session", str(folder / "project"))
+    return files_changed_since(folder / "session", str(folder / "project"))
 
 
 def test_contents_are_compared_with_the_last_known_state(tmp_path: Path) -> None:
@@ -65,4 +65,4 @@ def test_unknown_and_foreign_files_are_left_out(tmp_path: Path) -> None:
         )
         == []
     )
-    assert changed_since(tmp_path / "missing", str(project)) == []
+    assert files_changed_since(tmp_path / "missing", str(project)) == []

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.tool_calls import CallNumbers, StoredCall, answered_in, calls_in
+from amplifier_app.sessions.tool_calls import CallNumbers, StoredCall, calls_in, results_in
 from amplifier_app.sessions.transcript import CLEAR, replacement
 
 
@@ -31,9 +31,9 @@ def test_malformed_calls_count_with_the_text_the_model_sent() -> None:
 
 
 def test_results_are_found_in_both_forms() -> None:
-    assert answered_in({"role": "tool", "tool_call_id": "a", "content": "x"}) == [("a", "x")]
+    assert results_in({"role": "tool", "tool_call_id": "a", "content": "x"}) == [("a", "x")]
     blocks = [{"type": "tool_result", "tool_call_id": "b", "output": {"n": 1}}]
-    assert answered_in({"role": "user", "content": blocks}) == [("b", {"n": 1})]
+    assert results_in({"role": "user", "content": blocks}) == [("b", {"n": 1})]
 
 
 def test_numbers_go_on_after_a_cleared_or_replaced_conversation() -> None:

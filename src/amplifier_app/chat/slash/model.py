@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.picker import Picker
-from amplifier_app.chat.reopening import continued
+from amplifier_app.chat.reopening import reopening_options
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.plan.tree.problems import suggest
@@ -72,7 +72,7 @@ async def model(chat: Chat, argument: str) -> Reply:
         argument = chosen
     if any(character.isspace() for character in argument):
         raise UsageError(f"model names cannot contain spaces, got {one_line(argument, 60)!r}")
-    raise _reopened(chat, provider=name, model=argument)
+    raise _reopen_with(chat, provider=name, model=argument)
 
 
 def _mark(model: str, current: str | None) -> str:
@@ -96,7 +96,7 @@ class _ModelPicker(Picker[tuple[str, str], str]):
         space = " " * (self._width - cells(name))
         return f"{_mark(name, self._model)} {name}{space}  {about}".rstrip()
 
-    def searched(self, entry: tuple[str, str]) -> str:
+    def search_text(self, entry: tuple[str, str]) -> str:
         return entry[0].casefold()
 
     def accept(self) -> str | None:
@@ -120,7 +120,7 @@ async def provider(chat: Chat, argument: str) -> Reply:
         )
     for one in known:
         if argument in (one.instance_id, one.module, one.name):
-            raise _reopened(chat, provider=one.name, model=None)
+            raise _reopen_with(chat, provider=one.name, model=None)
     hint = suggest(argument, [one.name for one in known])
     raise UsageError(f"the plan has no provider {one_line(argument, 60)!r}", hint=hint)
 
@@ -130,9 +130,9 @@ def _of_plan(chat: Chat) -> list[Provider]:
     return [one for one in all_providers(chat.session.plan) if one.in_plan or one.left_out]
 
 
-def _reopened(chat: Chat, **changes: Any) -> Reopen:
+def _reopen_with(chat: Chat, **changes: Any) -> Reopen:
     """Return the signal to continue this session with other options."""
-    same = continued(chat.session)
+    same = reopening_options(chat.session)
     if same is None:
         raise UsageError(
             "cannot switch the model of a session that is not saved",

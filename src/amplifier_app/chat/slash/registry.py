@@ -89,7 +89,7 @@ class Chat(Protocol):
         """Send a prompt to the model as soon as no turn runs."""
         ...
 
-    def paged(self, text: str) -> Reply:
+    def page_or_return(self, text: str) -> Reply:
         """Show text in the pager if it is long and no turn runs; otherwise return it."""
         ...
 

@@ -90,7 +90,7 @@ def _not_fatal() -> Generator[None]:
 
 @command("/fork", "Go on in a copy of this session, from its end or a step", usage="[STEP]")
 async def fork(chat: Chat, argument: str) -> Reply:
-    saved = _saved(chat)
+    saved = _saved_session(chat)
     step = _number("/fork", argument) if argument else None
     with _not_fatal():
         store = SessionStore(saved.path.parent)
@@ -103,7 +103,7 @@ async def rename(chat: Chat, argument: str) -> Reply:
     title = one_line(redact(argument))
     if not title:
         raise UsageError("/rename expects a title")
-    _saved(chat).update(title=title)
+    _saved_session(chat).update(title=title)
     return f'Renamed to "{title}".'
 
 
@@ -124,7 +124,7 @@ async def show(chat: Chat, argument: str) -> Reply:
     wanted = next((call for call in calls if call.number == number), None)
     if wanted is None:
         raise UsageError(f"no tool call {number}; there are {len(calls)}")
-    return chat.paged(call_text(wanted))
+    return chat.page_or_return(call_text(wanted))
 
 
 @command("/save", "Write the last answer to a file", usage="FILE")
@@ -163,8 +163,8 @@ async def export(chat: Chat, argument: str) -> Reply:
     from amplifier_app.runtime.export.page import as_page
     from amplifier_app.sessions.bundle import write_bundle
 
-    folder = SessionFolder(_saved(chat).path)
-    spawned = _spawned(folder)
+    folder = SessionFolder(_saved_session(chat).path)
+    spawned = _sub_sessions(folder)
     with _not_fatal():
         redact = redactor().value
         if path.suffix == ".gz":
@@ -178,11 +178,11 @@ async def export(chat: Chat, argument: str) -> Reply:
     return _write(path, text)
 
 
-def _spawned(folder: SessionFolder) -> list[SessionFolder]:
+def _sub_sessions(folder: SessionFolder) -> list[SessionFolder]:
     from amplifier_app.sessions.index import ask_index  # Loads SQLite.
 
     root = folder.path.parent
-    found, _ = ask_index(root, lambda index: index.spawned_by(folder.id))
+    found, _ = ask_index(root, lambda index: index.sub_sessions_of(folder.id))
     return [SessionFolder(root / one.id) for one in found]
 
 
@@ -197,7 +197,7 @@ def _write(path: Path, text: str) -> str:
     return f"Written to {path}."
 
 
-def _saved(chat: Chat) -> SavedSession:
+def _saved_session(chat: Chat) -> SavedSession:
     saved = chat.session.saved
     if saved is None or not chat.session.is_saved:
         raise UsageError(

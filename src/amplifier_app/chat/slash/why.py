@@ -46,7 +46,7 @@ async def why(chat: Chat, argument: str) -> Reply:
     if call is None:
         return "No tool calls yet."
     table = [("call", describe.call(call.name, call.input)), ("outcome", _outcome(call))]
-    table.append(("mounted by", _mounted_by(chat, call.name)))
+    table.append(("mounted by", _module_of(chat, call.name)))
     decided = "denied by" if call.outcome == "denied" else "allowed by"
     table.append((decided, call.decision or _rule_of(chat, call)))
     sizes = [f"{name} {describe.tokens(count)}" for name, count in (await _parts(chat)).items()]
@@ -83,7 +83,7 @@ def _outcome(call: Any) -> str:
     return f"{call.outcome}{took}{f': {reason}' if reason else ''}"
 
 
-def _mounted_by(chat: Chat, tool_name: str) -> str:
+def _module_of(chat: Chat, tool_name: str) -> str:
     """Return the module of a tool and where the plan has it."""
     tool = chat.session.session.coordinator.get("tools").get(tool_name)
     code = module_of(tool) if tool is not None else None

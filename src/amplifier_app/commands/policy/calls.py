@@ -13,7 +13,7 @@ from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.sanitize import visible
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.tool_calls import CallNumbers, answered_in, calls_in
+from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
 
 ModeOption = Annotated[
     Literal["ask", "edits", "read-only", "auto"] | None,
@@ -113,7 +113,7 @@ def calls_of(
     denied = {
         call_id
         for record in records
-        for call_id, result in answered_in(record)
+        for call_id, result in results_in(record)
         if isinstance(result, str) and result.startswith("denied: ")
     }
     for record in records:

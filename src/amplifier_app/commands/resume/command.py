@@ -67,9 +67,9 @@ def resume(
 
 def _choose(*, everywhere: bool, plain: bool) -> dict[str, str] | None:
     from amplifier_app.chat.picker import pick
-    from amplifier_app.chat.session_picker import SessionPicker, listed_sessions
+    from amplifier_app.chat.session_picker import SessionPicker, list_sessions
 
-    if not listed_sessions(everywhere=everywhere):
+    if not list_sessions(everywhere=everywhere):
         hint = "" if everywhere else " Those of other directories: amplifier resume --all"
         to_stderr(f"No saved sessions{'' if everywhere else ' in this directory'}.{hint}")
         return None
@@ -80,9 +80,9 @@ def _choose(*, everywhere: bool, plain: bool) -> dict[str, str] | None:
 
 
 def _choose_by_number(*, everywhere: bool) -> dict[str, str] | None:
-    from amplifier_app.chat.session_picker import listed_sessions
+    from amplifier_app.chat.session_picker import list_sessions
 
-    listed = listed_sessions(everywhere=everywhere)[:_LISTED]
+    listed = list_sessions(everywhere=everywhere)[:_LISTED]
     for number, (session, _) in enumerate(listed, 1):
         print(f"{number:>3}  {describe.age(session.updated):<11}  {one_line(session.about)}")
     print(f"Resume which one? [1-{len(listed)}, Enter for none] ", end="", flush=True)

@@ -106,7 +106,7 @@ async def _chat(
         # After the input line is painted: it brings most of the chat.
         from amplifier_app.chat.conversation import chat
         from amplifier_app.chat.outcome_messages import show_outcome
-        from amplifier_app.chat.reopening import continued
+        from amplifier_app.chat.reopening import reopening_options
         from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
 
         screen = terminal if isinstance(terminal, ChatApplication) else None
@@ -130,5 +130,5 @@ async def _chat(
                     greets=part.greets,
                 )
             except Reopen as reopen:
-                reopen.back = continued(session)
+                reopen.back = reopening_options(session)
                 raise

@@ -57,7 +57,7 @@ def cost(
         prices = prices_of(name)
     store = SessionStore()
     found = store.find(session_id)
-    below = from_index(lambda index: index.spawned_by(found.id))
+    below = from_index(lambda index: index.sub_sessions_of(found.id))
     lead = _billed(found, "main")
     agents = [
         _billed(SessionFolder(store.root / one.id), f"{one_line(one.agent or '', 40)} {one.id}")

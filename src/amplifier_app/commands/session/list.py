@@ -76,7 +76,7 @@ def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
     return [
         {
             **session._asdict(),
-            "sub_sessions": [one._asdict() for one in index.spawned_by(session.id)]
+            "sub_sessions": [one._asdict() for one in index.sub_sessions_of(session.id)]
             if spawned
             else [],
         }

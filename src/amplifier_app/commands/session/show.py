@@ -70,7 +70,7 @@ def show(
     if call:
         _show_call(found, conversation, call, output, use_pager=not no_pager)
         return
-    spawned = from_index(lambda index: index.spawned_by(found.id))
+    spawned = from_index(lambda index: index.sub_sessions_of(found.id))
     if output == "json":
         _print_json(found, spawned, visibility)
         return
