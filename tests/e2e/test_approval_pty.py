@@ -150,7 +150,31 @@ def test_escape_denies_and_ctrl_c_stops_the_turn(tmp_path: Path, key: str, code:
     assert not (tmp_path / "log").exists()
     assert ("done here" in terminal.shown) is (code == 8)
     assert terminal.shown.count("✗ 1 bash") == 1
+    assert ("denied by you" in terminal.shown) is (code == 8)
     assert "--approve allow" not in terminal.shown
+
+
+def test_ctrl_c_at_a_question_is_no_answer_to_it(tmp_path: Path) -> None:
+    with Terminal("run", "-f", plan(tmp_path, CHAIN), cwd=tmp_path, size=(80, 30)) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until("Ctrl-C stop the prompt")
+        terminal.type(CTRL_C)
+        terminal.until("✗ 1 bash echo one >> log; echo two >> log · not run\r?\n")
+        terminal.until("the prompt was stopped before this call")
+        terminal.until("stopped; Enter on an empty line continues")
+        terminal.prompt()
+        terminal.type("/why" + ENTER)
+        terminal.until("outcome +not run: the prompt was stopped before this call")
+        terminal.prompt()
+        terminal.type("/quit" + ENTER)
+        terminal.finish()
+    assert "denied" not in terminal.shown
+    assert "allowed by" not in terminal.shown
+    home = Path(os.environ["AMPLIFIER_HOME"])
+    (transcript,) = home.rglob("transcript.jsonl")
+    assert "not run: the prompt was stopped before this call" in transcript.read_text()
+    assert not [*home.rglob("approvals.jsonl")]
 
 
 def test_the_whole_file_is_shown_on_request(tmp_path: Path) -> None:

@@ -48,6 +48,11 @@ class FinishedCall(NamedTuple):
         return peek(self.error, "type") == "Denied"
 
     @property
+    def was_skipped(self) -> bool:
+        """Whether it was not run because the prompt was stopped or a budget was used up."""
+        return describe.was_skipped(describe.error_text(self.data, 100))
+
+    @property
     def output(self) -> str:
         """Its result as text, without control characters."""
         if self.error is not None:
@@ -65,7 +70,7 @@ class FinishedCall(NamedTuple):
             return f"ok, {took}"
         if self.error is not None:
             problem = describe.error_text(self.data, limit)
-            return problem if self.is_denied else f"failed, {took}: {problem}"
+            return problem if self.is_denied or self.was_skipped else f"failed, {took}: {problem}"
         lines = [line for line in self.output.splitlines() if line.strip()]
         error = field_of(self._result, "error")
         message = one_line(str(peek(error, "message") or ""), limit)

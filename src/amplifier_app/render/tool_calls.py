@@ -67,6 +67,9 @@ def draw_call(
         notes = [describe.DENIED_BY_USER if by_user else "denied"]
         reason = "" if by_user else describe.first_sentence(call.output)
         body = [paint(line, "dim") for line in _rows(reason, width, 2)]
+    elif call.was_skipped:
+        first, _, reason = call.output.partition(": ")
+        notes, body = [first], [paint(line, "dim") for line in _rows(reason, width, 2)]
     elif diff:
         notes.insert(0, _change_count(diff))
         body = _changes(diff, width)

@@ -146,6 +146,11 @@ def error_text(data: dict[str, Any], limit: int = 200) -> str:
     return one_line(str(error or "failed"), limit)
 
 
+def was_skipped(error: str | None) -> bool:
+    """Whether the error of a call says that a loop did not run it."""
+    return bool(error) and error.startswith("not run: ")
+
+
 def duration(seconds: float) -> str:
     """`300 ms`, `12 s`, `2 min 5 s`, `3 h 20 min`."""
     if seconds < 0.95:

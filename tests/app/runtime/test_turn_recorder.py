@@ -149,6 +149,17 @@ async def test_a_call_that_a_third_party_loop_never_ended_was_denied() -> None:
     ]
 
 
+async def test_a_decision_without_its_source_or_reason() -> None:
+    it = Recorded()
+    about = {"tool_name": "bash", "tool_call_id": "1"}
+    await it.emit("tool:pre", tool_input={}, **about)
+    await it.emit("approval:granted", reason="Auto-approved by rule", **about)
+    assert it.recorder.last_tool is not None
+    assert it.recorder.last_tool.decision == "Auto-approved by rule"
+    await it.emit("approval:denied", **about)
+    assert (it.recorder.last_tool.decision, it.recorder.last_tool.reason) == (None, "denied")
+
+
 async def test_parallel_calls_without_ids_are_distinguished_and_keep_the_reason_of_a_denial() -> (
     None
 ):

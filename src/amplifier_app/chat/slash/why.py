@@ -47,8 +47,9 @@ async def why(chat: Chat, argument: str) -> Reply:
         return "No tool calls yet."
     table = [("call", describe.call(call.name, call.input)), ("outcome", _outcome(call))]
     table.append(("mounted by", _module_of(chat, call.name)))
-    decided = "denied by" if call.outcome == "denied" else "allowed by"
-    table.append((decided, call.decision or _rule_of(chat, call)))
+    if not describe.was_skipped(call.reason):
+        decided = "denied by" if call.outcome == "denied" else "allowed by"
+        table.append((decided, call.decision or _rule_of(chat, call)))
     sizes = [f"{name} {describe.tokens(count)}" for name, count in (await _parts(chat)).items()]
     table.append(("context", " · ".join(sizes)))
     usage = session.recorder.usage
@@ -78,6 +79,8 @@ def _rule_of(chat: Chat, call: Any) -> str:
 def _outcome(call: Any) -> str:
     took = "" if call.duration_ms is None else f" · {describe.duration(call.duration_ms / 1000)}"
     reason = one_line(call.reason, 300) if call.reason else ""
+    if describe.was_skipped(reason):
+        return reason
     if reason.startswith(call.outcome):
         return f"{reason}{took}"
     return f"{call.outcome}{took}{f': {reason}' if reason else ''}"

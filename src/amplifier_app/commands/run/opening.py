@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import sys
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _GC_THRESHOLD = 20_000
 """Objects created until garbage is collected again."""
+
+_STOP_SECONDS = 1.0
+"""How long after Ctrl-C at a question what asks is given to end."""
 
 
 @contextlib.asynccontextmanager
@@ -124,6 +128,11 @@ def approvals_for(
     if terminal is None:
         return Approvals(request.approve or "deny")
 
+    async def stopped() -> None:
+        """Stop the turn, and with it what asks; the answer is no if that waits elsewhere."""
+        approvals.stop()
+        await asyncio.sleep(_STOP_SECONDS)
+
     async def ask(prompt: str, options: list[str], timeout: float | None) -> str | None:
         from amplifier_app.chat.ask import Stopped, ask_on_terminal
 
@@ -132,8 +141,7 @@ def approvals_for(
             with renderer.paused():
                 return await ask_on_terminal(terminal, prompt, options, timeout)
         except Stopped:
-            approvals.stop()
-            return None
+            return await stopped()
 
     async def ask_about_tool(
         about: ToolApproval, agent: str, timeout: float | None
@@ -148,8 +156,7 @@ def approvals_for(
                     terminal, about, agent, timeout, is_plain=is_plain
                 )
         except Stopped:
-            approvals.stop()
-            return None
+            return await stopped()
 
     approvals = Approvals(request.approve or "ask", ask, ask_about_tool)
     return approvals

@@ -222,11 +222,12 @@ class TurnRecorder:
             now = time.monotonic()  # the calls of an answer begin when all are decided on
             self._running = {one: (tool, now) for one, (tool, _) in self._running.items()}
             by, reason = peek(data, "decided_by"), peek(data, "reason")
-            found[0].decision = one_line(f"{by}: {reason}" if reason else str(by), 200)
+            # Hooks of other authors may send only one of them, or none.
+            found[0].decision = one_line(_joined(by, reason), 200) or None
             found[0].by_default = peek(data, "by_default") is True
             if event == APPROVAL_DENIED:
                 # Some loops end such a call without an event.
-                found[0].reason = f"denied: {reason or by}"
+                found[0].reason = _joined("denied", reason or by)
 
     def _on_sandbox(self, event: str, data: dict[str, Any]) -> None:
         span, reason = peek(data, "span_id"), str(peek(data, "reason") or "")
@@ -291,6 +292,10 @@ class TurnRecorder:
         self._limit = _limit_in(peek(data, "budget"))
         count = peek(data, "turn_count")
         self._turn_count = count if isinstance(count, int) else 0
+
+
+def _joined(*parts: Any) -> str:
+    return ": ".join(str(part) for part in parts if part)
 
 
 def _limit_in(reached: Any) -> LimitReached | None:
