@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support import cli
-from tests.support.cli import child_environment, run_amplifier
+from tests.support.cli import child_environment, run_amplifier, start_amplifier
 from tests.support.fixtures import scrubbed
 from tests.support.network_guard import sitecustomize as network
 from tests.support.network_guard.sitecustomize import NetworkForbidden, is_loopback
-from tests.support.warm_interpreter import is_available
+from tests.support.warm_interpreter import WarmProcess, is_available
 
 REACH_OUT = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=1)"
 
@@ -38,6 +38,12 @@ def test_children_may_be_let_out(tmp_path: Path) -> None:
     environment = child_environment(tmp_path, network=True)
     look = "import sitecustomize; print(hasattr(sitecustomize, 'NetworkForbidden'))"
     assert run_python(look, environment).stdout.strip() != "True"
+
+
+def test_a_program_that_may_be_let_out_is_no_clone_of_a_guarded_interpreter() -> None:
+    with start_amplifier("--version", network=True) as process:
+        process.communicate()
+    assert not isinstance(process, WarmProcess)
 
 
 def test_the_guard_of_this_process_opens_for_marked_tests(monkeypatch: pytest.MonkeyPatch) -> None:

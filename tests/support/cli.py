@@ -69,8 +69,8 @@ def start_amplifier(
 ) -> subprocess.Popen[bytes]:
     """Starts the program in a session of its own and returns at once.
 
-    Unless it is to be `cold`, the process is cloned from an interpreter that has imported the
-    program already; see `tests.support.warm_interpreter`.
+    Unless it is to be `cold`, or may use the network, the process is cloned from an interpreter that
+    has imported the program already; see `tests.support.warm_interpreter`.
 
     `popen` goes to `subprocess.Popen`; by default stdin is null and both outputs are pipes.
     The child's AMPLIFIER_HOME is `home`, by default the one of the running test.
@@ -85,7 +85,8 @@ def start_amplifier(
     }
     command = [*amplifier_command(), *map(str, arguments)]
     environment = child_environment(home, env, network=network)
-    if not cold and not popen.keys() - {"stdin", "stdout", "stderr", "bufsize"}:
+    # The clones' guard of the network cannot be taken out.
+    if not (cold or network) and not popen.keys() - {"stdin", "stdout", "stderr", "bufsize"}:
         interpreter = WarmInterpreter.suited_to(environment)
         if interpreter is not None:
             started = conditions and conditions._asdict()
