@@ -80,16 +80,17 @@ class _Validator:
     """The kernel's validators, imported when the first module is checked."""
 
     def mount_function(self, package: ModuleType, name: str) -> list[load_validation.CheckLike]:
-        from amplifier_core.validation._runner import check_mount_function
-
-        return _errors(check_mount_function(package, name))
+        return _errors(self._runner().check_mount_function(package, name))
 
     def instances(
         self, kind: str, instances: Sequence[tuple[str, Any]]
     ) -> list[load_validation.CheckLike]:
-        from amplifier_core.validation._runner import check_instances
+        return _errors(self._runner().check_instances(kind, instances))
 
-        return _errors(check_instances(kind, instances))
+    def _runner(self) -> Any:
+        from amplifier_core.validation import _runner
+
+        return _runner
 
 
 def _errors(checks: Any) -> list[load_validation.CheckLike]:

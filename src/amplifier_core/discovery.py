@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.load_errors import ModuleValidationError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
     from amplifier_core.models import ModuleInfo
 
 ENTRY_POINT_GROUP = "amplifier.modules"
@@ -101,9 +103,7 @@ def find_package(module_id: str, folder: Path) -> Path:
 
 def installed_mount(module_id: str) -> Any:
     """The object that the entry point of this name refers to, or None."""
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=ENTRY_POINT_GROUP, name=module_id):
+    for entry in _entry_points(name=module_id):
         return entry.load()
     return None
 
@@ -121,11 +121,8 @@ def conventional_package(module_id: str) -> ModuleType | None:
 
 def installed_modules() -> "list[ModuleInfo]":
     """Modules of installed distributions."""
-    from importlib.metadata import entry_points
-
     return [
-        _info(entry.name, entry.dist.version if entry.dist else "")
-        for entry in entry_points(group=ENTRY_POINT_GROUP)
+        _info(entry.name, entry.dist.version if entry.dist else "") for entry in _entry_points()
     ]
 
 
@@ -136,6 +133,13 @@ def modules_in(folder: Path) -> "list[ModuleInfo]":
         for path in sorted(folder.glob(project_name("*")))
         if path.is_dir()
     ]
+
+
+def _entry_points(**named: Any) -> "EntryPoints":
+    # It takes longer than all else here, and most sessions need no entry point.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=ENTRY_POINT_GROUP, **named)
 
 
 def _info(module_id: str, version: str) -> "ModuleInfo":

@@ -7,10 +7,8 @@ Options: ``--module-path``, ``--module-type``, ``--module-config``. Marker: ``mo
 """
 
 import argparse
-import inspect
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +16,6 @@ import pytest
 
 if TYPE_CHECKING:
     from amplifier_core.testing import EventRecorder, MockContextManager, MockCoordinator, MockTool
-    from amplifier_core.validation._locate import LocatedModule
 
 try:
     # In strict mode, pytest-asyncio runs only async fixtures created with its decorator.
@@ -67,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
         if item.path.parent == _SUITES_FOLDER and item.path.name in _SUITE_FILES
     ]
     for item in ours:
-        located = _locate(config, item.path)
+        located = _fixtures().locate(config, item.path)
         expected = getattr(getattr(item, "cls", None), "module_kind", None)
         if located is not None and located.kind not in (None, expected):
             item.add_marker(pytest.mark.skip(reason=f"the module is a {located.kind}"))
@@ -76,14 +73,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
 @pytest.fixture
 def module_path(request: pytest.FixtureRequest) -> Path | None:
     """Package folder of the module under test, or None."""
-    located = _locate(request.config, request.path)
+    located = _fixtures().locate(request.config, request.path)
     return None if located is None else located.path
 
 
 @pytest.fixture
 def module_type(request: pytest.FixtureRequest) -> str | None:
     """Kind of the module under test: provider, tool, hook, orchestrator, context, or None."""
-    located = _locate(request.config, request.path)
+    located = _fixtures().locate(request.config, request.path)
     return None if located is None else located.kind
 
 
@@ -96,22 +93,13 @@ def is_module_context(module_path: Path | None) -> bool:
 @pytest.fixture
 def coordinator() -> "MockCoordinator":
     """A new test coordinator."""
-    from amplifier_core.testing import MockCoordinator
-
-    return MockCoordinator()
+    return _fixtures().MockCoordinator()
 
 
 @pytest.fixture
 def mock_deps() -> "tuple[MockContextManager, dict[str, Any], dict[str, MockTool], EventRecorder]":
     """Arguments of an orchestrator's ``execute`` after the prompt: context, providers, tools, hooks."""
-    from amplifier_core.testing import EventRecorder, MockContextManager, MockProvider, MockTool
-
-    return (
-        MockContextManager(),
-        {"default": MockProvider()},
-        {"test_tool": MockTool("test_tool")},
-        EventRecorder(),
-    )
+    return _fixtures().orchestrator_arguments()
 
 
 @_async_fixture
@@ -119,8 +107,8 @@ async def provider_module(
     request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
 ) -> AsyncGenerator[Any, None]:
     """The provider that the module under test mounts."""
-    async with _mounted(request, module_path, coordinator) as returned:
-        yield _first("provider", module_path, coordinator, returned)
+    async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
+        yield _fixtures().first("provider", module_path, coordinator, returned)
 
 
 @_async_fixture
@@ -128,8 +116,8 @@ async def tool_module(
     request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
 ) -> AsyncGenerator[Any, None]:
     """The first tool that the module under test mounts."""
-    async with _mounted(request, module_path, coordinator) as returned:
-        yield _first("tool", module_path, coordinator, returned)
+    async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
+        yield _fixtures().first("tool", module_path, coordinator, returned)
 
 
 @_async_fixture
@@ -137,8 +125,8 @@ async def orchestrator_module(
     request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
 ) -> AsyncGenerator[Any, None]:
     """The orchestrator that the module under test mounts."""
-    async with _mounted(request, module_path, coordinator) as returned:
-        yield _first("orchestrator", module_path, coordinator, returned)
+    async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
+        yield _fixtures().first("orchestrator", module_path, coordinator, returned)
 
 
 @_async_fixture
@@ -146,8 +134,8 @@ async def context_module(
     request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
 ) -> AsyncGenerator[Any, None]:
     """The context manager that the module under test mounts."""
-    async with _mounted(request, module_path, coordinator) as returned:
-        yield _first("context", module_path, coordinator, returned)
+    async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
+        yield _fixtures().first("context", module_path, coordinator, returned)
 
 
 @_async_fixture
@@ -155,65 +143,15 @@ async def hook_cleanup(
     request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
 ) -> AsyncGenerator[Callable[[], Any] | None, None]:
     """Return value of ``mount`` of the hook module under test, if callable."""
-    async with _mounted(request, module_path, coordinator) as returned:
+    async with _fixtures().mounted(request.config, module_path, coordinator) as returned:
         yield returned if callable(returned) else None
 
 
-@asynccontextmanager
-async def _mounted(
-    request: pytest.FixtureRequest, module_path: Path | None, coordinator: "MockCoordinator"
-) -> AsyncGenerator[Any, None]:
-    """Mount the module for the duration of a test; yields the return value of its ``mount``."""
-    if module_path is None:
-        pytest.skip("no module under test: pass --module-path, or run inside a module's folder")
-    from amplifier_core.validation._fresh import fresh_module
-    from amplifier_core.validation._kinds import cleanup_of
+def _fixtures() -> Any:
+    """What the fixtures do: it imports the kernel, which few runs of pytest need."""
+    from amplifier_core.validation import _plugin_fixtures
 
-    config = request.config.getoption("--module-config") or {}
-    with fresh_module(module_path) as module:
-        returned = await module.mount(coordinator, dict(config))
-        try:
-            yield returned
-        finally:
-            cleanup = cleanup_of(returned)
-            if cleanup is not None:
-                pending = cleanup()
-                if inspect.isawaitable(pending):
-                    await pending
-            await coordinator.cleanup()
-
-
-def _first(
-    kind: str, module_path: Path | None, coordinator: "MockCoordinator", returned: object
-) -> Any:
-    """The first mounted instance; fails the test if there is none."""
-    from amplifier_core.validation._kinds import KINDS
-
-    instances = KINDS[kind].instances(coordinator, returned)
-    if not instances:
-        pytest.fail(
-            f"mount() of {module_path} mounted no {kind} and returned {type(returned).__name__}:"
-            " nothing to test",
-            pytrace=False,
-        )
-    return instances[0][1]
-
-
-def _locate(config: pytest.Config, test_file: Path) -> "LocatedModule | None":
-    """The module under test, from the options or else from the surrounding folders."""
-    from amplifier_core.validation import _locate as locate
-
-    start = config.invocation_params.dir
-    given = config.getoption("--module-path")
-    if given:
-        located = locate.locate_given((start / given).resolve())
-    else:
-        arguments = [start / argument.split("::")[0] for argument in config.args]
-        located = locate.locate_around(test_file) or next(
-            filter(None, map(locate.locate_in, [start, config.rootpath, *arguments])), None
-        )
-    kind = config.getoption("--module-type")
-    return located._replace(kind=kind) if located and kind else located
+    return _plugin_fixtures
 
 
 def _json_object(text: str) -> dict[str, Any]:
