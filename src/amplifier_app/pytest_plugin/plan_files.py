@@ -1,44 +1,26 @@
-"""pytest plugin: `pytest --amplifier` also collects tests of plans, in files named `*.test.yaml`.
-
-pytest loads it in every environment that has Amplifier installed. Without the option it does nothing and
-imports no other part of the program.
-"""
+"""Test files of plans as pytest collects, runs and reports them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from amplifier_app.commands.test.cases import Case
-    from amplifier_app.commands.test.running import Runner
-    from amplifier_app.commands.test.verdict import Tested
-
-_OPTION = "--amplifier"
-_SUFFIXES = (".test.yaml", ".test.yml")
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.outcome import outcome_of
+from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.test.cases import Case, read_cases
+from amplifier_app.commands.test.report import failure_lines
+from amplifier_app.commands.test.running import Runner
+from amplifier_app.commands.test.verdict import Tested, tested
+from amplifier_app.plan.tree.problems import Problems
 
 _RUNNER: pytest.StashKey[Runner] = pytest.StashKey()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register the option."""
-    group = parser.getgroup("amplifier")
-    group.addoption(
-        _OPTION,
-        action="store_true",
-        help="also run tests of plans (*.test.yaml), without a model",
-    )
-
-
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect a test file of plans, if the option is given."""
-    if parent.config.getoption(_OPTION) and file_path.name.endswith(_SUFFIXES):
-        return PlanFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
-    return None
 
 
 class PlanFile(pytest.File):
@@ -50,11 +32,6 @@ class PlanFile(pytest.File):
         Raises:
             pytest.Collector.CollectError: The file is invalid.
         """
-        from amplifier_app.base.errors import ConfigError
-        from amplifier_app.base.outcome import outcome_of
-        from amplifier_app.commands.test.cases import read_cases
-        from amplifier_app.plan.tree.problems import Problems
-
         problems = Problems()
         # The short summary of pytest has little space.
         shown = os.path.relpath(self.path, self.config.invocation_params.dir)
@@ -84,9 +61,6 @@ class PlanTest(pytest.Item):
         Raises:
             PlanTestFailed: An expectation is not met, or the test cannot run.
         """
-        from amplifier_app.commands.event_loop import run_loop
-        from amplifier_app.commands.test.verdict import tested
-
         one = run_loop(tested(_runner(self.config), self._case))
         if one.status != "passed":
             raise PlanTestFailed(one)
@@ -95,10 +69,6 @@ class PlanTest(pytest.Item):
         """The expectation and the result; a traceback only for other errors."""
         if not isinstance(excinfo.value, PlanTestFailed):
             return super().repr_failure(excinfo, style)
-        from amplifier_app.base.redact import redact
-        from amplifier_app.base.sanitize import for_terminal
-        from amplifier_app.commands.test.report import failure_lines
-
         return redact(for_terminal("\n".join(failure_lines(excinfo.value.tested))))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
@@ -122,7 +92,5 @@ class PlanTestFailed(Exception):
 def _runner(config: pytest.Config) -> Runner:
     """The runner of a pytest run, which loads each plan once."""
     if _RUNNER not in config.stash:
-        from amplifier_app.commands.test.running import Runner
-
         config.stash[_RUNNER] = Runner()
     return config.stash[_RUNNER]
