@@ -31,13 +31,21 @@ def status_line(status: Status, width: int) -> str:
 
 def _fields(status: Status) -> list[str]:
     return [
-        paint(one_line(status.mode or "", 20), "bold"),
+        _mode(status),
         _model(status),
         _context(status),
         _cost(status),
         _tokens(status),
         paint(one_line(status.branch or "", 40), "dim"),
     ]
+
+
+def _mode(status: Status) -> str:
+    mode = one_line(status.mode or "", 20)
+    # In the mode read-only nothing asks.
+    if not mode or status.policy is None or mode == "read-only":
+        return paint(mode, "bold")
+    return f"{paint(mode, 'bold')} → {paint(status.policy, 'bold yellow')}"
 
 
 def _model(status: Status) -> str:

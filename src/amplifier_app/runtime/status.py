@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approvals.approval_mode import current_mode
+from amplifier_app.runtime.approvals.approval_mode import current_mode, policy_other_than_asking
 from amplifier_app.runtime.capabilities import first_provider
 from amplifier_support.private_files import open_regular
 from amplifier_support.usage import dollars
@@ -37,6 +37,7 @@ class Status(NamedTuple):
             reported.
         tokens: Input and output tokens so far, including earlier runs of the session; None if unknown.
         token_budget: Tokens the session may use; None without a limit.
+        policy: How approval requests are answered, if not by asking.
     """
 
     mode: str | None
@@ -52,6 +53,7 @@ class Status(NamedTuple):
     is_estimate: bool = False
     tokens: int | None = None
     token_budget: int | None = None
+    policy: str | None = None
 
     @property
     def context_percent(self) -> int | None:
@@ -93,6 +95,7 @@ def status_of(session: OpenSession) -> Status:
         budget=dollars(session.budget.limits.get("max_cost")),
         tokens=_tokens(session),
         token_budget=_token_budget(session),
+        policy=policy_other_than_asking(session.session.coordinator),
         branch=git_branch(folder),
         directory=short_path(folder),
     )

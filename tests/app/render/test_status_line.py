@@ -48,6 +48,15 @@ def test_the_line_fits(width: int) -> None:
     assert cells(status_line(long, width)) <= width
 
 
+def test_the_answer_to_approval_requests_is_shown_next_to_a_mode_that_asks() -> None:
+    line = status_line(STATUS._replace(policy="allow"), 80)
+    assert plain(line).startswith(" ask → allow · claude-sonnet-5-5 ·")
+    assert "\x1b[1;33mallow\x1b[0m" in line
+    reading = STATUS._replace(mode="read-only", policy="allow")
+    assert plain(status_line(reading, 80)).startswith(" read-only · ")
+    assert plain(status_line(STATUS._replace(mode=None, policy="allow"), 80)).startswith(" claude")
+
+
 def test_a_budget_is_shown_next_to_the_cost() -> None:
     line = plain(status_line(STATUS._replace(budget=Decimal(2)), 80))
     assert "$0.12 of $2.00" in line

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import rows
+from amplifier_app.chat.slash.mode import answered
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.approvals.approval_mode import NO_MODES
 from amplifier_app.runtime.describe import first_sentence
 from amplifier_app.runtime.status import status_of
 
@@ -22,7 +24,7 @@ async def status(chat: Chat, argument: str) -> Reply:
         ("profile", facts.profile),
         ("provider", now.provider),
         ("model", now.model or "the provider's default"),
-        ("mode", now.mode or "no module asks for approval"),
+        ("mode", (now.mode or NO_MODES) + answered(session.session.coordinator)),
         ("directory", facts.working_dir + (f" ({now.branch})" if now.branch else "")),
         ("context", context or "no model call yet"),
         ("budget", ", ".join(filter(None, budgets)) or "no limit on cost or tokens"),

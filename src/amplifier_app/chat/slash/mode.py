@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.chat.slash.layout import rows
@@ -12,6 +12,7 @@ from amplifier_app.runtime.approvals.approval_mode import (
     NO_MODES,
     NO_MODES_HINT,
     mode_control,
+    policy_other_than_asking,
 )
 from amplifier_app.runtime.approvals.requests import Approvals, Policy
 from amplifier_core.session_capabilities import REMEMBERED_APPROVALS, SANDBOX
@@ -23,6 +24,12 @@ _ANSWERS = {
     "policy": "use each request's own default",
 }
 _FORGET = "forget"
+
+
+def answered(coordinator: Any) -> str:
+    """Return how approval requests are answered, if not by asking, to be added to the mode."""
+    policy = policy_other_than_asking(coordinator)
+    return "" if policy is None else f"; approval requests: {_ANSWERS[policy]}"
 
 
 @command(
@@ -41,7 +48,7 @@ async def mode(chat: Chat, argument: str) -> Reply:
         shown = [(f"{'*' if one == control.mode else ' '} {one}") for one in control.modes]
         return rows(zip(shown, (MEANINGS.get(one, "") for one in control.modes), strict=True))
     await control.set(one_of("/mode", argument, control.modes))
-    text = f"mode {control.mode}: {MEANINGS.get(control.mode, '')}"
+    text = f"mode {control.mode}: {MEANINGS.get(control.mode, '')}{answered(coordinator)}"
     sandbox = SANDBOX.of(coordinator)
     if control.mode == "auto" and (sandbox is None or not sandbox.enforced):
         text += "; commands run without a sandbox, with all your rights"

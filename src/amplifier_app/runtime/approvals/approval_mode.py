@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.runtime.approvals.requests import ADD_MODULE
+from amplifier_app.runtime.approvals.requests import ADD_MODULE, Approvals
 from amplifier_core.session_capabilities import MODE, ModeControl
 
 NO_MODES = "no module of this session has modes"
@@ -32,6 +32,12 @@ def current_mode(coordinator: Any) -> str | None:
     """The mode of the session; None if no module has modes."""
     control = mode_control(coordinator)
     return None if control is None else control.mode
+
+
+def policy_other_than_asking(coordinator: Any) -> str | None:
+    """How approval requests of the session are answered without asking; None if the user is asked."""
+    system = coordinator.approval_system
+    return system.policy if isinstance(system, Approvals) and system.policy != "ask" else None
 
 
 async def set_mode(coordinator: Any, mode: str) -> None:
