@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -67,7 +68,9 @@ def chunk(data: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def raw_server(handler: Handler) -> AsyncGenerator[RawServer]:
+async def raw_server(
+    handler: Handler, tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[RawServer]:
     """Serves until the context ends, one handler call per request, connections kept alive."""
     state = RawServer()
     tasks: set[asyncio.Task[None]] = set()
@@ -95,9 +98,9 @@ async def raw_server(handler: Handler) -> AsyncGenerator[RawServer]:
             tasks.discard(task)
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     host, port = server.sockets[0].getsockname()[:2]
-    state.url = f"http://{host}:{port}"
+    state.url = f"http{'s' if tls else ''}://{host}:{port}"
     try:
         yield state
     finally:

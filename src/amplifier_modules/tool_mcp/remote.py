@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
+from amplifier_modules._shared.http.certificates import certificates_of_environment
 from amplifier_modules.tool_mcp.connection import Connection
 
 LONGEST_MESSAGE = 64 * 1024 * 1024
@@ -32,7 +33,7 @@ def connection_to(url: str, headers: Mapping[str, str], patience: float) -> Conn
     client = httpx2.AsyncClient(
         headers={"accept-encoding": _ENCODING, **headers},
         timeout=limits,
-        verify=_trusted_context(),
+        verify=_context_with(certificates_of_environment()),
         event_hooks={"response": [_bound, _note_lost_session]},
     )
     transport = streamable_http_client(url, http_client=client)
@@ -72,7 +73,7 @@ async def _bound(response: Any) -> None:
 
 
 @lru_cache(maxsize=1)
-def _trusted_context() -> ssl.SSLContext:
+def _context_with(_certificates: tuple[str | None, ...]) -> ssl.SSLContext:
     """The TLS context of httpx2; to load the certificates of the system takes tens of milliseconds."""
     return httpx2.create_ssl_context()
 

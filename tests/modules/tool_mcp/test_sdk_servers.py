@@ -8,6 +8,7 @@ import json
 import os
 import re
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from amplifier_modules.tool_mcp import server
 from tests.modules.tool_mcp.support import eventually, sdk, session, start_http
+from tests.support.git_http import CERTIFICATE
 from tests.support.raw_http import STREAM_HEAD, Cut, answer, chunk, raw_server
 from tests.support.results import error_of, text_of
 
@@ -298,6 +300,21 @@ async def test_headers_are_sent() -> None:
     assert "abc" not in str(caught.value)
     assert far.requests
     assert {request.headers["authorization"] for request in far.requests} == {"Bearer abc"}
+
+
+async def test_certificates_are_those_of_the_environment_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTIFICATE, CERTIFICATE.with_name("key.pem"))
+    async with raw_server(OldServer(), tls) as far:
+        config = {"old": {"url": far.url, "required": True}}
+        with pytest.raises(RuntimeError, match="CERTIFICATE_VERIFY_FAILED"):
+            async with session(config):
+                pass
+        monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+        async with session(config) as mcp:
+            assert text_of(await mcp.call("old_count")) == "in session 1"
 
 
 async def test_two_servers_of_a_kind_can_be_used_together(http: HttpServer) -> None:

@@ -10,7 +10,6 @@ import re
 import ssl
 import stat
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -453,12 +452,10 @@ async def test_a_broken_answer_is_a_failure(broken: str) -> None:
 
 
 @pytest.fixture
-def trusting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Certificates of the tests' own authority count."""
+def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates of the tests' own authority count, also if others were read before."""
+    trusted_context()
     monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "cert.pem"))
-    trusted_context.cache_clear()
-    yield
-    trusted_context.cache_clear()
 
 
 @pytest.mark.usefixtures("trusting")

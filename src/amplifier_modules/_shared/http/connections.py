@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
+from amplifier_modules._shared.http.certificates import certificates_of_environment
 from amplifier_modules._shared.http.lean_httpx import httpx
 
 _KEEPALIVE_SECONDS = 60.0
@@ -34,9 +35,13 @@ def open_client(
     )
 
 
-@lru_cache(maxsize=1)
 def trusted_context() -> ssl.SSLContext:
     """The TLS context: httpx's default, or one with the certificate files of the environment."""
+    return _context_with(certificates_of_environment())
+
+
+@lru_cache(maxsize=1)
+def _context_with(_certificates: tuple[str | None, ...]) -> ssl.SSLContext:
     context = httpx.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
