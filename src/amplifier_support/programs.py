@@ -255,8 +255,6 @@ def _kill_all() -> None:
 
 
 def _begin_without_helpers() -> None:
-    global _leaving
-    _leaving = False
     _running.clear()
     _starting.clear()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from amplifier_support.programs import (
     search_path,
 )
 from tests.app.sources.test_git import is_running
-from tests.support.cli import run_python
+from tests.support.cli import child_environment, run_python
 
 SH = "/bin/sh"
 
@@ -188,6 +189,68 @@ def test_a_program_that_leaves_ends_its_helpers(delay: float, tmp_path: Path) ->
     )
     assert run_python(code, started).returncode == 3
     assert not is_running(int(started.read_text()))
+
+
+def test_no_helper_starts_after_the_others_were_ended(tmp_path: Path) -> None:
+    """The functions that run when the program leaves may take their time, and threads go on meanwhile."""
+    code = (
+        "import atexit, os, sys, threading, time\n"
+        "from pathlib import Path\n"
+        "def last():\n"
+        "    thread.join(30)\n"
+        "atexit.register(last)\n"
+        "from amplifier_app.cli import leave\n"
+        "from amplifier_support.programs import Stopped, run\n"
+        "def work():\n"
+        "    for name in ('first', 'second'):\n"
+        "        script = f'echo $$ > {name}.new; mv {name}.new {name}; exec sleep 20'\n"
+        "        given = {'cwd': Path(sys.argv[1]), 'env': {'PATH': os.defpath}, 'seconds': None}\n"
+        "        try:\n"
+        "            print(run(['/bin/sh', '-c', script], **given))\n"
+        "        except Stopped:\n"
+        "            print('stopped', name)\n"
+        "thread = threading.Thread(target=work, daemon=True)\n"
+        "thread.start()\n"
+        "while not (Path(sys.argv[1]) / 'first').exists():\n"
+        "    time.sleep(0.01)\n"
+        "leave(3)\n"
+    )
+    done = subprocess.run(
+        # Not cloned: `last` is to run after what the module of helpers has registered.
+        [sys.executable, "-c", code, str(tmp_path)],
+        env=child_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (3, "")
+    assert done.stdout.splitlines() == ["stopped first", "stopped second"]
+    assert not (tmp_path / "second").exists()
+
+
+def test_the_end_of_a_fork_leaves_the_helpers_of_its_parent_alone(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, threading, time\n"
+        "from pathlib import Path\n"
+        "from amplifier_app.cli import leave\n"
+        "from amplifier_support import programs\n"
+        "folder = Path(sys.argv[1])\n"
+        "script = 'until [ -e go ]; do sleep 0.01; done; echo whole'\n"
+        "given = {'cwd': folder, 'env': {'PATH': os.defpath}, 'seconds': 60}\n"
+        "helper = lambda: print(programs.run(['/bin/sh', '-c', script], **given))\n"
+        "thread = threading.Thread(target=helper)\n"
+        "thread.start()\n"
+        "while not programs._running:\n"
+        "    time.sleep(0.01)\n"
+        "if os.fork() == 0:\n"
+        "    leave(0)\n"
+        "os.wait()\n"
+        "(folder / 'go').touch()\n"
+        "thread.join()\n"
+    )
+    done = run_python(code, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "Finished(code=0, stdout='whole\\n', stderr='')\n"
 
 
 def test_package_clients_keep_the_credentials_of_their_index() -> None:

@@ -242,8 +242,10 @@ def test_a_signal_counts_even_if_code_that_mounts_a_module_loses_its_exception(
         "config": {"signal": int(signum), "converts": converts},
     }
     plan = mock_plan(tmp_path, ["never asked"], tools=[module])
-    done = run_amplifier("run", "-f", plan, "hi", "--output", "json")
+    file = tmp_path / "report.md"
+    done = run_amplifier("run", "-f", plan, "hi", "--output", "json", "--report", f"md={file}")
     result = json.loads(done.stdout)
     RESULT.validate(result)
     assert (done.code, result["exit_code"]) == (code, code)
+    assert f"exit code {code}" in file.read_text()
     assert run_amplifier("plan", "check", "-f", plan).code == code
