@@ -65,8 +65,9 @@ class Screen(Protocol):
 class AnsiScreen:
     """A `Screen` on a terminal that nothing else writes to.
 
-    Each update is one write. The cursor stays at the end of the live region, so the region is found
-    again after the terminal has scrolled or has been resized.
+    Each update is one write. The cursor stays in the last line of the live region, so the region is
+    found again after the terminal has scrolled or has been resized. It is at the start of that line:
+    the terminal echoes keys such as `^C` there, and at the end of a full line the echo would wrap.
 
     Args:
         output: The terminal.
@@ -115,7 +116,8 @@ class AnsiScreen:
         cursor = ""
         if bool(lines) != bool(self._drawn):
             cursor = _HIDE_CURSOR if lines else _SHOW_CURSOR
-        update = "".join([self._erase_sequence(width), text, "\n".join(lines), cursor])
+        start = "\r" if lines else ""
+        update = "".join([self._erase_sequence(width), text, "\n".join(lines), start, cursor])
         self._drawn = lines
         self._output.write(f"{_BEGIN}{update}{_END}" if lines or cursor else update)
 
@@ -123,11 +125,12 @@ class AnsiScreen:
         """Return the sequence that erases the live region and moves the cursor to its start."""
         if not self._drawn:
             return ""
-        rows = len(self._drawn)
+        above = self._drawn[:-1]
+        rows = len(above)
         if self._reflows:
             # Of a terminal that has become narrower since, each line may take several rows.
-            rows = sum(max(1, -(-cells(line) // width)) for line in self._drawn)
-        return (f"\r\x1b[{rows - 1}A" if rows > 1 else "\r") + ERASE_DOWN
+            rows = sum(max(1, -(-cells(line) // width)) for line in above)
+        return (f"\r\x1b[{rows}A" if rows else "\r") + ERASE_DOWN
 
     def _size(self) -> tuple[int, int]:
         try:

@@ -67,6 +67,15 @@ def test_an_update_is_one_write_and_repaints_nothing_above() -> None:
     assert rig.written() == "", "nothing changed"
 
 
+def test_an_echo_after_a_full_line_leaves_no_copy_of_it() -> None:
+    rig = Rig(40, 10)
+    rig.screen.commit("first\n", ["x" * 40, "y" * 40])
+    rig.written()
+    rig.emulator.feed("^C^C")
+    rig.screen.show(["y" * 40])
+    assert rig.lines() == ["first", "y" * 40]
+
+
 def test_a_region_taller_than_the_terminal_shows_its_end() -> None:
     rig = Rig(40, 5)
     rig.screen.show([f"row {n}" for n in range(20)])
