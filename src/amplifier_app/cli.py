@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv is not None:
         return _main(argv)
     text = _stored_answer(sys.argv[1:])
-    if text and _printed(text):
+    if text and _print(text):
         leave(0)
     # Garbage collection takes a tenth of a short run, and start-up objects stay alive anyway.
     # `launch` enables it again once the session is open; other commands end soon.
@@ -76,7 +76,7 @@ def _is_wide() -> bool:
         return True
 
 
-def _printed(text: str) -> bool:
+def _print(text: str) -> bool:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -155,7 +155,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
     # Compiled code of pydantic imports it when it is loaded, and turns a Ctrl-C there into a crash.
     import datetime  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
-    from amplifier_app.base.signals import raise_noted_signal, raise_on_signals, signalled
+    from amplifier_app.base.signals import raise_noted_signal, raise_on_signals, signal_behind
     from amplifier_app.commands.finish import finish, guess_invocation
 
     invocation = guess_invocation(argv, stdout)
@@ -172,7 +172,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
         except BaseException as error:
             from amplifier_app.commands.usage import usage_error
 
-            ended = usage_error(signalled(error), root=implied)
+            ended = usage_error(signal_behind(error), root=implied)
         return finish(invocation, ended)
 
 

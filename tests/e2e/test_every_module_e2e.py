@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from amplifier_app.base.installed import bundled
+from amplifier_app.base.installed import bundled_modules
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
-MODULES = sorted(bundled())
+MODULES = sorted(bundled_modules())
 ORCHESTRATORS = [name for name in MODULES if name.startswith("loop-")]
 CONTEXTS = [name for name in MODULES if name.startswith("context-")]
 COMBINED = [name for name in MODULES if name not in (*ORCHESTRATORS, *CONTEXTS)]

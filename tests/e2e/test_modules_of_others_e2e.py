@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from amplifier_app.base.installed import bundled
+from amplifier_app.base.installed import bundled_modules
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
 MODULES = Path(__file__).parent / "modules_of_others"
-ORCHESTRATORS = sorted(name for name in bundled() if name.startswith("loop-"))
-CONTEXTS = sorted(name for name in bundled() if name.startswith("context-"))
+ORCHESTRATORS = sorted(name for name in bundled_modules() if name.startswith("loop-"))
+CONTEXTS = sorted(name for name in bundled_modules() if name.startswith("context-"))
 
 FIRST_TURN = [
     Reply("Reading.", tool_calls=[ToolCall("read_file", {"file_path": "notes.txt"}, id="c1")]),

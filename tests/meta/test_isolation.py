@@ -110,7 +110,7 @@ print(
     [signal.getsignal(number) for number in sorted(signal.valid_signals())],
     gc.isenabled(), gc.get_threshold(), tempfile.tempdir, threading.active_count(),
     logging.root.handlers, logging.root.level, asyncio.events._event_loop_policy,
-    redact._names, atomic_write._cleaned, installed.bundled.cache_info(),
+    redact._names, atomic_write._cleaned, installed.bundled_modules.cache_info(),
     sorted(os.environ), os.getcwd(), sys.path, sys.argv, sorted(os.listdir("/proc/self/fd")),
 )
 """

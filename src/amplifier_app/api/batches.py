@@ -116,8 +116,8 @@ async def batch(
         timeout=timeout,
         check=list(checks),
         approve=approve,
-    ).checked()
-    options = BatchOptions(workers, _text(max_cost), _text(stop_after)).checked()
+    ).validate()
+    options = BatchOptions(workers, _text(max_cost), _text(stop_after)).validate()
     call = _Call(chosen, request, rows, schema, RowOptions(prompt, workdir, repeat), options)
     async with contextlib.aclosing(_results_of(call, folder)) as results:
         async for result in results:
@@ -156,7 +156,7 @@ async def _results_of(call: _Call, folder: str | os.PathLike[str] | None) -> Asy
             folder = Path(resources.enter_context(scratch)) / "batch"
         batch, request = await asyncio.to_thread(_opened, call, Path(folder).absolute())
         with writing(batch) as writer:
-            batch.change(call.options.given())
+            batch.change(call.options.settings())
             for result in batch.results():
                 yield result
             ended: asyncio.Queue[Record | None] = asyncio.Queue()
@@ -197,7 +197,7 @@ def _opened(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
         if source.parent == Path(scratch):
             write_private(folder / _SAVED_ROWS, source.read_text(encoding="utf-8"))
             facts["input"] = str(folder / _SAVED_ROWS)
-        facts |= call.options.given()
+        facts |= call.options.settings()
         return BatchFolder.create(folder, facts, call.chosen.plan.to_yaml()), request
 
 

@@ -84,5 +84,5 @@ def load_plan(
         tools=None if tools is None else ",".join(tools),
         mode=mode,
         trust=trust,
-    ).checked()
+    ).validate()
     return Plan(choose(request, Output(-1)), request)

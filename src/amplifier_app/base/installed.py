@@ -40,7 +40,7 @@ class Installed(NamedTuple):
 
 
 @cache
-def bundled() -> dict[str, Installed]:
+def bundled_modules() -> dict[str, Installed]:
     """The bundled modules, by id."""
     for folder in sys.path:
         for entry in _listing(folder or "."):
@@ -78,14 +78,14 @@ def _group(text: str, group: str) -> dict[str, str]:
     return points
 
 
-def installed(module_id: str | None = None) -> list[Installed]:
+def modules_on_path(module_id: str | None = None) -> list[Installed]:
     """The modules of all installed distributions except our own, in the order of `sys.path`."""
-    found = _installed(tuple((folder, _changed(folder)) for folder in sys.path))
+    found = _modules_in_folders(tuple((folder, _change_time(folder)) for folder in sys.path))
     return [one for one in found if module_id in (None, one.module_id)]
 
 
 @lru_cache(maxsize=1)
-def _installed(folders: tuple[tuple[str, int], ...]) -> list[Installed]:
+def _modules_in_folders(folders: tuple[tuple[str, int], ...]) -> list[Installed]:
     """The modules found in folders as they are now; a plan may ask for each of its modules."""
     from importlib.metadata import entry_points
 
@@ -102,7 +102,7 @@ def _installed(folders: tuple[tuple[str, int], ...]) -> list[Installed]:
     ]
 
 
-def _changed(folder: str) -> int:
+def _change_time(folder: str) -> int:
     """When something was last installed in a folder."""
     try:
         return os.stat(folder or ".").st_mtime_ns
@@ -110,7 +110,7 @@ def _changed(folder: str) -> int:
         return 0
 
 
-def installed_in(distribution: str) -> list[Installed] | None:
+def modules_of(distribution: str) -> list[Installed] | None:
     """The modules of one distribution; None if it is not installed."""
     from importlib import metadata
 

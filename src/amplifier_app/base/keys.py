@@ -131,27 +131,27 @@ class KeyStore:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise self._refused(_why_not_opened(self.file, error)) from error
+            raise self._unusable(_why_not_opened(self.file, error)) from error
         with open(descriptor, "rb") as stream:
             problem = _distrust(self.folder, os.fstat(stream.fileno()))
             if problem:
-                raise self._refused(problem)
-            return _parsed(stream.read(_MAX_BYTES + 1), self.file)
+                raise self._unusable(problem)
+            return _parse(stream.read(_MAX_BYTES + 1), self.file)
 
-    def _refused(self, problem: str) -> ConfigError:
+    def _unusable(self, problem: str) -> ConfigError:
         return ConfigError(f"cannot use the stored keys: {problem}", hint=_AGAIN)
 
     @contextlib.contextmanager
     def _changing(self) -> Generator[dict[str, dict[str, str]]]:
         """Yield the entries for modification, and write them if the block succeeds."""
-        from amplifier_app.base.locks import locked
+        from amplifier_app.base.locks import hold_lock
 
         lock = self.folder / "keys.lock"
         try:
             files.make_private_folder(self.folder)
             self.folder.chmod(files.FOLDER_MODE)
             os.close(files.open_private(lock, os.O_RDWR | os.O_CREAT))
-            with locked(lock, None):
+            with hold_lock(lock, None):
                 entries = self._entries()
                 yield entries
                 data = {"version": _VERSION, "keys": entries}
@@ -196,7 +196,7 @@ def _distrust(folder: Path, facts: os.stat_result) -> str | None:
     return None
 
 
-def _parsed(data: bytes, file: Path) -> dict[str, dict[str, str]]:
+def _parse(data: bytes, file: Path) -> dict[str, dict[str, str]]:
     def damaged(why: str, line: int | None = None) -> ConfigError:
         hint = f"Fix or remove the file. {_AGAIN}"
         where = Location(str(file), line)

@@ -28,7 +28,7 @@ _depth = _Depth()
 
 
 @contextmanager
-def locked(file: Path, stop: threading.Event | None) -> Generator[None]:
+def hold_lock(file: Path, stop: threading.Event | None) -> Generator[None]:
     """Hold the lock of `file`; a missing folder is created.
 
     Raises:
@@ -60,7 +60,7 @@ def changing_settings() -> Generator[None]:
         if not _depth.value:
             file = paths.config_dir() / _SETTINGS_LOCK
             try:
-                held.enter_context(locked(file, None))
+                held.enter_context(hold_lock(file, None))
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise ConfigError(

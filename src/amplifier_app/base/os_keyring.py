@@ -42,8 +42,8 @@ class Keyring:
             import keyring
         except ImportError:
             raise KeyringUnavailable("the package 'keyring' is not installed") from None
-        self._backend: Any = _answered(keyring.get_keyring)
-        priority = _answered(lambda: self._backend.priority)
+        self._backend: Any = _call_with_limit(keyring.get_keyring)
+        priority = _call_with_limit(lambda: self._backend.priority)
         if not isinstance(priority, (int, float)) or priority < _LOWEST_PRIORITY:
             raise KeyringUnavailable("the system has no keyring")
         # Another home means another user, or a test.
@@ -62,7 +62,7 @@ class Keyring:
             KeyringUnavailable: It is locked, refuses, or does not answer.
         """
         if (self._service, name) not in self._known:
-            value = _answered(lambda: self._backend.get_password(self._service, name))
+            value = _call_with_limit(lambda: self._backend.get_password(self._service, name))
             if not (isinstance(value, str) and value):
                 return None
             self._known[self._service, name] = value
@@ -75,7 +75,7 @@ class Keyring:
             KeyringUnavailable: It is locked, refuses, or does not answer.
         """
         self._known.pop((self._service, name), None)
-        _answered(lambda: self._backend.set_password(self._service, name, value))
+        _call_with_limit(lambda: self._backend.set_password(self._service, name, value))
         if self.read(name) != value:
             raise KeyringUnavailable("the keyring returned a different value than the one stored")
 
@@ -87,10 +87,10 @@ class Keyring:
         """
         if self.read(name) is not None:
             del self._known[self._service, name]
-            _answered(lambda: self._backend.delete_password(self._service, name))
+            _call_with_limit(lambda: self._backend.delete_password(self._service, name))
 
 
-def _answered(ask: Callable[[], _Result]) -> _Result:
+def _call_with_limit(ask: Callable[[], _Result]) -> _Result:
     """The result of `ask`, with a time limit.
 
     A keyring that prompts for a password where no user can see the prompt never answers.

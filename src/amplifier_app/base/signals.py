@@ -29,7 +29,7 @@ def raise_on_signals() -> None:
     """Make Ctrl-C raise `KeyboardInterrupt` from now on, and SIGTERM and SIGHUP `Terminated`.
 
     Ignored signals stay ignored. Compiled code that runs at that moment may swallow the exception, or
-    turn it into another one: `raise_noted_signal` and `signalled` make up for that.
+    turn it into another one: `raise_noted_signal` and `signal_behind` make up for that.
     """
     global _raised
     _raised = None
@@ -56,7 +56,7 @@ def raise_noted_signal() -> None:
         raise _exception(_raised)
 
 
-def signalled(error: BaseException) -> BaseException:
+def signal_behind(error: BaseException) -> BaseException:
     """The exception of a signal that came outside of a turn, instead of what it was turned into."""
     if _raised is None or isinstance(error, KeyboardInterrupt):
         return error

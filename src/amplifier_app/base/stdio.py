@@ -168,7 +168,7 @@ def _substitute(descriptor: int) -> None:
 
 
 @contextlib.contextmanager
-def claimed_stdout() -> Generator[Output]:
+def claim_stdout() -> Generator[Output]:
     """Reserve stdout for the answer; anything else printed to it goes to stderr.
 
     Works on file descriptors, so it includes C libraries and child processes.

@@ -17,7 +17,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.test.cases import Case, read_cases
 from amplifier_app.commands.test.report import failure_lines
 from amplifier_app.commands.test.running import Runner
-from amplifier_app.commands.test.verdict import Tested, tested
+from amplifier_app.commands.test.verdict import Tested, run_case
 from amplifier_app.plan.tree.problems import Problems
 
 _RUNNER: pytest.StashKey[Runner] = pytest.StashKey()
@@ -61,7 +61,7 @@ class PlanTest(pytest.Item):
         Raises:
             PlanTestFailed: An expectation is not met, or the test cannot run.
         """
-        one = run_loop(tested(_runner(self.config), self._case))
+        one = run_loop(run_case(_runner(self.config), self._case))
         if one.status != "passed":
             raise PlanTestFailed(one)
 

@@ -152,7 +152,7 @@ def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
 
 def _offers() -> dict[str, str]:
     """Return provider modules available without a source → the distribution that contains them."""
-    available = [*installed.installed(), *installed.bundled().values()]
+    available = [*installed.modules_on_path(), *installed.bundled_modules().values()]
     return {
         one.module_id: f"{one.distribution} {one.version}"
         for one in available

@@ -273,7 +273,7 @@ class Fetcher:
 
 def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource | None:
     """The module of an installed package; None if the package is not installed."""
-    points = installed.installed_in(source.name)
+    points = installed.modules_of(source.name)
     if points is None:
         name = source.name.replace("-", "_")
         if not source.versions and _is_importable(name):

@@ -316,7 +316,9 @@ def _modules(mount_plan: dict[str, Any]) -> Iterable[tuple[str, str | None]]:
 
 
 def _not_found(module_id: str) -> str:
-    known = sorted({*installed.bundled(), *(one.module_id for one in installed.installed())})
+    known = sorted(
+        {*installed.bundled_modules(), *(one.module_id for one in installed.modules_on_path())}
+    )
     # Ids share their first word, which is not enough of a resemblance.
     advice = did_you_mean(module_id, known, 0.8) or f"available: {', '.join(known)}"
     return (

@@ -97,10 +97,10 @@ class Places:
             yield Candidate("settings", override.source, override.source, at=override.at)
         if hint is not None:
             yield Candidate("plan", hint, hint)
-        own = installed.bundled().get(module_id)
+        own = installed.bundled_modules().get(module_id)
         if own is not None:
             yield _of_installed("bundled", own)
-        for found in installed.installed(module_id):
+        for found in installed.modules_on_path(module_id):
             yield _of_installed("installed", found)
         target = installed.by_convention(module_id)
         if target is not None:

@@ -134,7 +134,7 @@ def _can_change(wanted: Wanted) -> bool:
     """Whether a source can have newer versions, pinned or not."""
     parsed = wanted.parsed
     if isinstance(parsed, PackageSource):
-        return installed.installed_in(parsed.name) is None
+        return installed.modules_of(parsed.name) is None
     return isinstance(parsed, GitSource)
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.base import paths
 from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
-from amplifier_app.base.locks import locked
+from amplifier_app.base.locks import hold_lock
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, hash_of
 from amplifier_support.private_files import open_regular
 
@@ -142,7 +142,7 @@ class TrustStore:
             files.make_private_folder(self.folder)
             self.folder.chmod(files.FOLDER_MODE)
             # Writers of a record are serialised; readers always see one complete version.
-            with locked(file.with_suffix(".lock"), None):
+            with hold_lock(file.with_suffix(".lock"), None):
                 files.write_private(file, json.dumps(data) + "\n")
         except SessionError as error:
             raise ConfigError(error.message, hint=error.hint) from error

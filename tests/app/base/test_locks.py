@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.base.locks import locked
+from amplifier_app.base.locks import hold_lock
 from amplifier_support.programs import Stopped
 from tests.support.cli import run_amplifier
 
@@ -19,10 +19,10 @@ def test_others_wait_until_the_lock_is_released(tmp_path: Path) -> None:
     file, order = tmp_path / "new" / "a.lock", list[str]()
 
     def second() -> None:
-        with locked(file, None):
+        with hold_lock(file, None):
             order.append("second")
 
-    with locked(file, None):
+    with hold_lock(file, None):
         waiting = threading.Thread(target=second)
         waiting.start()
         waiting.join(0.2)
@@ -36,9 +36,9 @@ def test_waiting_ends_when_it_is_stopped(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
     with (
-        locked(tmp_path / "a.lock", None),
+        hold_lock(tmp_path / "a.lock", None),
         pytest.raises(Stopped),
-        locked(tmp_path / "a.lock", stop),
+        hold_lock(tmp_path / "a.lock", stop),
     ):
         pass
 
@@ -54,7 +54,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_again(
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", remove)
-    with locked(file, None):
+    with hold_lock(file, None):
         assert file.exists()
 
 
@@ -67,7 +67,7 @@ def test_a_file_system_without_locks_is_an_error(
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(OSError, match="not implemented"), locked(tmp_path / "a.lock", None):
+    with pytest.raises(OSError, match="not implemented"), hold_lock(tmp_path / "a.lock", None):
         pass
 
 

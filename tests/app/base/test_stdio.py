@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from amplifier_app.base.stdio import Output, claimed_stdout
+from amplifier_app.base.stdio import Output, claim_stdout
 from amplifier_app.render.text import TextRenderer
 
 START = {"block_type": "text", "block_index": 0}
@@ -61,7 +61,7 @@ async def test_nothing_is_kept_back_at_the_end() -> None:
     before = os.dup(1)
     os.dup2(writing, 1)
     try:
-        with claimed_stdout() as output:
+        with claim_stdout() as output:
             output.write_later("kept", asyncio.get_running_loop)
     finally:
         os.dup2(before, 1)

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import amplifier_app
-from amplifier_app.base.installed import bundled, normalised
+from amplifier_app.base.installed import bundled_modules, normalised
 from amplifier_app.sources.requirements.fixed_versions import AMPLIFIER, MODULE_PACKAGES, held_by
 
 SOURCE = Path(amplifier_app.__file__).parent.parent
@@ -49,7 +49,7 @@ def test_everything_that_the_app_and_shared_code_import_is_held() -> None:
 
 
 def test_everything_that_a_mounted_bundled_module_imports_is_held() -> None:
-    for module_id in bundled():
+    for module_id in bundled_modules():
         folder = SOURCE / "amplifier_modules" / module_id.replace("-", "_")
         held = held_by({module_id: "amplifier"})
         assert providers(imported_below(folder)) <= held.keys(), module_id

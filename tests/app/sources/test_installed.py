@@ -29,7 +29,7 @@ def install(folder: Path, name: str, points: dict[str, str], version: str = "1.0
 def test_bundled_modules_come_from_our_metadata() -> None:
     ours = metadata.distribution("amplifier")
     points = ours.entry_points.select(group="amplifier.modules")
-    found = installed.bundled()
+    found = installed.bundled_modules()
     assert {one.module_id: one.entry_point for one in found.values()} == {
         point.name: point.value for point in points
     }
@@ -41,9 +41,9 @@ def test_what_is_installed_meanwhile_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    assert installed.installed("late") == []
+    assert installed.modules_on_path("late") == []
     install(tmp_path, "late-package", {"late": "late:mount"})
-    assert [one.entry_point for one in installed.installed("late")] == ["late:mount"]
+    assert [one.entry_point for one in installed.modules_on_path("late")] == ["late:mount"]
 
 
 def test_many_modules_are_looked_for_in_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,15 +52,15 @@ def test_many_modules_are_looked_for_in_one_reading(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         metadata, "entry_points", lambda **what: (readings.append(""), read(**what))[1]
     )
-    installed._installed.cache_clear()
+    installed._modules_in_folders.cache_clear()
     for number in range(20):
-        installed.installed(f"missing-{number}")
+        installed.modules_on_path(f"missing-{number}")
     assert len(readings) == 1
 
 
 def test_reading_them_does_not_import_a_metadata_library() -> None:
     code = (
-        "import sys; from amplifier_app.base.installed import bundled; assert bundled();"
+        "import sys; from amplifier_app.base.installed import bundled_modules as found; assert found();"
         "print('importlib.metadata' in sys.modules)"
     )
     done = subprocess.run(
@@ -72,15 +72,15 @@ def test_reading_them_does_not_import_a_metadata_library() -> None:
 def test_other_distributions_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "their-modules", {"tool-x": "theirs.x:mount", "tool-y": "theirs.y:mount"})
     monkeypatch.syspath_prepend(tmp_path)
-    assert installed.installed("tool-x") == [
+    assert installed.modules_on_path("tool-x") == [
         installed.Installed("tool-x", "theirs.x:mount", "their-modules", "1.0")
     ]
-    assert [one.module_id for one in installed.installed_in("Their_Modules") or []] == [
+    assert [one.module_id for one in installed.modules_of("Their_Modules") or []] == [
         "tool-x",
         "tool-y",
     ]
-    assert installed.installed_in("not-there") is None
-    assert "tool-bash" not in {one.module_id for one in installed.installed()}
+    assert installed.modules_of("not-there") is None
+    assert "tool-bash" not in {one.module_id for one in installed.modules_on_path()}
 
 
 def test_a_package_is_found_by_convention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

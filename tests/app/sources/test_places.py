@@ -53,7 +53,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def without_bundled(monkeypatch: pytest.MonkeyPatch) -> None:
     from amplifier_app.base import installed
 
-    monkeypatch.setattr(installed, "bundled", dict)
+    monkeypatch.setattr(installed, "bundled_modules", dict)
 
 
 def without_installed(world: World) -> None:

@@ -217,7 +217,7 @@ class BatchOptions(NamedTuple):
         ),
     ] = None
 
-    def checked(self) -> "BatchOptions":
+    def validate(self) -> "BatchOptions":
         """The same options.
 
         Raises:
@@ -254,7 +254,7 @@ class BatchOptions(NamedTuple):
                 hint="Rows at batch prices mostly wait: one machine is enough.",
             )
 
-    def given(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The fields of batch.json that these options set."""
         given = {name: value for name, value in self._asdict().items() if value is not None}
         if self.deadline is not None:

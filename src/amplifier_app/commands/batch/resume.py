@@ -3,10 +3,10 @@
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import typer
 
-from amplifier_app.base.stdio import claimed_stdout
+from amplifier_app.base.stdio import claim_stdout
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.commands.batch.execution.execute import execute
-from amplifier_app.commands.batch.execution.setup import reopened
+from amplifier_app.commands.batch.execution.setup import reopen_request
 from amplifier_app.commands.batch.options import BatchOptions, FolderArgument, QuietOption
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.typer_options import takes_options_of
@@ -33,10 +33,10 @@ def resume(
     not repeated.
     """
     invocation: Invocation = context.obj
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    options = options.checked()
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    options = options.validate()
     batch = BatchFolder(folder)
     economy = bool(batch.facts.get("economy"))
     options.check_economy(economy, options.engine or batch.facts.get("engine"))
-    request = reopened(batch, invocation.stdout)
+    request = reopen_request(batch, invocation.stdout)
     invocation.outcome = execute(batch, request, options, quiet=quiet)

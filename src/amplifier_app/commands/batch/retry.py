@@ -7,11 +7,11 @@ import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Ending
-from amplifier_app.base.stdio import claimed_stdout, to_stderr
+from amplifier_app.base.stdio import claim_stdout, to_stderr
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.record.writer import writing
 from amplifier_app.commands.batch.execution.execute import execute
-from amplifier_app.commands.batch.execution.setup import reopened
+from amplifier_app.commands.batch.execution.setup import reopen_request
 from amplifier_app.commands.batch.options import BatchOptions, FolderArgument, QuietOption
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.typer_options import takes_options_of
@@ -49,8 +49,8 @@ def retry(
     A row that reached a limit continues its session; any other begins a new one.
     """
     invocation: Invocation = context.obj
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    options = options.checked()
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    options = options.validate()
     wanted = set(_OUTCOMES if only is None else only.split(","))
     if unknown := wanted.difference(_OUTCOMES):
         raise UsageError(
@@ -60,7 +60,7 @@ def retry(
     batch = BatchFolder(folder)
     economy = bool(batch.facts.get("economy"))
     options.check_economy(economy, options.engine or batch.facts.get("engine"))
-    request = reopened(batch, invocation.stdout)
+    request = reopen_request(batch, invocation.stdout)
     with writing(batch) as writer:
         number = writer.reopen(lambda result: result["outcome"] in wanted)
     if not quiet:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.base.stdio import claimed_stdout
+from amplifier_app.base.stdio import claim_stdout
 from amplifier_app.batch.dispatch import OF_EVERY_ROW
 from amplifier_app.batch.input.rows import STDIN
 from amplifier_app.batch.input.shards import shard_of
@@ -19,7 +19,7 @@ from amplifier_app.commands.batch.execution.setup import (
     naming_stdin,
     new_facts,
     plan_request,
-    saved_stdin,
+    save_stdin,
 )
 from amplifier_app.commands.batch.options import (
     ROW_OPTIONS,
@@ -76,8 +76,8 @@ def run(
     interrupt or a crash, continue with: amplifier batch resume FOLDER
     """
     invocation: Invocation = context.obj
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
-    options.checked().check_economy(row.economy, options.engine)
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    options.validate().check_economy(row.economy, options.engine)
     row = row._replace(shard=shard_of(row.shard, os.environ))
     request = plan_request(plan, request, dollars_of(row.max_cost_row, "--max-cost-row"))
     request = request._replace(approve=approve)
@@ -86,7 +86,7 @@ def run(
         require_batches(request, chosen)
     with new_folder(folder) as remove_folder:
         if source == STDIN:
-            source = saved_stdin(folder)
+            source = save_stdin(folder)
             with naming_stdin(source):
                 facts = new_facts(request, chosen, source, row)
         else:

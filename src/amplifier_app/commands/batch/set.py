@@ -28,9 +28,9 @@ def set_limits(
     A running batch applies them within about a second. With fewer workers, running rows are not
     stopped; with a lower --max-cost or --stop-after, the batch may stop.
     """
-    options = options.checked()
+    options = options.validate()
     batch = BatchFolder(folder)
-    batch.change(options.given())
+    batch.change(options.settings())
     limits = _limits(batch.facts)
     if output == "json":
         print(json_text({"schema_version": 1, **limits}))

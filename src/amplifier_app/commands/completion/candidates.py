@@ -107,9 +107,9 @@ def _values(place: _Place, parameter: Any, words: Sequence[str], begun: str) -> 
     if "--provider" in flags or (group == ("provider",) and metavar == "NAME"):
         return values.providers()
     if "--model" in flags:
-        return values.models(_given(place.command, words, "--provider"))
+        return values.models(_option_value(place.command, words, "--provider"))
     if "--set" in flags:
-        profile = _given(place.command, words, "--profile")
+        profile = _option_value(place.command, words, "--profile")
         return (f"{address}=" for address in values.addresses(begun, profile))
     if metavar == "PATH.TO.KEY":
         return values.addresses(begun)
@@ -127,7 +127,7 @@ def _choices(annotation: Any) -> list[str]:
     return [choice for part in get_args(annotation) for choice in _choices(part)]
 
 
-def _given(command: Any, words: Sequence[str], flag: str) -> str | None:
+def _option_value(command: Any, words: Sequence[str], flag: str) -> str | None:
     """The value of an option among the words before."""
     option = _option(command, flag)
     flags = option.opts if option is not None else [flag]

@@ -15,7 +15,7 @@ from typing import Any
 from amplifier_app import __version__, trust
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError
-from amplifier_app.base.installed import bundled
+from amplifier_app.base.installed import bundled_modules
 from amplifier_app.plan.documents.profile_paths import profile_names
 from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.sources.loading import Fetching, load
@@ -32,7 +32,9 @@ def profiles() -> list[str]:
 
 def providers() -> list[str]:
     """The bundled providers, and those of the plan."""
-    names = [name.removeprefix(_PROVIDER) for name in bundled() if name.startswith(_PROVIDER)]
+    names = [
+        name.removeprefix(_PROVIDER) for name in bundled_modules() if name.startswith(_PROVIDER)
+    ]
     plan = _plan(None)
     entries = plan.get("providers") or []
     own = [entry.get("instance_id") or entry.get("module", "") for entry in entries]
@@ -46,7 +48,9 @@ def models(provider: str | None) -> list[str]:
         provider: The provider to use; None for any.
     """
     wanted = None if provider is None else _PROVIDER + provider.removeprefix(_PROVIDER)
-    names = [name for name in bundled() if name.startswith(_PROVIDER) and wanted in (None, name)]
+    names = [
+        name for name in bundled_modules() if name.startswith(_PROVIDER) and wanted in (None, name)
+    ]
     return [model for name in names for model in _catalogue(name)]
 
 
@@ -58,7 +62,7 @@ def modules() -> list[str]:
         for kind in ("providers", "tools", "hooks")
         for entry in plan.get(kind) or []
     ]
-    return sorted({*bundled(), *own})
+    return sorted({*bundled_modules(), *own})
 
 
 def sessions() -> list[str]:
@@ -101,7 +105,7 @@ def _below(data: Any, at: str, begun: str) -> Iterator[str]:
 
 def _config_keys(module_id: str) -> list[str]:
     """The keys of a bundled module's config; kept in the cache, because its model takes long to load."""
-    module = bundled().get(module_id)
+    module = bundled_modules().get(module_id)
     if module is None:
         return []
     cache = paths.cache_dir() / "completion" / f"{module_id}.json"
@@ -145,7 +149,7 @@ def _catalogue(module_id: str) -> list[str]:
 
 def _files(module_id: str, *names: str) -> Iterator[Path]:
     """The files of a bundled module with one of these names, without importing it."""
-    package = bundled()[module_id].entry_point.partition(":")[0]
+    package = bundled_modules()[module_id].entry_point.partition(":")[0]
     parent, _, folder_name = package.rpartition(".")
     spec = PathFinder.find_spec(parent)
     for folder in (spec.submodule_search_locations or ()) if spec else ():

@@ -86,11 +86,11 @@ def _show(page: Page) -> None:
         return
     from amplifier_app.render.markdown import markdown_lines
 
-    lines = markdown_lines(_unwrapped(page.text), terminal_width(1) or 80)
+    lines = markdown_lines(_unwrap_paragraphs(page.text), terminal_width(1) or 80)
     show_paged("".join(f"{line}\n" for line in lines))
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap_paragraphs(text: str) -> str:
     """Markdown with each paragraph on one line: the breaks are those of the file, not of the terminal."""
     from markdown_it import MarkdownIt
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import amplifier_app
-from amplifier_app.base.installed import bundled
+from amplifier_app.base.installed import bundled_modules
 from amplifier_app.base.version import version_line
 from amplifier_app.commands.doctor.check import Check
 from amplifier_support.environment import minimal_environment
@@ -41,7 +41,7 @@ def python() -> Iterator[Check]:
 def amplifier() -> Iterator[Check]:
     """The program's version, where it is installed, and its bundled modules."""
     where = Path(amplifier_app.__file__).parent
-    modules = len(bundled())
+    modules = len(bundled_modules())
     message = f"{version_line().removeprefix('amplifier ')} in {where}, {modules} bundled modules"
     if not modules:
         fix = "reinstall Amplifier: its list of modules is missing"

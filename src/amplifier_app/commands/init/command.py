@@ -10,7 +10,7 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.keys import KeyStore, problem_of_key
 from amplifier_app.base.outcome import OK, Ending, Outcome
-from amplifier_app.base.stdio import claimed_stdout, read_line, stdin_is_tty, to_stderr
+from amplifier_app.base.stdio import claim_stdout, read_line, stdin_is_tty, to_stderr
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
@@ -112,7 +112,7 @@ def init(context: typer.Context, options: InitOptions) -> None:
 
     invocation: Invocation = context.obj
     invocation.verbose = invocation.verbose or options.verbose
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
     seconds = None if options.no_test else parse_duration(options.timeout)
     asking = stdin_is_tty() and os.isatty(2) and not (options.yes or options.key_stdin)
     if options.provider is None and not asking:

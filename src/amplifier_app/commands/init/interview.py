@@ -136,7 +136,7 @@ class Interview:
         else:
             note = "input is hidden; press Enter if the server needs no key"
         while True:
-            key = self._hidden(f"{prompt} ({note}): ")
+            key = self._ask_hidden(f"{prompt} ({note}): ")
             if not key and (typed or not offer.needs_key):
                 return typed
             problem = problem_of_key(key)
@@ -259,7 +259,7 @@ class Interview:
             raise KeyboardInterrupt
         return clean(line)
 
-    def _hidden(self, question: str) -> str:
+    def _ask_hidden(self, question: str) -> str:
         from getpass import getpass
 
         try:

@@ -114,7 +114,7 @@ def save(choice: Choice, where: Where | None = None) -> Saved:
         raise
     key = choice.provider.instance_id or choice.provider.module
     first = user_plan().default_provider == key
-    lines = tuple(_described(name, value) for name, value in changes.items())
+    lines = tuple(_describe(name, value) for name, value in changes.items())
     return Saved(file, lines, stored, first)
 
 
@@ -163,7 +163,7 @@ def _entries(plan: ResolvedPlan) -> dict[str, dict[str, Any]]:
     }
 
 
-def _described(name: str, value: Any) -> str:
+def _describe(name: str, value: Any) -> str:
     setting = name.removeprefix("config.")
     if setting == "when":
         return "enabled"

@@ -49,7 +49,7 @@ def list_modules(
     if output == "json":
         print(json_text(rows))
         return
-    print_table(_COLUMNS, [_shown(row) for row in rows])
+    print_table(_COLUMNS, [_cells(row) for row in rows])
     skipped = [f"{row['id']} skipped: {row['left_out']}" for row in rows if row["left_out"]]
     width = terminal_width(1)
     for index, reason in enumerate(map(one_line, skipped)):
@@ -57,14 +57,15 @@ def list_modules(
         print("\n".join(lines if index else ["", *lines]))
 
 
-def _shown(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     use = "skipped" if row["left_out"] else row["plan"]
     return row["id"], row["type"], use, row["summary"] or "", row["source"]
 
 
 def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
     available = {
-        one.module_id: one for one in [*installed.installed(), *installed.bundled().values()]
+        one.module_id: one
+        for one in [*installed.modules_on_path(), *installed.bundled_modules().values()]
     }
     rows: list[dict[str, Any]] = []
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from amplifier_app.base.installed import bundled
+from amplifier_app.base.installed import bundled_modules
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.module.scaffold.kinds import TEMPLATES
@@ -47,7 +47,7 @@ def new(
     width = max(len(command) for command, _ in steps)
     for command, what in steps:
         to_stderr(f"  {command.ljust(width)}  {'# ' + what if what else ''}".rstrip())
-    if name in bundled():
+    if name in bundled_modules():
         to_stderr(
             f"A bundled module is also called {name}: to use this one, a plan needs a 'source'."
         )

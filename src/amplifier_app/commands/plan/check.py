@@ -34,4 +34,4 @@ def check(context: typer.Context, request: Request, output: OutputOption = "text
 
     invocation: Invocation = context.obj
     invocation.output = output
-    raise typer.Exit(dry_run(request.checked(), invocation))
+    raise typer.Exit(dry_run(request.validate(), invocation))

@@ -45,7 +45,7 @@ def diff(
     credentials on this machine.
     """
     project = folder_if_trusted()
-    changes = differences(_merged(old, project), _merged(new, project))
+    changes = differences(_read_merged(old, project), _read_merged(new, project))
     if output == "json":
         print(json_text([_facts(change) for change in changes]))
     else:
@@ -55,7 +55,7 @@ def diff(
         raise typer.Exit(Ending.CHECK_FAILED.exit_code)
 
 
-def _merged(name: str, project: Path | None) -> MergedPlan:
+def _read_merged(name: str, project: Path | None) -> MergedPlan:
     """The plan of a profile name or a file; a folder or an extension marks a file."""
     path = Path(name)
     is_file = len(path.parts) > 1 or path.suffix in (".yaml", ".yml", ".md") or path.is_absolute()

@@ -10,7 +10,7 @@ import typer
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.base.stdio import claimed_stdout
+from amplifier_app.base.stdio import claim_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
@@ -60,7 +60,7 @@ def list_providers(
     the keyring, the key file, or the plan. Does not use the network.
     """
     invocation: Invocation = context.obj
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
     # The table shows what modules without a key log.
     logging.getLogger().addHandler(logging.NullHandler())
     chosen = chosen_plan(request)
@@ -71,7 +71,7 @@ def list_providers(
         invocation.stdout.write(json_text(rows) + "\n")
         return
     width = terminal_width(invocation.stdout.fd)
-    lines = table(COLUMNS, [_shown(row) for row in rows], width)
+    lines = table(COLUMNS, [_cells(row) for row in rows], width)
     reasons = [f"{row['name']} skipped: {row['left_out']}" for row in rows if row["left_out"]]
     if reasons:
         lines.append("")
@@ -120,7 +120,7 @@ async def _row(
     }
 
 
-def _shown(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     if row["problem"]:
         key = f"? {row['problem']}"
     elif row["credentials"]:

@@ -10,7 +10,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import takes_plan_options
-from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
+from amplifier_app.commands.provider.request import NameArgument, VerboseOption, prepare_request
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import Column, OutputOption, table, terminal_width
 from amplifier_app.runtime.provider_access import models as models_of
@@ -48,7 +48,7 @@ def models(
     Contacts the provider's service. Exit codes are those of 'provider test'.
     """
     invocation: Invocation = context.obj
-    one = asked(invocation, name, request, verbose)
+    one = prepare_request(invocation, name, request, verbose)
 
     async def main() -> Outcome:
         found = await models_of(one.provider, one.sources, renderer=one.renderer)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from amplifier_app.base.outcome import Outcome
-from amplifier_app.base.stdio import claimed_stdout
+from amplifier_app.base.stdio import claim_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import chosen_plan
@@ -64,7 +64,9 @@ class Asked(NamedTuple):
             self.logs.show_held(reported)
 
 
-def asked(invocation: Invocation, name: str | None, request: Request, verbose: bool) -> Asked:
+def prepare_request(
+    invocation: Invocation, name: str | None, request: Request, verbose: bool
+) -> Asked:
     """Find the provider, and reserve stdout for the answer.
 
     Raises:
@@ -72,7 +74,7 @@ def asked(invocation: Invocation, name: str | None, request: Request, verbose: b
         PlanError: The plan is invalid.
     """
     invocation.verbose = invocation.verbose or verbose
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
     try:
         # A provider named on the command line is included even if its condition is not met.
         chosen = chosen_plan(request._replace(provider=name))

@@ -12,7 +12,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import takes_plan_options
-from amplifier_app.commands.provider.request import NameArgument, VerboseOption, asked
+from amplifier_app.commands.provider.request import NameArgument, VerboseOption, prepare_request
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime.provider_access import ask
@@ -58,7 +58,7 @@ def request_short_answer(
     """
     invocation: Invocation = context.obj
     seconds = parse_duration(timeout)
-    one = asked(invocation, name, request, verbose)
+    one = prepare_request(invocation, name, request, verbose)
 
     async def main() -> Outcome:
         answered = await ask(

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from amplifier_app.base.outcome import Outcome, outcome_of
-from amplifier_app.base.signals import signalled
+from amplifier_app.base.signals import signal_behind
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication
 from amplifier_app.chat.history import project_history
@@ -38,13 +38,13 @@ def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: 
             with _terminal(part.request, found, invocation.stdout) as terminal:
                 return run_loop(_chat(part, invocation, found, terminal, opening))
         except Reopen as reopen:
-            back = None if reopen.back is None else _changed(part.request, reopen.back)
-            part = _Part(_changed(part.request, reopen.changes), reopen.greets)
+            back = None if reopen.back is None else _with_changes(part.request, reopen.back)
+            part = _Part(_with_changes(part.request, reopen.changes), reopen.greets)
             # The time limit of the run was for its first session.
             opening.deadline = None
         # Modules of the session may raise anything.
         except Exception as error:
-            if back is None or part.is_open or signalled(error) is not error:
+            if back is None or part.is_open or signal_behind(error) is not error:
                 raise
             part, back = _Part(back, greets=False, failure=outcome_of(error)), None
 
@@ -68,7 +68,7 @@ class _Part:
         self.is_open = False
 
 
-def _changed(request: Request, changes: Mapping[str, Any]) -> Request:
+def _with_changes(request: Request, changes: Mapping[str, Any]) -> Request:
     """The request of another session of the chat."""
     other = dict.fromkeys(("session", "resume", "fork", "prompt"))
     return request._replace(continue_last=False)._replace(**{**other, **changes})
@@ -107,14 +107,20 @@ async def _chat(
         from amplifier_app.chat.conversation import chat
         from amplifier_app.chat.outcome_messages import show_outcome
         from amplifier_app.chat.reopening import reopening_options
-        from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
+        from amplifier_app.commands.run.opening import (
+            approvals_for,
+            choose_renderer,
+            open_requested_session,
+        )
 
         screen = terminal if isinstance(terminal, ChatApplication) else None
         renderer = choose_renderer(request, invocation, chosen.plan.display, screen=screen)
         renderer.while_paused = terminal.suspended
         renderer.typing_paused = terminal.typing_paused
         approvals = approvals_for(request, renderer, invocation.stdout, is_plain=screen is None)
-        async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
+        async with open_requested_session(
+            request, invocation, chosen, renderer, approvals, opening
+        ) as session:
             part.is_open = True
             if approvals.is_interactive:
                 session.ask_at_limits()

@@ -247,7 +247,7 @@ def _plan(
         from amplifier_app.runtime.saved.saved_plan import saved_plan, with_secrets
 
         plan = saved_plan(resume)
-        ask = _hidden if terminal_to_ask_on(stdout) is not None else None
+        ask = _ask_hidden if terminal_to_ask_on(stdout) is not None else None
         restored = restored_from(resume.metadata)
         sets = with_secrets(plan, resume.id, (*restored.sets, *sets), ask)
         if provider is None and model is None:
@@ -348,7 +348,7 @@ def _begins_as_recording(path: Path) -> bool:
     return isinstance(line, dict) and cast("dict[str, Any]", line).get("type") == "header"
 
 
-def _hidden(question: str) -> str:
+def _ask_hidden(question: str) -> str:
     """A line typed at the terminal without being shown."""
     from getpass import getpass
 

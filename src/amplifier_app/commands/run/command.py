@@ -77,7 +77,7 @@ def run(
     invocation.output = how.output
     invocation.verbose = invocation.verbose or how.verbose
     words = prompt or []
-    request = request.checked()._replace(prompt=_one_prompt(words), whole_stdin="-" in words)
+    request = request.validate()._replace(prompt=_one_prompt(words), whole_stdin="-" in words)
     if how.plain:
         if request.screen not in (None, "plain"):
             raise UsageError(f"--plain and --screen {request.screen} are mutually exclusive")

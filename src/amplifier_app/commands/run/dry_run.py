@@ -7,7 +7,7 @@ import logging
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.offline import is_offline
-from amplifier_app.base.stdio import claimed_stdout, to_stderr
+from amplifier_app.base.stdio import claim_stdout, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose, sources_of
@@ -33,7 +33,7 @@ def dry_run(request: Request, invocation: Invocation) -> int:
             "--dry-run does not support --output stream-json", hint="Use --output json."
         )
     # Modules may print while they are imported and mounted.
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
     report = _report(request, invocation)
     if invocation.output == "json":
         text = json_text(as_json(report))

@@ -35,7 +35,7 @@ def read_words(words: Sequence[str]) -> Request | None:
             return None
         fields[name] = value
     fields.pop("output", None)
-    return Request(**fields).checked()
+    return Request(**fields).validate()
 
 
 def _options() -> dict[str, tuple[str, Any]]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import Terminated, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, outcome_of
-from amplifier_app.base.signals import signalled
+from amplifier_app.base.signals import signal_behind
 from amplifier_app.base.stdio import (
-    claimed_stdout,
+    claim_stdout,
     read_piped,
     stderr_is_tty,
     stdin_is_tty,
@@ -43,14 +43,14 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
     try:
         outcome = _launch(request, invocation)
     except BaseException as error:
-        write_reports(request.report, outcome_of(signalled(error)), invocation.report)
+        write_reports(request.report, outcome_of(signal_behind(error)), invocation.report)
         raise
     write_reports(request.report, outcome, invocation.report)
     return outcome
 
 
 def _launch(request: Request, invocation: Invocation) -> Outcome:
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
     chat = request.prompt is None and not request.whole_stdin and stdin_is_tty()
     if invocation.opens_chat and stdin_is_tty() and invocation.stdout.isatty():
         chat = invocation.output == "text"
@@ -154,7 +154,11 @@ async def _run(
 ) -> Outcome:
     # The chat paints its input line before it loads these.
     from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, requirements
-    from amplifier_app.commands.run.opening import approvals_for, choose_renderer, opened
+    from amplifier_app.commands.run.opening import (
+        approvals_for,
+        choose_renderer,
+        open_requested_session,
+    )
 
     checks = checks_of_run(request, chosen.plan)
     must_hold = schema is not None or (bool(checks) and not request.stream)
@@ -163,7 +167,9 @@ async def _run(
         request, renderer, invocation.stdout, is_plain=not request.draws(chosen.plan.display)
     )
     assert invocation.report is not None
-    async with opened(request, invocation, chosen, renderer, approvals, opening) as session:
+    async with open_requested_session(
+        request, invocation, chosen, renderer, approvals, opening
+    ) as session:
         shot = OneShot(session, opening, approvals, requirements(request, session, schema, checks))
         try:
             return await shot.run(prompt, request.timeout)

@@ -32,7 +32,7 @@ _STOP_SECONDS = 1.0
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_requested_session(
     request: Request,
     invocation: Invocation,
     chosen: Chosen,

@@ -320,7 +320,7 @@ class Request(NamedTuple):
         """Whether to draw on the terminal, not only to write lines."""
         return self.screen_mode(display) == "full" and not is_dumb()
 
-    def checked(self) -> "Request":
+    def validate(self) -> "Request":
         """The request, with what one option implies for another.
 
         Raises:

@@ -42,11 +42,11 @@ def schema(
         print(json_text(test_schema()))
         return
     if name == "batch":
-        print(json_text(batch_schema(json.loads(_stored("result")))))
+        print(json_text(batch_schema(json.loads(_read_schema("result")))))
         return
-    print(_stored(name).rstrip())
+    print(_read_schema(name).rstrip())
 
 
-def _stored(name: str) -> str:
+def _read_schema(name: str) -> str:
     file = files("amplifier_app.render") / "schemas" / f"{name}.schema.json"
     return file.read_text(encoding="utf-8")

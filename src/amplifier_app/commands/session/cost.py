@@ -58,9 +58,9 @@ def cost(
     store = SessionStore()
     found = store.find(session_id)
     below = from_index(lambda index: index.sub_sessions_of(found.id))
-    lead = _billed(found, "main")
+    lead = _bill(found, "main")
     agents = [
-        _billed(SessionFolder(store.root / one.id), f"{one_line(one.agent or '', 40)} {one.id}")
+        _bill(SessionFolder(store.root / one.id), f"{one_line(one.agent or '', 40)} {one.id}")
         for one in below
     ]
     report = cost_report(lead, agents, by, prices)
@@ -72,7 +72,7 @@ def cost(
         to_stderr("The cost is unknown: a model call has no price. Try --what-if model=NAME")
 
 
-def _billed(folder: SessionFolder, name: str) -> Billed:
+def _bill(folder: SessionFolder, name: str) -> Billed:
     return Billed(name, read_conversation(folder.reading().file.records), folder.metadata)
 
 

@@ -49,7 +49,7 @@ def check_config(module: str, config: MapNode) -> None:
         PlanError: The configuration does not match the schema.
         ModuleError: The module's schema is invalid.
     """
-    own = installed.bundled().get(module)
+    own = installed.bundled_modules().get(module)
     if own is None or not config.items:
         # Third-party code is not imported to change settings.
         return

@@ -99,10 +99,10 @@ def override_source(module: str, source: str, where: Target) -> Changed:
         ConfigError: The settings cannot be read or written.
     """
     check_id(module)
-    parsed = _parsed(source)
+    parsed = _parse(source)
     if not _offers(parsed, module):
         refuse_near_miss(module, known_modules(where.project))
-    text = _written(parsed, source, where)
+    text = _as_written(parsed, source, where)
     edit.set_value(where.file, ("sources", module), text)
     return Changed(where.file, f"{module} is now loaded from {text}")
 
@@ -113,7 +113,7 @@ def written_source(source: str, where: Target) -> str:
     Raises:
         UsageError: The source is invalid.
     """
-    return _written(_parsed(source), source, where)
+    return _as_written(_parse(source), source, where)
 
 
 def remove_override(module: str, where: Target) -> Changed:
@@ -160,16 +160,16 @@ def add_module(
     check_id(module)
     entry: dict[str, Any] = {"module": module}
     if source is not None:
-        parsed = _parsed(source)
+        parsed = _parse(source)
         _offers(parsed, module)
-        entry["source"] = _written(parsed, source, where)
+        entry["source"] = _as_written(parsed, source, where)
     if config.items:
         entry["config"] = plain_data(config)
     settings = read_settings(where.project)
     _check_new(module, entry, settings, where)
     if source is None:
         check_config(module, config)
-    excluded = _excluded(settings, where, module)
+    excluded = _is_excluded(settings, where, module)
     if excluded:
         edit.remove_value(where.file, ("exclude", module))
     if not excluded or len(entry) > 1:
@@ -205,7 +205,7 @@ def _exclude(module: str, settings: Settings, where: Target) -> Changed:
     profile = load_profile(project=where.project)
     inherited = _modules(profile.merged.document)
     if module not in inherited:
-        if _excluded(settings, where, module):
+        if _is_excluded(settings, where, module):
             raise ConfigError(f"{module} is already excluded", location=Location(str(where.file)))
         raise ConfigError(
             f"module {module!r} is in neither the settings nor the profile {profile.name!r}",
@@ -237,7 +237,7 @@ def config_of(texts: Sequence[str]) -> MapNode:
 
 def known_modules(project: Path | None) -> set[str]:
     """Ids of the modules in the profile, settings and workspace, and of bundled and installed ones."""
-    known = {*installed.bundled(), *(one.module_id for one in installed.installed())}
+    known = {*installed.bundled_modules(), *(one.module_id for one in installed.modules_on_path())}
     known |= set(_modules(load_profile(project=project).merged.document))
     workspace = project / "modules" if project is not None else None
     if workspace is not None and workspace.is_dir():
@@ -281,7 +281,7 @@ def _parts(document: MapNode) -> dict[str, Location]:
     return {text_of(node.items.get("module")) or "": node.at for node in parts}
 
 
-def _excluded(settings: Settings, where: Target, module: str) -> bool:
+def _is_excluded(settings: Settings, where: Target, module: str) -> bool:
     for file in settings.files:
         node = file.tree.items.get("exclude")
         if file.path == where.file and isinstance(node, ListNode):
@@ -299,7 +299,7 @@ def _check_new(module: str, entry: dict[str, Any], settings: Settings, where: Ta
             f"the {where.scope} settings already contain {module}, at {present.at}",
             hint=f"Change it there, or remove it first: amplifier module remove {module}",
         )
-    if "source" in entry or _excluded(settings, where, module):
+    if "source" in entry or _is_excluded(settings, where, module):
         return
     inherited = _modules(load_profile(project=where.project).merged.document).get(module)
     if inherited is not None and "config" not in entry:
@@ -324,7 +324,7 @@ def _overrides_hint(module: str, names: Iterable[str]) -> str:
 # -- sources ---------------------------------------------------------------------------------
 
 
-def _parsed(source: str) -> Source:
+def _parse(source: str) -> Source:
     try:
         return parse_source(source, Path.cwd())
     except SourceSyntaxError as error:
@@ -340,7 +340,7 @@ def _offers(source: Source, module: str) -> bool:
     return isinstance(source, FolderSource) and find_layout(source.path, module).module_id == module
 
 
-def _written(source: Source, given: str, where: Target) -> str:
+def _as_written(source: Source, given: str, where: Target) -> str:
     """The source as settings name it: relative if it is inside the project."""
     if isinstance(source, FolderSource):
         path, rest = source.path, ""

@@ -16,7 +16,7 @@ from amplifier_app.base.paths import temporary_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.signals import Interrupts
-from amplifier_app.base.stdio import Output, claimed_stdout
+from amplifier_app.base.stdio import Output, claim_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
@@ -29,7 +29,7 @@ from amplifier_app.commands.test.report import (
     summary,
 )
 from amplifier_app.commands.test.running import Runner
-from amplifier_app.commands.test.verdict import Tested, tested
+from amplifier_app.commands.test.verdict import Tested, run_case
 from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.table import Format, OutputOption
 
@@ -106,7 +106,7 @@ def run_tests(
     temporary_dir()
     started = time.monotonic()
     invocation: Invocation = context.obj
-    stdout = invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
     shown = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output == "json")
     runner = Runner(trust=options.trust, no_project=options.no_project, update=options.update)
     ended, stopped = run_loop(_run(runner, cases, shown, exit_first=options.exit_first))
@@ -142,7 +142,7 @@ class _Shown:
         if not self._quiet:
             self._stdout.write(redact(for_terminal(text)))
 
-    def ended(self, one: Tested) -> None:
+    def show(self, one: Tested) -> None:
         self.write(self._progress.text(one))
 
     def stop(self) -> None:
@@ -157,14 +157,14 @@ async def _run(
     running: list[asyncio.Task[Tested]] = []
     with Interrupts(lambda immediate: running[-1].cancel()) as interrupts:
         for case in cases:
-            running.append(asyncio.ensure_future(tested(runner, case)))
+            running.append(asyncio.ensure_future(run_case(runner, case)))
             await asyncio.wait(running[-1:])
             one = None if running[-1].cancelled() else running[-1].result()
             # An interrupt may have been the reason for a failure.
             if one is None or (interrupts.received is not None and one.status != "passed"):
                 break
             ended.append(one)
-            shown.ended(one)
+            shown.show(one)
             if interrupts.received is not None or (exit_first and one.status != "passed"):
                 break
     shown.stop()

@@ -86,7 +86,7 @@ class Doubles:
                 sender = coordinator.session_id, by_agent
                 providers[name] = _WatchedProvider(provider, name, self.sent, sender)
 
-    def recorded(self, tool: str, given: Any) -> ToolResult:
+    def recorded_result(self, tool: str, given: Any) -> ToolResult:
         """The recorded result of a call."""
         output = None if self._recorded is None else self._recorded.take(tool, given)
         if output is None:
@@ -119,7 +119,7 @@ class _StubbedTool(_Wrapper):
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """The result of the stub."""
         if self._stub == RECORDED:
-            return self._doubles.recorded(self._called_as, input)
+            return self._doubles.recorded_result(self._called_as, input)
         result = self._stub
         if self._left is not None:
             if not self._left:

@@ -86,7 +86,7 @@ class Runner:
     def __init__(
         self, *, trust: bool = False, no_project: bool = False, update: bool = False
     ) -> None:
-        self._request = Request(trust=trust, no_project=no_project, no_save=True).checked()
+        self._request = Request(trust=trust, no_project=no_project, no_save=True).validate()
         self._update = update
         self._plans: dict[tuple[Path | None, str | None], _LoadedPlan | Outcome] = {}
         self._recorded: set[Path] = set()
@@ -141,7 +141,7 @@ class _LoadedPlan(NamedTuple):
 
 
 async def _load(request: Request) -> _LoadedPlan:
-    request = request.checked()
+    request = request.validate()
     # Its providers are not used, so their keys are not needed.
     chosen = choose(request, Output(-1), lenient=True)
     sources = resolver_for(chosen.plan)
@@ -184,7 +184,7 @@ class _Run:
         started = time.monotonic()
         with working_dir(self._case) as folder:
             before = states(folder)
-            with self._closed_network() as attempts, _logs(self._notes.texts):
+            with self._block_network() as attempts, _logs(self._notes.texts):
                 try:
                     outcome = await self._send()
                 # An exception of a module is the outcome of the test.
@@ -204,7 +204,7 @@ class _Run:
             time.monotonic() - started,
         )
 
-    def _closed_network(self) -> contextlib.AbstractContextManager[Attempts]:
+    def _block_network(self) -> contextlib.AbstractContextManager[Attempts]:
         if self._traffic.record is not None:
             return contextlib.nullcontext(Attempts())
         return no_network(lambda: self._working())
@@ -244,9 +244,9 @@ class _Run:
             yield "; ".join(filter(None, [f"{who} for the network ({attempt.what})", answer]))
         # A run with denied calls also goes on to its end.
         if outcome.ending in (Ending.OK, Ending.DENIED):
-            yield from self._left_over()
+            yield from self._unused_replies()
 
-    def _left_over(self) -> Generator[str]:
+    def _unused_replies(self) -> Generator[str]:
         """Report replies that no request used."""
         sent = self._doubles.sent
         if self._traffic.replay is not None:
@@ -254,13 +254,13 @@ class _Run:
             planned, made = sum(line.get("type") == "request" for line in lines), len(sent)
         elif self._traffic.script is not None:
             planned, made = self._case.replies, sum(not one.by_agent for one in sent)
-            yield from self._left_over_of_agents()
+            yield from self._unused_replies_of_agents()
         else:
             return
         if made < planned:
             yield f"the model was called {made} of {planned} times; replies are left over"
 
-    def _left_over_of_agents(self) -> Generator[str]:
+    def _unused_replies_of_agents(self) -> Generator[str]:
         requests = Counter(one.session_id for one in self._doubles.sent)
         turn = self._report.turn or NO_TURN
         for agent, planned in self._case.agent_replies.items():

@@ -46,7 +46,7 @@ def differences(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[
             yield f"contains {short(text)}", *excerpt(got)
     for pattern in _texts(node, "matches"):
         try:
-            with _limited(_SEARCH_SECONDS):
+            with _time_limit(_SEARCH_SECONDS):
                 found = re.search(pattern, got, re.MULTILINE)
         except TimeoutError:
             yield (
@@ -59,7 +59,7 @@ def differences(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[
 
 
 @contextmanager
-def _limited(seconds: float) -> Generator[None]:
+def _time_limit(seconds: float) -> Generator[None]:
     """Raise TimeoutError after so much CPU time; in the main thread only, where signals arrive."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(
         signal, "setitimer"

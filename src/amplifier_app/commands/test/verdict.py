@@ -44,7 +44,7 @@ class Tested(NamedTuple):
         return "failed" if self.failures else "passed"
 
 
-async def tested(runner: Runner, case: Case) -> Tested:
+async def run_case(runner: Runner, case: Case) -> Tested:
     """Run a test; a test that cannot run is reported with the reason."""
     started = time.monotonic()
     try:

@@ -12,7 +12,7 @@ from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.tool.session import OPTIONS, described, find_tool, tool_session
+from amplifier_app.commands.tool.session import OPTIONS, describe_tool, find_tool, tool_session
 from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.table import OutputOption
 from amplifier_app.render.text import StderrNotices
@@ -46,4 +46,4 @@ def info(
 
 async def _tool(name: str, request: Request, invocation: Invocation) -> dict[str, Any]:
     async with tool_session(request, invocation, StderrNotices(quiet=False)) as (session, _):
-        return described(name, find_tool(session, name))
+        return describe_tool(name, find_tool(session, name))

@@ -10,7 +10,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.tool.session import OPTIONS, described, tool_session
+from amplifier_app.commands.tool.session import OPTIONS, describe_tool, tool_session
 from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.table import Column, OutputOption, table, terminal_width
 from amplifier_app.render.text import StderrNotices
@@ -42,4 +42,4 @@ def list_tools(context: typer.Context, request: Request, output: OutputOption = 
 async def _tools(request: Request, invocation: Invocation) -> list[dict[str, Any]]:
     async with tool_session(request, invocation, StderrNotices(quiet=False)) as (session, _):
         tools = session.session.coordinator.get("tools")
-        return [described(name, tool) for name, tool in tools.items()]
+        return [describe_tool(name, tool) for name, tool in tools.items()]

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import Location, UsageError
-from amplifier_app.base.stdio import claimed_stdout
+from amplifier_app.base.stdio import claim_stdout
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose
-from amplifier_app.commands.run.opening import approvals_for, opened
+from amplifier_app.commands.run.opening import approvals_for, open_requested_session
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.overrides import without_default_of_others
@@ -44,21 +44,23 @@ async def tool_session(
         renderer: Shows the session.
         replies: The script of the model.
     """
-    invocation.stdout = invocation.resources.enter_context(claimed_stdout())
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
     invocation.report = RunReport()
-    request = request.checked()._replace(no_save=True)
+    request = request.validate()._replace(no_save=True)
     chosen = choose(request, invocation.stdout)
-    chosen = chosen._replace(plan=_scripted(chosen.plan, replies))
+    chosen = chosen._replace(plan=_with_script(chosen.plan, replies))
     approvals = approvals_for(request, renderer, invocation.stdout, is_plain=False)
     try:
-        async with opened(request, invocation, chosen, renderer, approvals, Opening()) as session:
+        async with open_requested_session(
+            request, invocation, chosen, renderer, approvals, Opening()
+        ) as session:
             yield session, approvals
     finally:
         # The result of a command other than `run` contains only its outcome.
         invocation.report = None
 
 
-def _scripted(plan: ResolvedPlan, replies: Sequence[Any]) -> ResolvedPlan:
+def _with_script(plan: ResolvedPlan, replies: Sequence[Any]) -> ResolvedPlan:
     """The plan with a scripted model in place of its providers."""
     entry = {"module": _SCRIPTED, "config": {"replies": list(replies)}}
     providers = node_of([entry], _AT, literal=True)
@@ -79,7 +81,7 @@ def find_tool(session: OpenSession, name: str) -> Any:
     raise UsageError(f"the plan has no tool {name!r}", hint=did_you_mean(name, tools) or listed)
 
 
-def described(name: str, tool: Any) -> dict[str, Any]:
+def describe_tool(name: str, tool: Any) -> dict[str, Any]:
     """A tool as data."""
     schema = getattr(tool, "input_schema", None) or getattr(tool, "parameters", None)
     return {

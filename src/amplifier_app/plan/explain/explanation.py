@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, ModuleError
-from amplifier_app.base.installed import bundled
+from amplifier_app.base.installed import bundled_modules
 from amplifier_app.plan.explain.history import Value, dotted, values_at
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.schema.grammar import AGENT, PLAN
@@ -93,7 +93,9 @@ def _missing_entry(path: Path, missing: NoSuchPath) -> NoSuchPath | None:
         is_mistake = (depth, in_agent) == (1, 2) and len(path) > 2
         return missing if is_mistake else None
     # The plan may well be without a module, but not if its name is that of another one with a typo.
-    is_typo = nearest(missing.segment, missing.known, _TYPO) and missing.segment not in bundled()
+    is_typo = (
+        nearest(missing.segment, missing.known, _TYPO) and missing.segment not in bundled_modules()
+    )
     return missing if len(path) > depth + 1 or is_typo else None
 
 

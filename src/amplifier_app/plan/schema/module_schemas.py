@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ModuleError
-from amplifier_app.base.installed import bundled
+from amplifier_app.base.installed import bundled_modules
 from amplifier_app.plan.schema.rules import Schema
 from amplifier_core.discovery import kind_of
 
@@ -74,7 +74,7 @@ def bundled_schemas() -> list[ModuleSchema]:
         ModuleError: One of them cannot be imported or its schema is invalid.
     """
     found: list[ModuleSchema] = []
-    for module_id, module in sorted(bundled().items()):
+    for module_id, module in sorted(bundled_modules().items()):
         package = _package(module)
         first = (package.__doc__ or "").strip().partition("\n")[0]
         summary = first.removeprefix(f"{module_id}: ")
@@ -99,8 +99,8 @@ def schema_of_installed(module_id: str) -> Schema | None:
     Raises:
         ModuleError: It cannot be imported, or its schema cannot be used.
     """
-    own = installed.bundled().get(module_id)
-    points = [own] if own is not None else installed.installed(module_id)
+    own = installed.bundled_modules().get(module_id)
+    points = [own] if own is not None else installed.modules_on_path(module_id)
     return config_schema(_package(points[0])) if points else None
 
 

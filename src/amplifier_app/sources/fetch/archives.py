@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from amplifier_app.base.locks import locked
+from amplifier_app.base.locks import hold_lock
 from amplifier_app.plan.source_spec import ArchiveSource, without_password
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch import unpack
@@ -170,7 +170,7 @@ class ArchiveCache:
         home = self._home(source, sha256)
         if home.is_dir():
             return
-        with locked(home.with_suffix(".lock"), stop), staging(self._root) as stage:
+        with hold_lock(home.with_suffix(".lock"), stop), staging(self._root) as stage:
             if home.is_dir():
                 return
             content = stage / "home" / "content"

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from amplifier_app.base.locks import locked
+from amplifier_app.base.locks import hold_lock
 from amplifier_app.plan.source_spec import GitSource, without_password
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.git_command import Git, GitFailed
@@ -83,7 +83,7 @@ class GitCache:
         home = self._commit_home(source, commit)
         if not home.is_dir():
             self._refuse_offline(source, f"commit {commit}")
-            with locked(self._home(source) / ".lock", stop):
+            with hold_lock(self._home(source) / ".lock", stop):
                 if not home.is_dir():
                     self._fill(home, source, commit, stop)
         folder = _inside(home / source.name, source)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import InvalidRequirement, Requirement
 
 from amplifier_app.base.installed import normalised
-from amplifier_app.base.locks import locked
+from amplifier_app.base.locks import hold_lock
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import staging
 from amplifier_app.sources.requirements import vendored
@@ -148,7 +148,7 @@ class DependencyCache:
     ) -> None:
         """Install requirements into a folder that does not exist yet or no longer fits."""
         if not _fits(home, present):
-            with locked(home.with_suffix(".lock"), stop):
+            with hold_lock(home.with_suffix(".lock"), stop):
                 if not _fits(home, present):
                     self._fill(home, [layout], {**pins, **held}, present, stop)
 

@@ -20,7 +20,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from amplifier_app.base.installed import normalised
-from amplifier_app.base.locks import locked
+from amplifier_app.base.locks import hold_lock
 from amplifier_app.plan.source_spec import PackageSource
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import staging
@@ -73,7 +73,7 @@ class PackageCache:
         home = self._root / normalised(source.name)
         if version is None and not renew:
             version = self.last_used(source)
-        with locked(home / ".lock", stop):
+        with hold_lock(home / ".lock", stop):
             if version is None:
                 version = self.newest(source, environment, stop=stop)
             folder = home / f"{version}-{_machine()}"

@@ -10,7 +10,7 @@ import yaml
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.test.cases import find_cases
 from amplifier_app.commands.test.running import Runner
-from amplifier_app.commands.test.verdict import Tested, tested
+from amplifier_app.commands.test.verdict import Tested, run_case
 from tests.support.plans import mock_plan
 
 
@@ -36,7 +36,7 @@ def run_tests(*targets: Path | str, exit_first: bool = False, **options: bool) -
     async def run() -> list[Tested]:
         runner, ended = Runner(**options), list[Tested]()
         for case in find_cases([str(target) for target in targets]):
-            ended.append(await tested(runner, case))
+            ended.append(await run_case(runner, case))
             if exit_first and ended[-1].status != "passed":
                 break
         return ended

@@ -35,7 +35,7 @@ def require_batches(request: Request, chosen: Chosen) -> None:
 
 
 @contextlib.asynccontextmanager
-async def brokered(
+async def open_broker(
     request: Request,
     writer: BatchWriter,
     dispatcher: Dispatcher,

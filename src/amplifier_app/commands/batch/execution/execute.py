@@ -27,7 +27,7 @@ from amplifier_app.batch.record.folder import RESULTS, WORK, BatchFolder, has_be
 from amplifier_app.batch.record.writer import BatchWriter, writing
 from amplifier_app.batch.statistics.summary import cost_in_words, in_words, outcome_of_batch
 from amplifier_app.batch.workdirs import Workdirs
-from amplifier_app.commands.batch.execution.economy import brokered
+from amplifier_app.commands.batch.execution.economy import open_broker
 from amplifier_app.commands.batch.execution.setup import limits_of
 from amplifier_app.commands.batch.options import BatchOptions
 from amplifier_app.commands.event_loop import run_loop
@@ -53,7 +53,7 @@ def execute(
         AppError: The batch cannot go on; what has ended is saved.
     """
     with writing(folder) as writer:
-        folder.change(options.given())
+        folder.change(options.settings())
         try:
             return run_loop(_execute(writer, request, quiet))
         except AppError as error:
@@ -119,7 +119,7 @@ async def dispatching(
     workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
     async with _engine(writer, setup, workdirs) as engine:
         dispatcher = Dispatcher(
-            _left(facts, writer),
+            _unfinished_rows(facts, writer),
             PromptTemplate(facts["prompt"]),
             workdirs,
             engine,
@@ -130,7 +130,7 @@ async def dispatching(
         if not setup["economy"]:
             yield dispatcher
             return
-        async with brokered(request, writer, dispatcher, engine, changed, notice):
+        async with open_broker(request, writer, dispatcher, engine, changed, notice):
             yield dispatcher
 
 
@@ -154,7 +154,7 @@ def _limits_now(folder: BatchFolder) -> Limits:
     return limits_of(folder.facts)
 
 
-def _left(facts: Mapping[str, Any], writer: BatchWriter) -> Iterator[Row]:
+def _unfinished_rows(facts: Mapping[str, Any], writer: BatchWriter) -> Iterator[Row]:
     return (row for row in rows_of(facts) if writer.progress.of(row.key).outcome is None)
 
 
@@ -250,11 +250,11 @@ class _ProgressLine:
             parts.append(cost)
         rate = (ended - (self._ended_before or 0)) / max(now - self._started, 0.001)
         if rate:
-            parts.append(f"{_left_in_words((self._rows - ended) / rate)} left")
+            parts.append(f"{_time_left_text((self._rows - ended) / rate)} left")
         return " · ".join(parts)
 
 
-def _left_in_words(seconds: float) -> str:
+def _time_left_text(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -45,7 +45,7 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
         UsageError: One was edited, and is out of range.
     """
     given = {name: facts.get(name) for name in ("workers", "max_cost", "stop_after")}
-    options = BatchOptions(**given).checked()
+    options = BatchOptions(**given).validate()
     workers = options.workers or DEFAULT_WORKERS
     failures, most = None, options.stop_after
     if most is not None:
@@ -79,7 +79,7 @@ def plan_request(plan: str, request: Request, max_cost_row: Decimal | None) -> R
         for name in ("schema", "lock")
         if (path := getattr(request, name)) is not None
     }
-    return request.checked()._replace(
+    return request.validate()._replace(
         plan=Path(plan).absolute() if is_file else None,
         profile=None if is_file else plan,
         max_cost=None if max_cost_row is None else float(max_cost_row),
@@ -137,7 +137,7 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
     return {**facts, "rows": number, "repeat": row.repeat}
 
 
-def reopened(folder: BatchFolder, output: Output) -> Request:
+def reopen_request(folder: BatchFolder, output: Output) -> Request:
     """The request of an existing batch, if its facts, plan, lock and input are the same as at its start.
 
     Raises:
@@ -199,7 +199,7 @@ def naming_stdin(saved: Path) -> Generator[None]:
         raise
 
 
-def saved_stdin(folder: Path) -> Path:
+def save_stdin(folder: Path) -> Path:
     """Save the input on stdin to a folder, and return its file.
 
     Raises:

@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 from amplifier_app.base import paths
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.outcome import Outcome, outcome_of
-from amplifier_app.base.stdio import Output, claimed_stdout, open_standard_streams
+from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
 from amplifier_app.batch.engines.engine import RowTask, StopTime
 from amplifier_app.batch.workdirs import Workdir
 from amplifier_app.commands.event_loop import run_loop
@@ -368,7 +368,7 @@ def main() -> None:
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), lambda signum, frame: None)
-    with claimed_stdout() as output:
+    with claim_stdout() as output:
         try:
             run_loop(_serve(output))
         except Exception as error:

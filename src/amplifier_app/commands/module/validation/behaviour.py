@@ -13,7 +13,7 @@ import pytest
 
 import amplifier_core
 from amplifier_app.commands.module.validation.advice import SUITE
-from amplifier_app.commands.module.validation.contract import imported
+from amplifier_app.commands.module.validation.contract import import_package
 from amplifier_app.commands.module.validation.promises import check_promises
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def check_behaviour(findings: Findings) -> None:
     _run_suite(findings)
     if not findings.failed:
         target, _, attribute = (findings.request.entry_point or "").partition(":")
-        package = imported(target or Path(findings.request.package))
+        package = import_package(target or Path(findings.request.package))
         asyncio.run(check_promises(findings, getattr(package, attribute or "mount")))
 
 

@@ -57,14 +57,14 @@ def check_contract(findings: Findings) -> None:
 
 def _import(findings: Findings, place: str | Path) -> ModuleType | None:
     try:
-        return imported(place)
+        return import_package(place)
     except _FOREIGN_ERRORS as error:
         message = f"cannot be imported: {findings.describe(error)}"
         findings.bad("module_importable", message, for_import(error, findings.request))
     return None
 
 
-def imported(place: str | Path) -> ModuleType:
+def import_package(place: str | Path) -> ModuleType:
     """Import the package of a dotted name or at a path."""
     return importlib.import_module(place) if isinstance(place, str) else import_from_path(place)
 
@@ -88,7 +88,7 @@ def _kind(findings: Findings, package: ModuleType, mount_name: str) -> str:
         return declared
     findings.say(stage="mount")
     mount: Any = getattr(package, mount_name, None)
-    mounted = asyncio.run(_mounted_kind(mount, findings.request.config))
+    mounted = asyncio.run(_kind_mounted_by(mount, findings.request.config))
     if wanted and mounted not in (None, wanted):
         what = "registers event handlers" if mounted == "hook" else f"mounts a {mounted}"
         message = f"it is checked as a {wanted}, but its mount function {what}: it is a {mounted}"
@@ -104,7 +104,7 @@ def _kind(findings: Findings, package: ModuleType, mount_name: str) -> str:
     return wanted or mounted or ""
 
 
-async def _mounted_kind(mount: Any, config: dict[str, Any]) -> str | None:
+async def _kind_mounted_by(mount: Any, config: dict[str, Any]) -> str | None:
     """The kind of what `mount` mounts; None if it mounts nothing or fails."""
     coordinator = MockCoordinator()
     before = Footprint(coordinator)

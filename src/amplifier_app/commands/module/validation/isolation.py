@@ -73,7 +73,7 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
             "bytes": memory,
             "request": {"word": word, "request": request, "secrets": hidden},
         }
-        ended = _watched(spec, environment)
+        ended = _run_warden(spec, environment)
     kind, checks, last = _read_answers(ended["answers"], word)
     if not last.stage and ended["how"] in ("ended", "time"):
         # The checks did not start.
@@ -81,12 +81,12 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
     fault = _fault(ended, last, seconds, memory)
     checks += [fault] if fault else []
     if ended["left"]:
-        checks.append(_left_behind(ended["left"]))
+        checks.append(_leftover_check(ended["left"]))
     lines = [line for line in str(ended["output"]).splitlines() if line.strip()]
     return Tried(kind, checks, "\n".join(lines[-_OUTPUT_LINES:]))
 
 
-def _watched(spec: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+def _run_warden(spec: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """Run a warden to its end; it and all processes below it end when this returns or raises."""
     pid = b""
     with subprocess.Popen(
@@ -185,7 +185,7 @@ def _fault(ended: dict[str, Any], last: _Last, seconds: float, memory: int) -> C
     return Check("isolation", False, f"{found}{during}{where}", advice=advice)
 
 
-def _left_behind(names: list[str]) -> Check:
+def _leftover_check(names: list[str]) -> Check:
     count = f"{len(names)} processes" if len(names) > 1 else "a process"
     return Check(
         "left_behind",

@@ -33,7 +33,7 @@ async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]
     kind = str(findings.request.kind)
     findings.say(stage="mount")
     coordinator = MockCoordinator()
-    handlers = _recorded(coordinator)
+    handlers = _record_registrations(coordinator)
     returned = await mount(coordinator, dict(findings.request.config))
     if kind == "hook":
         await _check_handlers(findings, handlers)
@@ -89,7 +89,7 @@ _DATA: dict[str, dict[str, Any]] = {
 """The data of an event in addition to the ids; events not listed have none."""
 
 
-def _recorded(coordinator: MockCoordinator) -> list[tuple[str, Any]]:
+def _record_registrations(coordinator: MockCoordinator) -> list[tuple[str, Any]]:
     """A list that receives the event and handler of every registration from now on."""
     handlers: list[tuple[str, Any]] = []
     register = coordinator.hooks.register
@@ -158,7 +158,7 @@ async def _check_tool_calls(findings: Findings, loop: Any, name: str) -> None:
         tools={"look": tool},
         hooks=recorder,
     )
-    answered = [_answered_call(message) for message in context.messages]
+    answered = [_call_id_of(message) for message in context.messages]
     missing = [call.id for call in calls if call.id not in answered]
     if tool.last_input is None:
         message = "a tool that the model called was not executed"
@@ -176,7 +176,7 @@ async def _check_tool_calls(findings: Findings, loop: Any, name: str) -> None:
     findings.bad(name, message, advice, "warning")
 
 
-def _answered_call(message: dict[str, Any]) -> Any:
+def _call_id_of(message: dict[str, Any]) -> Any:
     if message.get("tool_call_id"):
         return message["tool_call_id"]
     content = message.get("content")

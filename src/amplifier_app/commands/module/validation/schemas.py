@@ -103,7 +103,7 @@ def check_tool_schema(findings: Findings, name: str, tool: Any) -> None:
         return
     declared = cast("dict[str, Any]", schema)
     problem = schema_problem(declared)
-    undeclared = _undeclared(declared) if problem is None else []
+    undeclared = _undeclared_keys(declared) if problem is None else []
     if problem is not None:
         advice = "use the keywords of JSON Schema, draft 2020-12"
         findings.bad("schema", f"the {label} is not a valid JSON Schema: {problem}", advice)
@@ -118,7 +118,7 @@ def check_tool_schema(findings: Findings, name: str, tool: Any) -> None:
         findings.good("schema", f"the {label} is a valid JSON Schema")
 
 
-def _undeclared(schema: dict[str, Any]) -> list[str]:
+def _undeclared_keys(schema: dict[str, Any]) -> list[str]:
     properties: Any = schema.get("properties") or {}
     required: Any = schema.get("required") or []
     return [str(key) for key in required if key not in properties]

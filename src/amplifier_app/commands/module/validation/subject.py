@@ -50,19 +50,19 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
         _refuse_missing(path, text)
         return Subject(str(path), path)
     if path.exists():
-        return _fetched(str(path))
+        return _fetch(str(path))
     if "://" in text:
-        return _fetched(text)
+        return _fetch(text)
     if os.sep in text or text.startswith(("~", ".")):
         _refuse_missing(path, text)
     if re.search(r"[=<>~!\[]", text):
-        return _fetched(text)
+        return _fetch(text)
     try:
         found = resolver().resolve(text)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{text!r} is neither a folder or file here nor a known module id",
-            hint=did_you_mean(text, installed.bundled(), 0.7)
+            hint=did_you_mean(text, installed.bundled_modules(), 0.7)
             or "Pass its folder, a source such as git+https://…, or an id from "
             "'amplifier module list'.",
         ) from error
@@ -79,7 +79,7 @@ def _refuse_missing(path: Path, text: str) -> None:
     )
 
 
-def _fetched(source: str) -> Subject:
+def _fetch(source: str) -> Subject:
     name = _name_in(source)
     # Use exactly this source, without any override for a module of that name.
     found = AppModuleSourceResolver(environ={}).resolve(name, source_hint=source)

@@ -48,7 +48,7 @@ def validate_module(
     checks: list[Check] = []
     layout = _find_layout(subject, checks)
     folders = _install(layout, checks) if layout is not None else []
-    if layout is None or _failed(checks):
+    if layout is None or _has_errors(checks):
         entry_point = layout.entry_point if layout is not None else None
         return Report(subject.shown, kind, entry_point, tuple(checks))
     request: dict[str, Any] = {
@@ -56,7 +56,7 @@ def validate_module(
         # An installed module is already on the child's path.
         "folder": "" if subject.path is None else str(layout.folder),
         "import_paths": folders,
-        "preferred_paths": _preferred(folders),
+        "preferred_paths": _preferred_folders(folders),
         "entry_point": layout.entry_point,
         "package": str(layout.package),
         "name": layout.module_id or layout.package.stem,
@@ -64,10 +64,10 @@ def validate_module(
         "config": dict(config or {}),
     }
     tried = try_out(request, seconds=seconds, memory=memory)
-    if _declined(tried) and _KEY not in request["config"]:
+    if _has_declined(tried) and _KEY not in request["config"]:
         keyed = request | {"config": {**request["config"], _KEY: _MADE_UP_KEY}}
         with_key = try_out(keyed, seconds=seconds, memory=memory)
-        if not _failed(with_key.checks):
+        if not _has_errors(with_key.checks):
             request, tried = keyed, with_key
             message = f"it mounts nothing without a key; checked with a made-up {_KEY}"
             advice = f"pass a real one with --config {_KEY}=… or in the environment"
@@ -75,11 +75,11 @@ def validate_module(
     kind = tried.kind or kind
     checks += tried.checks
     output = tried.output
-    if behavioral and kind is not None and not _failed(checks):
+    if behavioral and kind is not None and not _has_errors(checks):
         folders += _install_suite(folders, checks)
         request |= {"mode": "behaviour", "kind": kind, "import_paths": folders}
-        request |= {"preferred_paths": _preferred(folders)}
-    if request["mode"] == "behaviour" and not _failed(checks):
+        request |= {"preferred_paths": _preferred_folders(folders)}
+    if request["mode"] == "behaviour" and not _has_errors(checks):
         tried = try_out(request, seconds=seconds, memory=memory)
         # Findings that occur in both runs are listed once.
         checks += [check for check in tried.checks if check not in checks]
@@ -87,11 +87,11 @@ def validate_module(
     return Report(subject.shown, kind, layout.entry_point, tuple(checks), output)
 
 
-def _failed(checks: Iterable[Check]) -> bool:
+def _has_errors(checks: Iterable[Check]) -> bool:
     return any(not check.passed and check.severity == "error" for check in checks)
 
 
-def _declined(tried: Tried) -> bool:
+def _has_declined(tried: Tried) -> bool:
     """Whether it is a provider that mounted nothing, as providers without a key do."""
     return tried.kind == "provider" and any(
         not check.passed and "mounted no provider" in check.message for check in tried.checks
@@ -161,7 +161,7 @@ def _install(layout: Layout, checks: list[Check]) -> list[str]:
     return [str(folder)] if folder is not None else []
 
 
-def _preferred(folders: Iterable[str]) -> list[str]:
+def _preferred_folders(folders: Iterable[str]) -> list[str]:
     """Folders of the module's dependencies that precede the environment on `sys.path`."""
     return [str(path) for folder in folders for path in preferred_in(Path(folder))]
 

@@ -121,7 +121,7 @@ class Warden:
         left: list[Process] = []
         if how == "ended":
             left = self._remaining()
-        process_tree.kill_all(self._running, self._gone, grace=0)
+        process_tree.kill_all(self._running, self._have_all_ended, grace=0)
         self._read_outputs()
         self._read_answers()
         if how == "abandoned":
@@ -200,14 +200,14 @@ class Warden:
             self._code = os.waitstatus_to_exitcode(ended[self.pid])
         return any_left
 
-    def _gone(self) -> bool:
+    def _have_all_ended(self) -> bool:
         """Whether no process is left; certain where orphans are adopted."""
         any_child = self._reap()
         return not any_child if self._adopting else not self._running()
 
     def _remaining(self) -> list[Process]:
         limit = time.monotonic() + LEAVING_SECONDS
-        while not self._gone() and time.monotonic() < limit:
+        while not self._have_all_ended() and time.monotonic() < limit:
             self._read_outputs()
             time.sleep(0.01)
         return look_up(self._running())

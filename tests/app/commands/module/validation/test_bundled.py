@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.base.installed import bundled
+from amplifier_app.base.installed import bundled_modules
 from amplifier_app.commands.module.validation.subject import find_subject
 from amplifier_app.commands.module.validation.validate import validate_module
 from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -34,7 +34,7 @@ CONFIG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.usefixtures("warm_checks")
-@pytest.mark.parametrize("module_id", sorted(bundled()))
+@pytest.mark.parametrize("module_id", sorted(bundled_modules()))
 def test_a_bundled_module_is_valid_and_behaves(
     module_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
