@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -105,6 +106,39 @@ def test_files_listed_for_imports_inside_functions_have_some() -> None:
             for function in functions
             for node in ast.walk(function)
         ), f"{name} no longer needs its entry under per-file-ignores in pyproject.toml"
+
+
+OF_PYTEST = {
+    *("pytest_plugin.py", "validation/_plugin_fixtures.py"),
+    *("validation/behavioral.py", "validation/structural.py"),
+}
+"""The kernel's plugin, and the suites authors run their modules with."""
+
+
+@pytest.mark.parametrize(
+    ("package", "others"),
+    [("amplifier_core", {"amplifier_support", "pydantic"}), ("amplifier_support", set[str]())],
+)
+def test_the_kernel_needs_pydantic_and_support_only_the_standard_library(
+    package: str, others: set[str]
+) -> None:
+    folder = ROOT / "src" / package
+    for path in folder.rglob("*.py"):
+        name = path.relative_to(folder).as_posix()
+        of_pytest = package == "amplifier_core" and name in OF_PYTEST
+        allowed = {package, *others, *({"pytest", "pytest_asyncio"} if of_pytest else ())}
+        assert roots_imported_by(path) - sys.stdlib_module_names <= allowed, name
+
+
+def roots_imported_by(path: Path) -> set[str]:
+    """The top-level packages that a file imports anywhere."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module or "")
+    return {name.partition(".")[0] for name in names}
 
 
 def test_the_page_of_the_test_machinery_names_files_that_exist() -> None:

@@ -12,6 +12,9 @@ If stdin ends first, the parent is gone: everything is killed and nothing is wri
 On Linux the warden is the subreaper of every process below it, so that processes that fork twice or
 start a new session are still found. Elsewhere a process that left both its parent and its group
 escapes.
+
+`amplifier_support.process.supervisor` is another program, although it finds and ends processes in the same way
+(`process_tree`): it starts many commands at little cost, this one a single program that has limits.
 """
 
 from __future__ import annotations
