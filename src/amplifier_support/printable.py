@@ -8,3 +8,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def printable_in_tags(text: str) -> str:
+    """Like `printable`, for text between tags, which it cannot end."""
+    return printable(text).replace("</", "<\\/")

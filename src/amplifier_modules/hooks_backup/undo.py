@@ -14,7 +14,7 @@ from amplifier_modules.hooks_backup.config import MODULE_ID
 from amplifier_modules.hooks_backup.file_state import MISSING, Moved, Seen, exactly, look_now
 from amplifier_modules.hooks_backup.store import Full, Store
 from amplifier_modules.hooks_backup.turns import Change, History, Turn
-from amplifier_support.printable import printable
+from amplifier_support.printable import printable_in_tags
 
 _LARGEST_SAVED = 64 * 1024 * 1024
 _SHOWN_FILES = 50
@@ -137,7 +137,8 @@ def note_for_model(undone: Sequence[Mapping[str, Any]], base: str) -> str:
         restored |= dict.fromkeys(record["restored"], "as it was before")
         restored |= dict.fromkeys(record["removed"], "removed")
     lines = [
-        f"- {_one_line(os.path.relpath(path, base))}: {what}" for path, what in restored.items()
+        f"- {printable_in_tags(os.path.relpath(path, base))}: {what}"
+        for path, what in restored.items()
     ]
     more = len(lines) - _SHOWN_FILES
     lines[_SHOWN_FILES:] = [f"- and {more} more"] if more > 0 else []
@@ -145,8 +146,3 @@ def note_for_model(undone: Sequence[Mapping[str, Any]], base: str) -> str:
     return "\n".join(
         [f'<system-reminder source="{MODULE_ID}">', head, *lines, "</system-reminder>"]
     )
-
-
-def _one_line(text: str) -> str:
-    """A name that cannot pass for another line, or end the note."""
-    return printable(text).replace("</", "<\\/")

@@ -12,7 +12,7 @@ from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules.hooks_status.config import MODULE_ID, StatusConfig
 from amplifier_modules.hooks_status.repository import GitState, git_state
-from amplifier_support.printable import printable
+from amplifier_support.printable import printable_in_tags
 
 
 class StatusHook:
@@ -43,7 +43,7 @@ class StatusHook:
         if config.time:
             yield f"Time: {datetime.now().astimezone():%A %Y-%m-%d %H:%M %Z (UTC%z)}"
         if config.directory:
-            yield f"Working directory: {_one_line(folder)}"
+            yield f"Working directory: {printable_in_tags(folder)}"
             yield f"System: {platform.system()} {platform.release()} ({platform.machine()})"
         if config.git:
             state = await git_state(folder, config.git_timeout)
@@ -60,18 +60,18 @@ def git_lines(state: GitState, most: int) -> Iterator[str]:
         most: Changed files to list.
     """
     commit = f"at {state.commit[:12]}" if state.commit else "without a commit yet"
-    where = f"on branch {_one_line(state.branch)}" if state.branch else "on no branch"
+    where = f"on branch {printable_in_tags(state.branch)}" if state.branch else "on no branch"
     line = f"Git: {where}, {commit}"
     if state.upstream:
         apart = [f"{count} {word}" for count, word in _apart(state) if count]
-        line += f", {' and '.join(apart) or 'level with'} {_one_line(state.upstream)}"
+        line += f", {' and '.join(apart) or 'level with'} {printable_in_tags(state.upstream)}"
     yield line
     if not state.changes:
         yield "Git: no changes"
         return
     yield f"Git: {len(state.changes)} changed:"
     for change in state.changes[:most]:
-        yield f"  {_one_line(change)}"
+        yield f"  {printable_in_tags(change)}"
     rest = len(state.changes) - most
     if rest > 0:
         yield f"  … and {rest} more"
@@ -79,8 +79,3 @@ def git_lines(state: GitState, most: int) -> Iterator[str]:
 
 def _apart(state: GitState) -> tuple[tuple[int, str], ...]:
     return (state.ahead, "ahead of"), (state.behind, "behind")
-
-
-def _one_line(text: str) -> str:
-    """A name that cannot pass for another line of the status, or end it."""
-    return printable(text).replace("</", "<\\/")
