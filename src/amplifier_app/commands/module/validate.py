@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
+from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.module.validation.subject import find_subject
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.plan.overrides import apply_sets, parse_sets
@@ -58,8 +58,9 @@ def validate(
         bool, typer.Option("--behavioral", help="Also run the behaviour suite of its kind.")
     ] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Time limit for each part.")
-    ] = 60.0,
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Time limit for each part: 90, 90s, 5m."),
+    ] = "1m",
     output: OutputOption = "text",
 ) -> None:
     """Check a module: structure, entry point, mount, protocol, schemas, cleanup, behaviour.
@@ -74,15 +75,14 @@ def validate(
     """
     from amplifier_app.commands.module.validation.validate import validate_module
 
-    if not math.isfinite(timeout):
-        raise UsageError(f"--timeout must be a number of seconds (got {timeout})")
+    seconds = parse_duration(timeout)
     settings = _config(config or [])
     report = validate_module(
         find_subject(module, _resolver),
         kind=kind,
         config=settings,
         behavioral=behavioral,
-        seconds=timeout,
+        seconds=seconds,
     )
     if output == "json":
         print(json_text(report.as_json()))

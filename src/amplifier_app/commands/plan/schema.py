@@ -6,14 +6,13 @@ import typer
 
 from amplifier_app.base.json_text import json_text
 from amplifier_app.plan.schema.json_schema import plan_schema
-from amplifier_app.render.table import OutputOption
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-def schema(output: OutputOption = "json") -> None:
-    """Print the JSON Schema of plans and profiles; always JSON, whatever the format.
+def schema() -> None:
+    """Print the JSON Schema of plans and profiles.
 
     Includes the config of bundled modules. To use it in an editor with a YAML language server,
     start a plan with "# yaml-language-server: $schema=FILE". The schema of settings is at

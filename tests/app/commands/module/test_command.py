@@ -82,6 +82,12 @@ def test_an_invalid_time_limit_is_a_usage_error(limit: str, folder: Path) -> Non
     assert "--timeout" in done.stderr
 
 
+def test_a_time_limit_is_written_as_everywhere(folder: Path) -> None:
+    for limit in ("50", "1.5m"):
+        done = run_amplifier("module", "validate", "./my-tool", "--timeout", limit, cwd=folder)
+        assert done.code == 0, done.stderr
+
+
 def test_config_comes_from_files_and_values(folder: Path) -> None:
     text = SEED_TOOL["my_tool/__init__.py"].replace(
         "    tool = ",
