@@ -25,7 +25,7 @@ class Variation(NamedTuple):
         Option(
             "--plain",
             group="Output",
-            help="Plain output on a terminal: no colours, no redrawing.",
+            help="Plain output: no colours, no redrawing.",
         ),
     ] = False
     dry_run: Annotated[

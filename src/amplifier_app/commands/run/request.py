@@ -244,9 +244,11 @@ class Request(NamedTuple):
         Screen | None,
         Option(
             "--screen",
+            # 'plain' is the value of the setting; here it is the same as --plain.
+            metavar="full|answer",
             group=_OUTPUT,
-            help="Terminal output: 'plain' has no colours and no redrawing; 'answer' leaves the "
-            "screen to a module that draws it, such as hooks-streaming-ui. [default: full]",
+            help="Terminal output: 'answer' leaves the screen to a module that draws it, such as "
+            "hooks-streaming-ui. [default: full]",
             show_default=False,
         ),
     ] = None

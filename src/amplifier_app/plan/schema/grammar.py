@@ -267,11 +267,14 @@ SETTINGS = Shape(
             ),
         ),
         "display": Fields(
-            "Defaults of `amplifier run --show` and `--screen`, the keys of the chat, and signals.",
+            "Defaults of `amplifier run --show`, `--screen` and `--plain`, the keys of the chat, and signals.",
             "a mapping of show, screen, keys, signals",
             {
                 "show": Choice("Default of `--show`.", ("user", "developer", "internal")),
-                "screen": Choice("Default of `--screen`.", ("full", "plain", "answer")),
+                "screen": Choice(
+                    "What runs draw on a terminal; `plain` is that of `--plain`.",
+                    ("full", "plain", "answer"),
+                ),
                 "keys": Choice("Keys of the chat's input line.", ("emacs", "vi")),
                 "signals": Choice(
                     "Window title, links to files, and a bell after long prompts.", ("all", "none")
