@@ -94,17 +94,17 @@ def user_profiles_dir() -> Path:
     return config_dir() / "profiles"
 
 
-def packaged_profiles_dir() -> Path:
-    """The packaged profiles: in the wheel, or in the checkout."""
-    return _packaged("profiles")
+def bundled_profiles_dir() -> Path:
+    """The bundled profiles: in the wheel, or in the checkout."""
+    return _bundled("profiles")
 
 
-def packaged_examples_dir() -> Path:
+def bundled_examples_dir() -> Path:
     """The examples of the pages: in the wheel, or in the checkout."""
-    return _packaged("examples")
+    return _bundled("examples")
 
 
-def _packaged(name: str) -> Path:
+def _bundled(name: str) -> Path:
     installed = Path(__file__).parents[1] / name
     return installed if installed.is_dir() else Path(__file__).parents[3] / name
 

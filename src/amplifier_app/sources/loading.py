@@ -82,7 +82,7 @@ def load_profile(
     keep_problems: bool = False,
 ) -> ResolvedPlan:
     """Load a profile by name and apply the settings. The project's profile wins over the user's,
-    which wins over the packaged one.
+    which wins over the bundled one.
 
     Args:
         name: The profile; by default the one that the nearest settings name.

@@ -205,6 +205,6 @@ def _homes(project: Path | None) -> list[tuple[Path, Path]]:
     """Folders of profiles, each with the folder that has `locks/` for them."""
     homes = [
         (paths.user_profiles_dir(), paths.config_dir()),
-        (paths.packaged_profiles_dir(), paths.config_dir()),
+        (paths.bundled_profiles_dir(), paths.config_dir()),
     ]
     return homes if project is None else [(project / "profiles", project), *homes]

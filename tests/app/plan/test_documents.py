@@ -60,7 +60,7 @@ def test_problems_of_the_whole_chain_are_reported_at_once(write: Write) -> None:
     assert [str(p.at) for p in raised.value.problems] == ["plan.yaml:2:1", "base.yaml:1:1"]
 
 
-def test_a_user_profile_comes_before_the_packaged_one_and_may_extend_it(
+def test_a_user_profile_comes_before_the_bundled_one_and_may_extend_it(
     write: Write, home: Path
 ) -> None:
     write(

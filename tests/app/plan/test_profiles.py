@@ -47,10 +47,10 @@ def test_a_profile_with_one_provider_ignores_credentials(profile: str, provider:
     assert names({"ANTHROPIC_API_KEY": "k"}, profile) == [f"provider-{provider}"]
 
 
-def test_every_packaged_profile_resolves_has_a_description_and_an_instruction() -> None:
-    packaged = [profile for profile in profile_files() if profile.scope == "packaged"]
-    assert {profile.name for profile in packaged} >= {"default", "minimal", "local", "mock"}
-    for profile in packaged:
+def test_every_bundled_profile_resolves_has_a_description_and_an_instruction() -> None:
+    bundled = [profile for profile in profile_files() if profile.scope == "bundled"]
+    assert {profile.name for profile in bundled} >= {"default", "minimal", "local", "mock"}
+    for profile in bundled:
         plan = load(profile=profile.name, environ={})
         assert plan.data["description"], profile
         assert plan.instruction, profile

@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.base.paths import packaged_examples_dir
+from amplifier_app.base.paths import bundled_examples_dir
 from amplifier_support.did_you_mean import did_you_mean
 
 _APP_PAGES = {
@@ -78,7 +78,7 @@ def _of_the_app() -> Iterator[Page]:
     for topic, page in _APP_PAGES.items():
         text = _read(files("amplifier_app") / page)
         # The links are those of the repository; the wheel has the examples in another place.
-        yield Page(topic, _EXAMPLES.sub(lambda _: str(packaged_examples_dir()), text))
+        yield Page(topic, _EXAMPLES.sub(lambda _: str(bundled_examples_dir()), text))
     yield Page("sandbox", _read(files("amplifier_support") / "sandbox" / "README.md"))
 
 

@@ -1,4 +1,4 @@
-"""Find profiles and agents by name: the project's, the user's own, the packaged ones."""
+"""Find profiles and agents by name: the project's, the user's own, the bundled ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ProfileFile(NamedTuple):
     Attributes:
         name: The name of the profile.
         path: Its file.
-        scope: `"project"`, `"user"` or `"packaged"`.
+        scope: `"project"`, `"user"` or `"bundled"`.
     """
 
     name: str
@@ -35,7 +35,7 @@ def profile_folders(project: Path | None = None) -> list[tuple[str, Path]]:
     Args:
         project: The folder of a trusted project.
     """
-    folders = [("user", paths.user_profiles_dir()), ("packaged", paths.packaged_profiles_dir())]
+    folders = [("user", paths.user_profiles_dir()), ("bundled", paths.bundled_profiles_dir())]
     return folders if project is None else [("project", project / "profiles"), *folders]
 
 
@@ -62,7 +62,7 @@ def find_profile(
         name: The profile's name, without folder and suffix.
         project: The folder of a trusted project.
         extended_by: The file that extends it. If it has the same name, the profile that it shadows
-            is meant: a user's `default` extends the packaged `default`.
+            is meant: a user's `default` extends the bundled `default`.
     """
     folders = [folder for _, folder in profile_folders(project)]
     if extended_by is not None and extended_by.stem == name and extended_by.parent in folders:

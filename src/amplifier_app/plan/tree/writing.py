@@ -52,7 +52,7 @@ def place_of(node: Node) -> str:
 def shown_place_of(node: Node) -> str:
     """Where a value was written, for people: `default.yaml:9 (bundled)`, `plan.yaml:5 (session)`."""
     place = place_of(node)
-    if place.startswith(f"{paths.packaged_profiles_dir()}{os.sep}"):
+    if place.startswith(f"{paths.bundled_profiles_dir()}{os.sep}"):
         return f"{os.path.basename(place)} (bundled)"
     if place.startswith(f"{paths.sessions_dir()}{os.sep}"):
         return f"{os.path.basename(place)} (session)"

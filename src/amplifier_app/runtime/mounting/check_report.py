@@ -9,7 +9,7 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.plan.tree.problems import PlanError, Problem
 from amplifier_app.sources.resolved import ResolvedSource
 
-Status = Literal["ok", "left out", "broken", "not checked"]
+Status = Literal["ok", "skipped", "broken", "not checked"]
 
 
 class Finding(NamedTuple):
@@ -33,7 +33,7 @@ class CheckedModule(NamedTuple):
         module: Its module id.
         agent: The agent it belongs to; its modules are imported, not mounted.
         at: Where the plan names it.
-        status: `"ok"`, with remarks in `reason`; `"left out"` by a condition or because credentials
+        status: `"ok"`, with remarks in `reason`; `"skipped"` by a condition or because credentials
             are missing; `"not checked"` because a problem in the plan comes first.
         reason: Why it is not ok, or remarks.
         found: Its resolved source; None if it was not resolved or is unavailable.

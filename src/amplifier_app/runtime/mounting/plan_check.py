@@ -63,7 +63,7 @@ async def check_plan(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> Ch
     checker = _Checker(plan, sources)
     await checker.check()
     left_out = [
-        CheckedModule("provider", one.key, one.module, one.at, "left out", one.reason)
+        CheckedModule("provider", one.key, one.module, one.at, "skipped", one.reason)
         for one in plan.dropped
     ]
     return CheckReport(
@@ -175,7 +175,7 @@ class _Checker:
         if unset:
             return self._checked(module, "not checked", f"{', '.join(unset)} not set", found)
         if nothing is not None:
-            return self._checked(module, "left out", nothing, found)
+            return self._checked(module, "skipped", nothing, found)
         remarks += [*_declared_id_remark(module, found), *self._tool_faults(before)]
         return self._checked(module, "ok", "; ".join(remarks), found)
 
@@ -254,7 +254,7 @@ class _Checker:
         if self._plan.merged.problems:
             return
         chosen = self._plan.chosen_provider
-        missing = [one for one in providers if one.status == "left out"]
+        missing = [one for one in providers if one.status == "skipped"]
         if any(one.key == chosen for one in missing):
             message = CHOSEN_MISSING.format(chosen)
             missing = [one for one in missing if one.key == chosen]

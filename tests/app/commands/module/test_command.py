@@ -192,7 +192,7 @@ def test_help_names_every_part_without_importing_what_it_checks_with() -> None:
 # -- profile -----------------------------------------------------------------------------
 
 
-def test_profiles_are_listed_the_users_own_in_front_of_the_packaged(tmp_path: Path) -> None:
+def test_profiles_are_listed_the_users_own_in_front_of_the_bundled(tmp_path: Path) -> None:
     home = write_files(
         tmp_path / "home",
         {
@@ -204,7 +204,7 @@ def test_profiles_are_listed_the_users_own_in_front_of_the_packaged(tmp_path: Pa
     assert done.code == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert rows["default"]["scope"] == "user"
-    assert rows["minimal"]["scope"] == "packaged"
+    assert rows["minimal"]["scope"] == "bundled"
     assert "unknown key 'tolls'" in rows["broken"]["problem"]
     text = run_amplifier("profile", "list", home=home).stdout
     assert "invalid: " in text

@@ -183,7 +183,7 @@ def test_providers_without_credentials_are_skipped_but_one_must_remain(tmp_path:
     finished = check(tmp_path, plan, "--output", "json")
     assert finished.code == 78
     found = facts(finished)
-    assert by_key(found)["provider-anthropic"]["status"] == "left out"
+    assert by_key(found)["provider-anthropic"]["status"] == "skipped"
     [problem] = found["problems"]
     assert problem["message"] == "no model provider is set up"
     assert problem["line"] == 2

@@ -100,7 +100,7 @@ FAULTY = [
         "tool",
         0,
         ("docker is missing",),
-        ("left out: docker is missing",),
+        ("skipped: docker is missing",),
     ),
     Faulty(
         "forgets to mount and returns a cleanup",
@@ -109,7 +109,7 @@ FAULTY = [
         "tool",
         0,
         ("its mount function mounted no tool and returned a cleanup; mount it with `await",),
-        ("left out",),
+        ("skipped",),
     ),
     Faulty(
         "declines",
