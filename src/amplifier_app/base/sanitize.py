@@ -34,6 +34,13 @@ def for_terminal(text: str) -> str:
     return re.sub(_TERMINAL, "", text) if _ANY_FOR_TERMINAL.search(text) else text
 
 
+def with_colours(text: str) -> str:
+    """`for_terminal`, except that colours and styles are kept; they end with the text."""
+    parts = re.split(r"(\x1b\[[0-9;:]*m)", text)
+    parts[::2] = map(for_terminal, parts[::2])
+    return "".join([*parts, "\x1b[0m"]) if len(parts) > 1 else parts[0]
+
+
 def for_pipe(text: str) -> str:
     """`text` without terminal controls, for output with an unknown reader.
 

@@ -111,12 +111,20 @@ class _OutputFile(io.RawIOBase):
 
 
 class _RedactedText(io.TextIOWrapper):
-    """A text stream that replaces secrets, for errors: their texts quote URLs, commands and headers."""
+    """A text stream that replaces secrets, for errors: their texts quote URLs, commands and headers.
+
+    Attributes:
+        divert: Takes each text instead of the stream; False if it leaves the text to the stream.
+    """
+
+    divert: Callable[[str], bool] | None = None
 
     def write(self, text: str, /) -> int:
         from amplifier_app.base.redact import redact
 
-        super().write(redact(text))
+        shown = redact(text)
+        if self.divert is None or not self.divert(shown):
+            super().write(shown)
         return len(text)
 
 
@@ -187,6 +195,24 @@ def claim_stdout() -> Generator[Output]:
         sys.stdout = stdout
         os.dup2(kept, 1)
         os.close(kept)
+
+
+@contextlib.contextmanager
+def diverted_stderr(divert: Callable[[str], bool]) -> Generator[None]:
+    """Pass what is written to `sys.stderr` on a terminal to `divert`, in any thread.
+
+    Args:
+        divert: Takes a text; returns False to have it written as it is.
+    """
+    stream = sys.stderr
+    if not isinstance(stream, _RedactedText) or not stream.isatty():
+        yield
+        return
+    before, stream.divert = stream.divert, divert
+    try:
+        yield
+    finally:
+        stream.divert = before
 
 
 def _flush(stream: TextIO) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from amplifier_app.base.sanitize import StreamSanitizer, for_terminal
+from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, with_colours
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.call_lines import CallLines
 from amplifier_app.render.progress import footer
@@ -19,11 +19,14 @@ from amplifier_app.runtime.observers.observer import Level
 from amplifier_app.runtime.turns.event_data import EventHandler, peek
 from amplifier_app.runtime.turns.turn import TurnResult
 
+_ERASE_LINE = "\r\x1b[K"
+
 
 class PlainRenderer(StderrNotices):
     """Streams everything as lines of plain text, without a live region."""
 
     is_for_people = True
+    takes_prints = True
 
     def __init__(self, output: Output, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet)
@@ -74,6 +77,10 @@ class PlainRenderer(StderrNotices):
     def notice(self, message: str, level: Level, source: str) -> None:
         self._end_line()
         super().notice(message, level, source)
+
+    def printed(self, line: str) -> None:
+        self._end_line()
+        self._write(f"{for_terminal(line)}\n")
 
     def reply(self, content: Any) -> None:
         from rich.console import Console
@@ -147,7 +154,8 @@ class PlainRenderer(StderrNotices):
 class AnswerRenderer(PlainRenderer):
     """Shows only the answer, at the end of the turn, for plans whose modules draw on the terminal.
 
-    User input during a turn, warnings and errors are shown as usual.
+    User input during a turn, warnings and errors are shown as usual. Modules draw while a turn runs;
+    then only whole lines are shown, so that nothing is drawn over the input.
     """
 
     def __init__(self, output: Output, *, quiet: bool = False) -> None:
@@ -156,3 +164,21 @@ class AnswerRenderer(PlainRenderer):
 
     def handlers(self) -> dict[str, EventHandler]:
         return {**StderrNotices.handlers(self), "steer:injected": self._on_steering}
+
+    def printed(self, line: str) -> None:
+        self._end_line()
+        self._write(f"{with_colours(line)}\n")
+
+    def turn_started(self) -> None:
+        super().turn_started()
+        self.takes_prints = False
+
+    def turn_ended(self, result: TurnResult) -> None:
+        self.takes_prints = True
+        super().turn_ended(result)
+
+    def _end_line(self) -> None:
+        super()._end_line()
+        if self.has_open_line and self._held is None:
+            self.has_open_line = False
+            self._output.write(_ERASE_LINE)

@@ -14,9 +14,9 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.sanitize import for_terminal, with_colours
 from amplifier_app.render.activity import Activity
-from amplifier_app.render.ansi import clip, paint
+from amplifier_app.render.ansi import clip, fold, paint
 from amplifier_app.render.finished_call import FinishedCall, seconds_of
 from amplifier_app.render.message_view import MessageView
 from amplifier_app.render.pictures import image_blocks, picture
@@ -63,6 +63,7 @@ class TerminalRenderer(Renderer):
     folds_thinking = True
     draws_retries = True
     is_for_people = True
+    takes_prints = True
 
     def __init__(
         self,
@@ -173,6 +174,12 @@ class TerminalRenderer(Renderer):
         first, *rest = self._scrollback.wrapped("\n".join(lines), 2)
         self._scrollback.print([f"{paint(mark, style)} {paint(first, text_style)}"])
         self._scrollback.print(f"  {paint(line, text_style)}" for line in rest)
+        self._refresh()
+
+    def printed(self, line: str) -> None:
+        self._message.print_finished()
+        line = with_colours(line).expandtabs().rstrip()
+        self._scrollback.print(fold(line, max(self._screen.width, 8)))
         self._refresh()
 
     def reply(self, content: Any) -> None:

@@ -18,6 +18,7 @@ from amplifier_app.runtime.approvals.requests import Approvals
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.observers.log_notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_app.runtime.observers.printed_lines import printed_lines
 
 if TYPE_CHECKING:
     from amplifier_app.render.screen import Screen
@@ -46,7 +47,10 @@ async def open_requested_session(
     assert invocation.report is not None
     invocation.report.plan_digest = plan.digest
     sources = await sources_of(request, chosen)
-    async with open_chosen(request, chosen, approvals, renderer, sources, opening) as session:
+    async with (
+        printed_lines(renderer),
+        open_chosen(request, chosen, approvals, renderer, sources, opening) as session,
+    ):
         approvals.stop = lambda: session.stop(immediate=True)
         # Disabled since the process started; what exists by now is never garbage. The default threshold
         # is for programs that use less memory than one request of a long conversation.

@@ -113,12 +113,16 @@ class Renderer:
         folds_thinking: Whether it folds thinking to one line unless it is requested.
         longest_note: Maximum length of quoted text in a notice, in characters.
         is_for_people: Whether only a person reads it, who answers questions, not a program.
+        takes_prints: Whether `printed` shows what modules print; else it goes to stderr as it is.
+        has_open_line: Whether a module has printed a part of a line to stderr.
     """
 
     longest_note = 10_000
     folds_thinking = False
     draws_retries = False
     is_for_people = False
+    takes_prints = False
+    has_open_line = False
 
     def __init__(self) -> None:
         self.on_failure: Callable[[], Any] = lambda: None
@@ -165,6 +169,9 @@ class Renderer:
 
     def notice(self, message: str, level: Level, source: str) -> None:
         """Show a message that is not part of the answer."""
+
+    def printed(self, line: str) -> None:
+        """Show a line that a module has printed, perhaps with colours."""
 
     def reply(self, content: Any) -> None:
         """Show the output of a chat command: text, or a Rich renderable."""
