@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from amplifier_app.base.stdio import Output
-from amplifier_app.commands.run.choose import Chosen, choose, open_chosen, session_to_resume
+from amplifier_app.commands.run.choose import Chosen, choose, session_to_resume
+from amplifier_app.commands.run.opening import open_chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_app.runtime.approvals.requests import Approvals
 from amplifier_app.runtime.observers.observer import Renderer

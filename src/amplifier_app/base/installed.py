@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,8 +134,6 @@ def version_of(distribution: str) -> str:
 
 def by_convention(module_id: str) -> str | None:
     """The entry point of `amplifier_module_<id>`, if such a package can be imported."""
-    from importlib.util import find_spec
-
     name = conventional_name(module_id)
     return f"{name}:mount" if find_spec(name) is not None else None
 

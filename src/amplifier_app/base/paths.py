@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 from amplifier_app.base.errors import ConfigError
@@ -74,8 +75,6 @@ def temporary_dir() -> str:
         ConfigError: There is none.
     """
     # Most commands do not need it.
-    import tempfile
-
     try:
         temporary_folder()
         return tempfile.gettempdir()

@@ -8,11 +8,13 @@ import os
 import select
 import stat
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.redact import redact
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -120,8 +122,6 @@ class _RedactedText(io.TextIOWrapper):
     divert: Callable[[str], bool] | None = None
 
     def write(self, text: str, /) -> int:
-        from amplifier_app.base.redact import redact
-
         shown = redact(text)
         if self.divert is None or not self.divert(shown):
             super().write(shown)
@@ -317,8 +317,6 @@ def _wrapped(line: str) -> str:
         return line
     if len(line) <= width:
         return line
-    import textwrap
-
     indent = line[: len(line) - len(line.lstrip(" "))]
     # A long word, such as a path, is left to the terminal, so that it can be copied.
     return textwrap.fill(

@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from jsonschema import SchemaError
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
 from amplifier_app.base.errors import UsageError
 from amplifier_support.readable_files import read_file_or_stream
 
@@ -50,10 +55,6 @@ class AnswerSchema:
     """
 
     def __init__(self, schema: Any, name: str = "the schema") -> None:
-        from jsonschema import SchemaError
-        from jsonschema.validators import validator_for
-        from referencing import Registry
-
         kind = validator_for(schema)
         try:
             kind.check_schema(schema)
@@ -127,8 +128,6 @@ class AnswerSchema:
         return first
 
     def _problems(self, value: Any) -> list[str]:
-        from referencing.exceptions import Unresolvable
-
         try:
             errors = sorted(self._validator.iter_errors(value), key=lambda error: error.json_path)
         except Unresolvable as error:

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.base.keys import KeyStore, problem_of_key
+from amplifier_app.base.keys import problem_of_key
 from amplifier_app.base.outcome import OK, Ending, Outcome
-from amplifier_app.base.stdio import claim_stdout, read_line, stdin_is_tty, to_stderr
+from amplifier_app.base.stdio import claim_stdout, read_line, stdin_is_tty
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
 from amplifier_app.commands.typer_options import takes_options_of
-from amplifier_app.render.text import StderrNotices
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from amplifier_app.commands.init.setup import Choice, Given, Offer
-    from amplifier_app.plan import ResolvedPlan
-    from amplifier_app.runtime.observers.observer import Renderer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _KEY_SECONDS = 60.0
-_HOW_TO_PIPE = 'Pipe it in: echo "$KEY" | amplifier init --provider {} --key-stdin'
 
 
 class InitOptions(NamedTuple):
@@ -108,8 +99,6 @@ def init(context: typer.Context, options: InitOptions) -> None:
     other contents are kept. Run init again to change something. If the test fails in a script,
     nothing is saved and the exit code is that of 'provider test'.
     """
-    from amplifier_app.commands.init.setup import Given
-
     invocation: Invocation = context.obj
     invocation.verbose = invocation.verbose or options.verbose
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
@@ -118,15 +107,19 @@ def init(context: typer.Context, options: InitOptions) -> None:
     if options.provider is None and not asking:
         hint = "Run it on a terminal, or pass --provider, and the key with --key-stdin."
         raise UsageError("cannot ask for the provider without a terminal", hint=hint)
+    from amplifier_app.commands.init.choosing import choose_provider
+    from amplifier_app.commands.init.report import report_saved, show_suggestions
+    from amplifier_app.commands.init.saving import save
+    from amplifier_app.commands.init.setup import Given
+
     key = _key_from_stdin(options.provider) if options.key_stdin else None
     given = Given(key, options.model, options.base_url)
-    choice = _choose(options.provider, given, asking, seconds, invocation.verbose)
+    choice = choose_provider(
+        options.provider, given, asking=asking, seconds=seconds, verbose=invocation.verbose
+    )
     if choice is None:
         invocation.outcome = Outcome(Ending.INTERRUPTED, "nothing was saved")
         return
-    from amplifier_app.commands.init.report import report_saved, show_suggestions
-    from amplifier_app.commands.init.saving import save
-
     saved = save(choice, options.key_in)
     report_saved(choice, saved)
     if saved.asked_first:
@@ -135,9 +128,10 @@ def init(context: typer.Context, options: InitOptions) -> None:
 
 
 def _key_from_stdin(provider: str | None) -> str:
+    from amplifier_app.commands.init.choosing import HOW_TO_PIPE
     from amplifier_app.commands.init.interview import clean
 
-    how = _HOW_TO_PIPE.format(provider or "NAME")
+    how = HOW_TO_PIPE.format(provider or "NAME")
     if stdin_is_tty():
         raise UsageError("--key-stdin needs a pipe, but stdin is a terminal", hint=how)
     line = read_line(_KEY_SECONDS)
@@ -149,69 +143,3 @@ def _key_from_stdin(provider: str | None) -> str:
     if problem:
         raise UsageError(f"the key from stdin is unusable: {problem}", hint=how)
     return key
-
-
-def _choose(
-    name: str | None, given: Given, asking: bool, seconds: float | None, verbose: bool
-) -> Choice | None:
-    from amplifier_app.commands.event_loop import run_loop
-    from amplifier_app.commands.init.setup import offer_of, offers, user_plan
-    from amplifier_app.runtime.observers.log_notices import show_logs
-    from amplifier_app.runtime.provider_access import find_provider
-
-    renderer = StderrNotices(quiet=False)
-    # What modules without a key log is reported below in other words.
-    show_logs(renderer, verbose=verbose)
-    plan, stored = user_plan(), KeyStore().names()
-    if name is None:
-        offered = run_loop(offers(plan, stored))
-        _show_current(offered, plan)
-    else:
-        offered = [run_loop(offer_of(find_provider(plan, name), plan, stored))]
-    if not asking:
-        return _without_asking(given.choice(offered[0]), seconds, renderer)
-    from amplifier_app.commands.init.interview import Interview
-
-    return Interview(run_loop, renderer, seconds).hold(offered, given)
-
-
-def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -> Choice:
-    """The choice as the options give it, tested.
-
-    Raises:
-        UsageError: The key is missing.
-        Exception: The test failed.
-    """
-    from amplifier_app.commands.event_loop import run_loop
-    from amplifier_app.commands.init.setup import try_out
-    from amplifier_app.runtime.provider_access import NotMounted
-
-    offer = choice.offer
-    how = f"{_HOW_TO_PIPE.format(offer.provider.name)}; or set {offer.variable}."
-    if offer.needs_key and choice.key is None and not choice.changes.get("base_url"):
-        message = f"no key given for {offer.provider.name}"
-        raise UsageError(message, hint=how)
-    if seconds is not None:
-        try:
-            run_loop(try_out(choice, seconds, renderer))
-        except NotMounted as error:
-            raise UsageError(error.message, hint=how if offer.variable else None) from error
-        except Exception:
-            to_stderr("amplifier: the test failed, so nothing was saved; --no-test saves anyway")
-            raise
-    return choice
-
-
-def _show_current(offers: Sequence[Offer], plan: ResolvedPlan) -> None:
-    """Show which provider a run uses now."""
-    key = plan.default_provider
-    for offer in offers:
-        provider = offer.provider
-        if key in (provider.instance_id or provider.module,):
-            model = offer.info.defaults.get("model")
-            if provider.name == "local":
-                used = f"the built-in demo model ({model}); no key needed"
-            else:
-                used = f"{provider.name} ({model})" if model else provider.name
-                used = f"{used}: {offer.found}"
-            to_stderr(f"By default `amplifier run` currently uses {used}.\n")

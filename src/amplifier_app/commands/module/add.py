@@ -7,7 +7,9 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.commands.settings import modules as settings
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_core.discovery import kind_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -41,8 +43,6 @@ def add(
 
     Without --scope, changes settings.yaml of the project, or outside a project your own settings.
     """
-    from amplifier_app.commands.settings import modules as settings
-
     chosen = kind or _kind(module)
     values = settings.config_of(config or [])
     with changing(scope, in_project="project") as where:
@@ -50,8 +50,6 @@ def add(
 
 
 def _kind(module: str) -> str:
-    from amplifier_core.discovery import kind_of
-
     kind = kind_of(module)
     if kind not in get_args(Kind):
         raise UsageError(

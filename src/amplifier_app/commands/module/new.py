@@ -11,6 +11,7 @@ import typer
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.module.scaffold.generate import generate
 from amplifier_app.commands.module.scaffold.kinds import TEMPLATES
 from amplifier_app.plan.tree.entries import ModuleKind
 
@@ -33,8 +34,6 @@ def new(
 
     The package works as created and passes its tests. Prints the path of the new folder.
     """
-    from amplifier_app.commands.module.scaffold.generate import generate
-
     made = generate(kind, name, folder)
     print(one_line(str(made), 10_000))
     to_stderr("Next:")

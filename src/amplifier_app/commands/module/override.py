@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.commands.settings import modules as settings
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -33,8 +34,6 @@ def override(
     """
     if remove == (source is not None):
         raise UsageError("expected either a SOURCE or --remove")
-    from amplifier_app.commands.settings import modules as settings
-
     with changing(scope, in_project="local") as where:
         if source is None:
             report(settings.remove_override(module, where))

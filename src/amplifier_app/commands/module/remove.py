@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from amplifier_app.commands.settings import modules as settings
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -24,7 +25,5 @@ def remove(
     Deletes its entry in settings, or excludes it if a profile lists it. Without --scope, changes
     settings.yaml of the project, or outside a project your own settings.
     """
-    from amplifier_app.commands.settings import modules as settings
-
     with changing(scope, in_project="project") as where:
         report(settings.remove_module(module, where))

@@ -17,7 +17,9 @@ from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.sources import update as updating
 from amplifier_app.sources.loading import Fetching
+from amplifier_app.sources.lockfile import Lock, lock_path_for
 from amplifier_app.trust.renewal import keeping_trust
 
 if TYPE_CHECKING:
@@ -48,9 +50,6 @@ def update(
 
     Compares with the plan's lock, or else with the versions last used.
     """
-    from amplifier_app.sources import update as updating
-    from amplifier_app.sources.lockfile import Lock, lock_path_for
-
     # Single modules are updated without the bundles that name them.
     fetching = Fetching(keep=bool(modules))
     chosen = chosen_plan(request, keep_unset=True, fetching=fetching)

@@ -12,6 +12,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.module.validation.subject import find_subject
+from amplifier_app.commands.module.validation.validate import validate_module
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.tree.budget import MAX_BYTES
@@ -73,8 +74,6 @@ def validate(
     Imports and mounts the module with your rights, in a separate process; everything it starts
     is stopped at the end. Exits with 3 if the module is not valid, 2 if it does not exist.
     """
-    from amplifier_app.commands.module.validation.validate import validate_module
-
     seconds = parse_duration(timeout)
     settings = _config(config or [])
     report = validate_module(

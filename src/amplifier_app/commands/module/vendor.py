@@ -16,9 +16,12 @@ from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.settings.modules import override_source, written_source
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import Fetching
+from amplifier_app.sources.lockfile import Lock, lock_path_for
+from amplifier_app.sources.vendor import vendor as copy
 
 if TYPE_CHECKING:
     from amplifier_app.commands.settings.modules import Target
@@ -49,9 +52,6 @@ def vendor(
     has a lock, copies the locked versions. Prints the `sources:` to use; --apply writes them to
     the settings of the project, or outside a project to your own.
     """
-    from amplifier_app.sources.lockfile import Lock, lock_path_for
-    from amplifier_app.sources.vendor import vendor as copy
-
     chosen = chosen_plan(request, keep_unset=True, fetching=Fetching(keep=True))
     path = lock_path_for(chosen)
     lock = Lock.read(path) if path.exists() else None
@@ -85,15 +85,11 @@ def vendor(
 
 def _sources(done: list[Vendored], where: Target) -> dict[str, str]:
     """Module id → its source as written in settings."""
-    from amplifier_app.commands.settings.modules import written_source
-
     copied = (one for one in done if one.state != "not copied")
     return {one.module: written_source(one.source, where) for one in copied}
 
 
 def _apply(done: list[Vendored], where: Target) -> None:
-    from amplifier_app.commands.settings.modules import override_source
-
     for one in done:
         if one.state != "not copied":
             report(override_source(one.module, one.source, where))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.dry_run import dry_run
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.table import OutputOption
@@ -30,8 +31,6 @@ def check(context: typer.Context, request: Request, output: OutputOption = "text
     Reports every problem at once. Exits with 78 if one of your files needs a fix, 3 if a module
     is at fault, otherwise 0. The modules run with your rights, as they do in a run.
     """
-    from amplifier_app.commands.run.dry_run import dry_run
-
     invocation: Invocation = context.obj
     invocation.output = output
     raise typer.Exit(dry_run(request.validate(), invocation))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,10 +18,8 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import Fetching
 from amplifier_app.sources.lockfile import Lock, lock_path_for
+from amplifier_app.sources.plan_lock import Difference, differences, make_lock
 from amplifier_app.trust.renewal import keeping_trust
-
-if TYPE_CHECKING:
-    from amplifier_app.sources.plan_lock import Difference
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -52,8 +50,6 @@ def lock(
     Existing pins are kept while their source is unchanged; `amplifier module update` moves them.
     Modules of agents, and providers skipped on this machine, are pinned as well.
     """
-    from amplifier_app.sources.plan_lock import differences, make_lock
-
     # Locking a provider does not need its credentials.
     fetching = Fetching(keep=True, lock=file)
     chosen = chosen_plan(request, keep_unset=True, fetching=fetching)

@@ -10,7 +10,10 @@ import typer
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan
+from amplifier_app.runtime.provider_access import describe, find_provider
+from amplifier_app.sources.plan_resolver import resolver_for
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -41,10 +44,6 @@ def forget(
 
 
 def _variables(name: str) -> list[str]:
-    from amplifier_app.commands.event_loop import run_loop
-    from amplifier_app.runtime.provider_access import describe, find_provider
-    from amplifier_app.sources.plan_resolver import resolver_for
-
     logging.getLogger().addHandler(logging.NullHandler())
     plan = chosen_plan()
     provider = find_provider(plan, name)

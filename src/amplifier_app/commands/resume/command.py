@@ -11,6 +11,8 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import is_dumb, read_line, stdin_is_tty, to_stderr
+from amplifier_app.chat.picker import pick
+from amplifier_app.chat.session_picker import SessionPicker, list_sessions
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.launch import launch
 from amplifier_app.commands.run.request import Request
@@ -66,9 +68,6 @@ def resume(
 
 
 def _choose(*, everywhere: bool, plain: bool) -> dict[str, str] | None:
-    from amplifier_app.chat.picker import pick
-    from amplifier_app.chat.session_picker import SessionPicker, list_sessions
-
     if not list_sessions(everywhere=everywhere):
         hint = "" if everywhere else " Those of other directories: amplifier resume --all"
         to_stderr(f"No saved sessions{'' if everywhere else ' in this directory'}.{hint}")
@@ -80,8 +79,6 @@ def _choose(*, everywhere: bool, plain: bool) -> dict[str, str] | None:
 
 
 def _choose_by_number(*, everywhere: bool) -> dict[str, str] | None:
-    from amplifier_app.chat.session_picker import list_sessions
-
     listed = list_sessions(everywhere=everywhere)[:_LISTED]
     for number, (session, _) in enumerate(listed, 1):
         print(f"{number:>3}  {describe.age(session.updated):<11}  {one_line(session.about)}")

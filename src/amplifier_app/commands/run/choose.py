@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.offline import is_offline
 from amplifier_app.base.paths import project_dir
+from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import Output, stdin_is_tty
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.overrides import parse_value
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
+from amplifier_app.plan.tree.nodes import plain_data
+from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.runtime.budget.limits import assignment
 from amplifier_app.sources.loading import Fetching, load
+from amplifier_support.sandbox.policy import PolicyError, parse_policy
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from amplifier_app.runtime.approvals.requests import Approvals
-    from amplifier_app.runtime.mounting.progress import Opening
-    from amplifier_app.runtime.observers.observer import Renderer
-    from amplifier_app.runtime.session import OpenSession
     from amplifier_app.sessions.folder import SessionFolder
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_app.trust import Answer, Ask, TrustedProject
@@ -87,8 +86,10 @@ def fork_with(
     from amplifier_app.sessions.fork import fork_session
     from amplifier_app.sessions.store import SessionStore
 
-    changed = not _as_saved(request, source) or request.provider or request.model or request.sets
-    facts = {} if _as_saved(request, source) or project is None else project.noted(plan)
+    changed = (
+        not uses_saved_plan(request, source) or request.provider or request.model or request.sets
+    )
+    facts = {} if uses_saved_plan(request, source) or project is None else project.noted(plan)
     if request.model:
         facts["model"] = request.model
     return fork_session(
@@ -115,52 +116,13 @@ async def sources_of(request: Request, chosen: Chosen) -> AppModuleSourceResolve
         return resolver_for(plan)
     from amplifier_app.sources.locked_run import strict_sources
 
-    if request.locked and request.lock is None and _as_saved(request, chosen.resume):
+    if request.locked and request.lock is None and uses_saved_plan(request, chosen.resume):
         raise ConfigError(
             "the plan saved with the session has no lock",
             hint="Pass --plan, --profile or --lock FILE.",
         )
     return await strict_sources(
         plan, locked=request.locked, lock=request.lock, offline=is_offline(request.offline)
-    )
-
-
-def open_chosen(
-    request: Request,
-    chosen: Chosen,
-    approvals: Approvals,
-    renderer: Renderer,
-    sources: AppModuleSourceResolver,
-    opening: Opening | None = None,
-    **facts: Any,
-) -> AbstractAsyncContextManager[OpenSession]:
-    """Open the session of a request, new or resumed; see `amplifier_app.runtime.session.open_session`.
-
-    Args:
-        request: The request.
-        chosen: What it resolves to.
-        approvals: Who answers approval requests.
-        renderer: Shows the session.
-        sources: Where the modules come from.
-        opening: Deadline and progress of opening.
-        facts: More metadata of a new session.
-    """
-    from amplifier_app.runtime.session import open_session
-    from amplifier_app.runtime.tool_selection import ToolSelection
-
-    plan, project = chosen.plan, chosen.project
-    return open_session(
-        plan,
-        session_id=request.session,
-        resume=chosen.resume,
-        save=not request.no_save,
-        metadata={**({} if project is None else project.noted(plan)), **facts},
-        approval_system=approvals,
-        mode=request.mode,
-        renderer=renderer,
-        sources=sources,
-        opening=opening,
-        adjustment=None if request.tools is None else ToolSelection.parse(request.tools),
     )
 
 
@@ -194,7 +156,7 @@ def _project(
     request: Request, resume: SessionFolder | None, stdout: Output
 ) -> TrustedProject | None:
     """The project whose settings, profiles and modules apply."""
-    of_session = _as_saved(request, resume)
+    of_session = uses_saved_plan(request, resume)
     if not of_session and (request.no_project or project_dir() is None):
         return None
     from amplifier_app.runtime.saved.project import choose_project
@@ -221,7 +183,7 @@ def _ask(terminal: int | None) -> Ask | None:
     return ask
 
 
-def _as_saved(request: Request, resume: SessionFolder | None) -> bool:
+def uses_saved_plan(request: Request, resume: SessionFolder | None) -> bool:
     """Whether a session is resumed with the plan it was started with."""
     return resume is not None and request.plan is None and request.profile is None
 
@@ -242,7 +204,7 @@ def _plan(
     if request.sandbox is not None:
         sets = (*sets, _sandbox_set(request.sandbox))
     plan, provider, model = request.plan, _provider(request), request.model
-    if resume is not None and _as_saved(request, resume):
+    if resume is not None and uses_saved_plan(request, resume):
         from amplifier_app.runtime.saved.resume import restored_from
         from amplifier_app.runtime.saved.saved_plan import saved_plan, with_secrets
 
@@ -279,11 +241,6 @@ def _sandbox_set(text: str) -> str:
     Raises:
         UsageError: The text is not a policy.
     """
-    from amplifier_app.plan.overrides import parse_value
-    from amplifier_app.plan.tree.nodes import plain_data
-    from amplifier_app.plan.tree.problems import Problems
-    from amplifier_support.sandbox.policy import PolicyError, parse_policy
-
     value = parse_value(text, Location("--sandbox"), Problems())
     if value is None:
         raise UsageError(f"--sandbox '{text}' is not valid YAML")
@@ -351,8 +308,6 @@ def _begins_as_recording(path: Path) -> bool:
 def _ask_hidden(question: str) -> str:
     """A line typed at the terminal without being shown."""
     from getpass import getpass
-
-    from amplifier_app.base.sanitize import for_terminal
 
     try:
         return getpass(for_terminal(question)).strip()

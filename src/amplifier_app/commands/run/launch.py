@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import Terminated, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, outcome_of
@@ -18,14 +17,11 @@ from amplifier_app.base.stdio import (
 from amplifier_app.chat.slash.registry import all_commands, command_in, find
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import Chosen, choose, with_fork
+from amplifier_app.commands.run.choose import choose, with_fork
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.documents.plan_files import is_stdin
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.mounting.progress import Opening, OpeningTimedOut
-
-if TYPE_CHECKING:
-    from amplifier_app.runtime.answer_schema import AnswerSchema
 
 
 def launch(request: Request, invocation: Invocation) -> Outcome:
@@ -60,7 +56,7 @@ def _launch(request: Request, invocation: Invocation) -> Outcome:
         message = "--schema, --check and --report need a prompt; a chat does not use them"
         raise UsageError(message, hint='Give one: amplifier run "…"')
     schema = None
-    if not chat:
+    if request.schema is not None:
         from amplifier_app.commands.run.one_shot import read_schema
 
         schema = read_schema(request)
@@ -76,7 +72,9 @@ def _launch(request: Request, invocation: Invocation) -> Outcome:
             from amplifier_app.commands.run.chat import run_chat
 
             return run_chat(request, invocation, chosen, opening)
-        return run_loop(_run(request, invocation, chosen, prompt, opening, schema))
+        from amplifier_app.commands.run.one_shot import run_once
+
+        return run_loop(run_once(request, invocation, chosen, prompt, opening, schema))
     except KeyboardInterrupt as error:
         if not opening.module:
             raise
@@ -139,41 +137,3 @@ def _not_a_prompt(command: str) -> UsageError:
         f"unknown command {command}",
         hint=f"Chat commands are listed by /help in a chat (amplifier run). {as_it_is}",
     )
-
-
-# Running it
-
-
-async def _run(
-    request: Request,
-    invocation: Invocation,
-    chosen: Chosen,
-    prompt: str,
-    opening: Opening,
-    schema: AnswerSchema | None,
-) -> Outcome:
-    # The chat paints its input line before it loads these.
-    from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, requirements
-    from amplifier_app.commands.run.opening import (
-        approvals_for,
-        choose_renderer,
-        open_requested_session,
-    )
-
-    checks = checks_of_run(request, chosen.plan)
-    must_hold = schema is not None or (bool(checks) and not request.stream)
-    renderer = choose_renderer(request, invocation, chosen.plan.display, hold=must_hold)
-    approvals = approvals_for(
-        request, renderer, invocation.stdout, is_plain=not request.draws(chosen.plan.display)
-    )
-    assert invocation.report is not None
-    async with open_requested_session(
-        request, invocation, chosen, renderer, approvals, opening
-    ) as session:
-        shot = OneShot(session, opening, approvals, requirements(request, session, schema, checks))
-        try:
-            return await shot.run(prompt, request.timeout)
-        finally:
-            shot.fill(invocation.report)
-            if session.is_saved and stderr_is_tty():
-                renderer.notice(f"session {session.id}", "info", "session")

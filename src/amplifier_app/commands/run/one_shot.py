@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
+from amplifier_app.base.stdio import stderr_is_tty
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.choose import Chosen
+from amplifier_app.commands.run.opening import (
+    approvals_for,
+    choose_renderer,
+    open_requested_session,
+)
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.result import RunReport
@@ -74,6 +82,39 @@ def write_reports(reports: Sequence[str], outcome: Outcome, report: RunReport) -
     for one in reports:
         kind, _, file = one.partition("=")
         write_report(kind, Path(file), outcome, response, report.checks)
+
+
+async def run_once(
+    request: Request,
+    invocation: Invocation,
+    chosen: Chosen,
+    prompt: str,
+    opening: Opening,
+    schema: AnswerSchema | None,
+) -> Outcome:
+    """Open the session of a request, send its prompt, and return how it ended.
+
+    Raises:
+        AppError: The session cannot be opened.
+        Exception: Any error that ended the turn.
+    """
+    checks = checks_of_run(request, chosen.plan)
+    must_hold = schema is not None or (bool(checks) and not request.stream)
+    renderer = choose_renderer(request, invocation, chosen.plan.display, hold=must_hold)
+    approvals = approvals_for(
+        request, renderer, invocation.stdout, is_plain=not request.draws(chosen.plan.display)
+    )
+    assert invocation.report is not None
+    async with open_requested_session(
+        request, invocation, chosen, renderer, approvals, opening
+    ) as session:
+        shot = OneShot(session, opening, approvals, requirements(request, session, schema, checks))
+        try:
+            return await shot.run(prompt, request.timeout)
+        finally:
+            shot.fill(invocation.report)
+            if session.is_saved and stderr_is_tty():
+                renderer.notice(f"session {session.id}", "info", "session")
 
 
 class OneShot:

@@ -7,22 +7,27 @@ import contextlib
 import gc
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, cast
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.stdio import Output, is_dumb
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import Chosen, open_chosen, sources_of, terminal_to_ask_on
+from amplifier_app.commands.run.choose import Chosen, sources_of, terminal_to_ask_on
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
+from amplifier_app.render import text
 from amplifier_app.runtime.approvals.requests import Approvals
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.observers.log_notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.printed_lines import printed_lines
+from amplifier_app.runtime.observers.visibility import Shown, Visibility
+from amplifier_app.runtime.session import OpenSession, open_session
+from amplifier_app.runtime.tool_selection import ToolSelection
+from amplifier_app.sources.resolver import AppModuleSourceResolver
 
 if TYPE_CHECKING:
     from amplifier_app.render.screen import Screen
-    from amplifier_app.runtime.session import OpenSession
     from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 _GC_THRESHOLD = 20_000
@@ -66,6 +71,42 @@ async def open_requested_session(
         yield session
 
 
+def open_chosen(
+    request: Request,
+    chosen: Chosen,
+    approvals: Approvals,
+    renderer: Renderer,
+    sources: AppModuleSourceResolver,
+    opening: Opening | None = None,
+    **facts: Any,
+) -> AbstractAsyncContextManager[OpenSession]:
+    """Open the session of a request, new or resumed; see `amplifier_app.runtime.session.open_session`.
+
+    Args:
+        request: The request.
+        chosen: What it resolves to.
+        approvals: Who answers approval requests.
+        renderer: Shows the session.
+        sources: Where the modules come from.
+        opening: Deadline and progress of opening.
+        facts: More metadata of a new session.
+    """
+    plan, project = chosen.plan, chosen.project
+    return open_session(
+        plan,
+        session_id=request.session,
+        resume=chosen.resume,
+        save=not request.no_save,
+        metadata={**({} if project is None else project.noted(plan)), **facts},
+        approval_system=approvals,
+        mode=request.mode,
+        renderer=renderer,
+        sources=sources,
+        opening=opening,
+        adjustment=None if request.tools is None else ToolSelection.parse(request.tools),
+    )
+
+
 def choose_renderer(
     request: Request,
     invocation: Invocation,
@@ -83,8 +124,6 @@ def choose_renderer(
         screen: Where to draw on a terminal; None for stdout.
         hold: Whether stdout gets only the final answer of a run with several attempts.
     """
-    from amplifier_app.runtime.observers.visibility import Shown, Visibility
-
     renderer = _renderer(request, invocation, request.screen_mode(display), screen, hold)
     level = request.show or cast("Shown", display.get("show") or "user")
     renderer.signals = display.get("signals") != "none"
@@ -95,8 +134,6 @@ def choose_renderer(
 def _renderer(
     request: Request, invocation: Invocation, mode: str, screen: Screen | None, hold: bool
 ) -> Renderer:
-    from amplifier_app.render import text
-
     stdout, quiet = invocation.stdout, request.quiet
     if invocation.output == "json":
         return text.StderrNotices(quiet=quiet)

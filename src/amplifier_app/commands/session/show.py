@@ -11,6 +11,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_pipe, for_terminal, one_line
 from amplifier_app.commands.session.shared import SessionArgument, from_index
+from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.render.table import Format, OutputOption, terminal_width
 from amplifier_app.runtime.export.markdown import as_markdown
 from amplifier_app.runtime.export.parts import (
@@ -129,6 +130,4 @@ def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
 
 def _default_level() -> Shown:
     """The visibility level set in the user's settings."""
-    from amplifier_app.plan.documents.scopes import read_settings
-
     return cast("Shown", read_settings().display.get("show") or "user")

@@ -36,14 +36,9 @@ from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
 from amplifier_app.batch.engines.engine import RowTask, StopTime
 from amplifier_app.batch.workdirs import Workdir
 from amplifier_app.commands.event_loop import run_loop
-from amplifier_app.commands.run.choose import (
-    Chosen,
-    choose,
-    open_chosen,
-    session_to_resume,
-    sources_of,
-)
+from amplifier_app.commands.run.choose import Chosen, choose, session_to_resume, sources_of
 from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, read_schema, requirements
+from amplifier_app.commands.run.opening import open_chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime.approvals.requests import Approvals, Policy
