@@ -134,6 +134,8 @@ def test_a_denial_can_tell_the_model_why(tmp_path: Path) -> None:
         terminal.type("use make" + ENTER)
         terminal.until("done here")
         assert terminal.finish() == 8
+    lines = screen(terminal.raw, 80, 30)
+    assert lines.count("  No. Instead: use make") == 1, "what was sent stays"
     (transcript,) = Path(os.environ["AMPLIFIER_HOME"]).rglob("transcript.jsonl")
     assert "the user says: use make" in transcript.read_text()
     assert "Do not try to reach the same" not in terminal.shown

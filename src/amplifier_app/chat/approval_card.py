@@ -27,6 +27,7 @@ from amplifier_app.render.ansi import paint, plain
 from amplifier_app.render.approval import card_lines, key_lines, wrapped
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
+_INSTEAD = "No. Instead: "
 _ESCAPE_SECONDS = 0.05
 _KEY_NAMES = ("y", "s", "a", "o", "n", "t", "v", "Esc", "Ctrl-C")
 _ALLOWING = ("y", "s", "a", "o")
@@ -86,10 +87,15 @@ class _Card:
         self._write(["", *shown])
 
     def show_answer(self, answer: ToolApprovalAnswer | None) -> None:
-        if answer is None or not answer.option.lower().startswith("allow"):
+        if answer is None:
+            return
+        if answer.option.lower().startswith("allow"):
+            scope = self._request.scopes.get(answer.option)
+            text = one_line(f"{answer.option}{f': {scope}' if scope else ''}", 400)
+        elif answer.comment:
+            text = f"{_INSTEAD}{one_line(answer.comment, 4000)}"
+        else:
             return  # The renderer shows the denial.
-        scope = self._request.scopes.get(answer.option)
-        text = one_line(f"{answer.option}{f': {scope}' if scope else ''}", 400)
         self._write([paint(f"  {line}", "dim") for line in wrapped(text, self._width - 2)])
 
     def answer(self, key: str, comment: str | None) -> ToolApprovalAnswer | None:
@@ -140,7 +146,7 @@ class _Card:
             event.app.exit(exception=EOFError)
 
         session: PromptSession[str] = PromptSession(
-            "No. Instead: ",
+            _INSTEAD,
             key_bindings=bindings,
             output=_output(self._fd),
             erase_when_done=True,
