@@ -154,6 +154,8 @@ class PlainRenderer(StderrNotices):
 class AnswerRenderer(PlainRenderer):
     """Shows only the answer, at the end of the turn, for plans whose modules draw on the terminal.
 
+    Of an answer that was cut off, it shows the part that has arrived.
+
     User input during a turn, warnings and errors are shown as usual. Modules draw while a turn runs;
     then only whole lines are shown, so that nothing is drawn over the input.
     """
@@ -161,9 +163,24 @@ class AnswerRenderer(PlainRenderer):
     def __init__(self, output: Output, *, quiet: bool = False) -> None:
         super().__init__(output, quiet=quiet)
         self.shows_calls = False
+        self._part = ""  # of the answer that is being written
 
     def handlers(self) -> dict[str, EventHandler]:
-        return {**StderrNotices.handlers(self), "steer:injected": self._on_steering}
+        return {
+            **StderrNotices.handlers(self),
+            "provider:request": self._on_other_message,
+            "content_block:delta": self._on_text,
+            "tool:pre": self._on_other_message,
+            "steer:injected": self._on_steering,
+        }
+
+    def _on_other_message(self, event: str, data: dict[str, Any]) -> None:
+        self._part = ""
+
+    def _on_text(self, event: str, data: dict[str, Any]) -> None:
+        delta = peek(data, "delta")
+        if isinstance(delta, str) and peek(data, "block_type") == "text":
+            self._part += delta
 
     def printed(self, line: str) -> None:
         self._end_line()
@@ -172,10 +189,16 @@ class AnswerRenderer(PlainRenderer):
     def turn_started(self) -> None:
         super().turn_started()
         self.takes_prints = False
+        self._part = ""
 
     def turn_ended(self, result: TurnResult) -> None:
         self.takes_prints = True
+        # The terminal echoes the Ctrl-C that stopped it.
+        self.has_open_line = self.has_open_line or result.status == "cancelled"
         super().turn_ended(result)
+        if self._part and not result.has_answer:
+            self._write(for_terminal(self._part))
+            self._write_note("the answer was cut off here")
 
     def _end_line(self) -> None:
         super()._end_line()

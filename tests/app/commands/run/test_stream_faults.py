@@ -21,7 +21,9 @@ from tests.support.llm_server import (
     ScriptedLLM,
     Stall,
     Status,
+    ToolCall,
 )
+from tests.support.terminal import Terminal
 
 ANSWER = "One two three four five six seven."
 KEYS = {"ANTHROPIC_API_KEY": "test-key", "OPENAI_API_KEY": "test-key"}
@@ -217,3 +219,16 @@ def test_errors_of_a_provider_end_with_a_next_step(reply: Item, expected: list[s
         assert text in done.stderr
     for unwanted in ("Errno", "Retry in 0", "Traceback"):
         assert unwanted not in done.stderr
+
+
+def test_the_part_of_a_cut_answer_is_shown_where_only_answers_are() -> None:
+    calls = Reply(text="Looking.", tool_calls=[ToolCall("read_file", {"file_path": "none"})])
+    cut = Reply(text="half of it " * 50, fault=Cut(after=8))
+    with ScriptedLLM.running([calls, cut]) as server:
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "k"}
+        with Terminal("run", "-P", "minimal", "--screen", "answer", "hi", env=env) as terminal:
+            assert terminal.finish() == 75
+    part, _, after = terminal.shown.partition("[the answer was cut off here]")
+    assert "half of it half of it" in part
+    assert "Looking." not in terminal.shown
+    assert "cut the answer off: the connection was closed" in after
