@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_app.batch.input.rows import parse_key, session_id_of
+from amplifier_app.batch.open_files import allow_many_files
 from amplifier_app.batch.record.folder import WORK, BatchFolder, require_unused
 from amplifier_app.batch.record.journal import Record
 from amplifier_app.batch.record.progress import OF_PROVIDER_BATCHES, Progress
@@ -44,6 +46,7 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
                 f"the batch in {part.shown} is running", hint="Merge it when it has ended."
             )
     states = _states(parts)
+    allow_many_files()
     require_unused(target)
     merged = BatchFolder.create(target, _facts(parts, target.absolute()), first.plan)
     for part in parts:
@@ -51,7 +54,9 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
     with writing(merged) as writer:
         for part in parts:
             _copy_provider_batches(part, writer)
-        for result in sorted(_results(parts), key=lambda one: (one["number"], one["repeat"])):
+        # Each part is sorted by itself and stays open, so that memory holds one result of each.
+        results = (part.results(by_number=True) for part in parts)
+        for result in heapq.merge(*results, key=lambda one: (one["number"], one["repeat"])):
             writer.claim(merged.key_of(result), result["attempts"], result["session_id"])
             writer.end(result)
         for key, (part, progress) in states.items():
@@ -112,11 +117,6 @@ def _copy_provider_batches(part: BatchFolder, writer: BatchWriter) -> None:
             writer.note(record)
 
     part.scan_journal(copy)
-
-
-def _results(parts: Sequence[BatchFolder]) -> Iterator[Record]:
-    for part in parts:
-        yield from part.results()
 
 
 def _copy_file(source: Path, folder: Path) -> Path:

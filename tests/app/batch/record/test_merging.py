@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 
@@ -53,6 +54,25 @@ def test_batches_with_the_same_row_or_that_run_are_not_merged(tmp_path: Path) ->
     with writing(parts[0]), pytest.raises(SessionError, match="is running"):
         merge(parts[:1], tmp_path / "all")
     assert not (tmp_path / "all").exists()
+
+
+def test_merging_keeps_the_order_of_the_rows_without_keeping_the_results(tmp_path: Path) -> None:
+    text, parts = "x" * 100_000, list[BatchFolder]()
+    for shard in (0, 1):
+        parts.append(BatchFolder.create(tmp_path / str(shard), {**FACTS, "rows": 30}, ""))
+        with writing(parts[-1]) as writer:
+            for number in reversed(range(shard + 1, 61, 2)):
+                row = f"row-{number}"
+                writer.claim(row, 1, row)
+                writer.end({**result(row), "number": number, "response": text})
+    tracemalloc.start()
+    try:
+        merged = merge(parts, tmp_path / "all")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [one["number"] for one in merged.results()] == [*range(1, 61)]
+    assert most < 30 * len(text)
 
 
 def test_repeated_rows_are_merged_with_their_runs(tmp_path: Path) -> None:

@@ -155,6 +155,8 @@ def _limits_now(folder: BatchFolder) -> Limits:
 
 
 def _unfinished_rows(facts: Mapping[str, Any], writer: BatchWriter) -> Iterator[Row]:
+    if writer.progress.counts.ended == writer.folder.runs:
+        return iter(())  # Without reading the input, which takes seconds if it is large.
     return (row for row in rows_of(facts) if writer.progress.of(row.key).outcome is None)
 
 

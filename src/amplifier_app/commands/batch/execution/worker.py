@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import signal
 import sys
 import time
@@ -34,6 +33,7 @@ from amplifier_app.base.json_text import json_line
 from amplifier_app.base.outcome import Outcome, outcome_of
 from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
 from amplifier_app.batch.engines.engine import RowTask, StopTime
+from amplifier_app.batch.open_files import allow_many_files
 from amplifier_app.batch.workdirs import Workdir
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.choose import Chosen, choose, session_to_resume, sources_of
@@ -61,8 +61,6 @@ _LONGEST_LINE = 1 << 30
 
 _MOST_NOTICES = 100
 """Of a row, so that a module in a loop does not fill the results."""
-
-_MOST_FILES = 1 << 16
 
 
 class Worker:
@@ -334,7 +332,8 @@ async def _serve(output: Output) -> NoReturn:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     setup = json.loads(await reader.readline())
     os.chdir(setup["working_dir"])
-    _allow_many_files()
+    # Each row has three, and several while it works.
+    allow_many_files()
     request = Request.from_data(setup["request"])
     chosen = choose(request, output)
     worker = Worker(
@@ -345,14 +344,6 @@ async def _serve(output: Output) -> NoReturn:
         worker.handle(json.loads(line))
     # Another process may continue its rows already: they end here as in a crash, and record nothing more.
     _end(0)
-
-
-def _allow_many_files() -> None:
-    """Raise the limit on open files: each row has three, and several while it works."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def main() -> None:

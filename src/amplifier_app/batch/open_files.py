@@ -1,0 +1,15 @@
+"""The limit on open files, which batches need more of than other commands."""
+
+from __future__ import annotations
+
+import resource
+
+_MOST_FILES = 1 << 16
+
+
+def allow_many_files() -> None:
+    """Raise the limit on open files of this process as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
