@@ -147,7 +147,7 @@ def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
         terminal.type("and th")
         terminal.until("and th")
         terminal.type(CTRL_C)
-        terminal.until("stopped; Enter on an empty line continues")
+        terminal.until("stopped before an answer; Enter on an empty line")
         if plain:  # the terminal itself discards its line
             terminal.until("Not sent .*rather this")
             terminal.prompt()
@@ -162,6 +162,22 @@ def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
         terminal.until("second")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", sent]
+
+
+def test_a_prompt_stopped_before_an_answer_is_sent_again(tmp_path: Path) -> None:
+    with chat(tmp_path, ["fine", "other"]) as terminal:
+        begin(terminal)
+        terminal.type(CTRL_C)
+        terminal.until("stopped before an answer; Enter on an empty line sends the prompt again")
+        terminal.prompt()
+        terminal.type(ENTER)
+        terminal.until("› go")
+        terminal.until("fine")
+        terminal.prompt()
+        session_id = leave(terminal)
+    assert prompts(session_id) == ["go"]
+    assert roles(session_id) == ["user", "assistant"]
+    assert "/retry" not in terminal.shown
 
 
 def test_a_failed_turn_returns_queued_lines(tmp_path: Path) -> None:
@@ -350,7 +366,7 @@ def test_ctrl_c_returns_lines_that_the_loop_would_drop(tmp_path: Path, plain: bo
         terminal.type("rather this" + ENTER)
         terminal.until(waits("queued for the next step", "rather this"))
         terminal.type(CTRL_C)
-        terminal.until("stopped; Enter on an empty line continues")
+        terminal.until("stopped before an answer; Enter on an empty line")
         let_go(tmp_path)
         if plain:
             terminal.until("Not sent .*rather this")

@@ -15,7 +15,7 @@ from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.completion import ChatCompleter
-from amplifier_app.chat.outcome_messages import show_ending, show_failure, show_outcome
+from amplifier_app.chat.outcome_messages import RETRY, show_ending, show_failure, show_outcome
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.project_files import with_files
 from amplifier_app.chat.resume_header import resume_header
@@ -34,7 +34,7 @@ from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.chat.waiting import waiting_lines
 from amplifier_app.render.status_line import status_line
 from amplifier_app.runtime.approvals.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
-from amplifier_app.runtime.continuation import CONTINUE, prompt_to_continue
+from amplifier_app.runtime.continuation import prompt_to_continue
 from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
 from amplifier_app.runtime.status import status_of
 
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_RETRY = "/retry"
 
 
 async def chat(
@@ -231,7 +229,9 @@ class Conversation:
                 if self._on_empty_line is None:
                     return True
                 text = self._on_empty_line
-            if not sent.text.strip() or not self.terminal.echoes:
+            # The command shows what it sends.
+            is_shown = text != RETRY if not sent.text.strip() else not self.terminal.echoes
+            if is_shown:
                 self.renderer.message_sent(self._as_shown(text))
         self.terminal.set_state(State.BUSY)
         if is_shell_line(text):
@@ -239,16 +239,16 @@ class Conversation:
         elif command_in(text):
             await self._interruptible(self.command(text))
         else:
-            if is_recalled and self._has_failed and self.last_prompt is not None:
+            if is_recalled and self._is_unanswered and self.last_prompt is not None:
                 # The edited prompt replaces the one that was not answered.
                 await prompt_to_continue(self.session, self.last_prompt)
             await self._turn(self._with_files(text))
         return True
 
     @property
-    def _has_failed(self) -> bool:
-        """Whether the last prompt ended with an error."""
-        return self._on_empty_line == _RETRY
+    def _is_unanswered(self) -> bool:
+        """Whether the last prompt ended with an error, or was stopped before an answer."""
+        return self._on_empty_line == RETRY
 
     @staticmethod
     def _is_command(text: str) -> bool:
@@ -325,12 +325,11 @@ class Conversation:
             except Exception as error:
                 has_history = not self.terminal.echoes
                 show_failure(self.renderer, outcome_of(error), has_history=has_history)
-                self._on_empty_line = _RETRY
+                self._on_empty_line = RETRY
                 return False
         if interrupts.terminated:
             raise Terminated
-        if show_ending(self.session, self.renderer):
-            self._on_empty_line = CONTINUE
+        self._on_empty_line = show_ending(self.session, self.renderer)
         return self.session.turn.status == "success"
 
     def _take(self, text: str) -> None:

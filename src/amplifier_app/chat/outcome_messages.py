@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.continuation import CONTINUE
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 
@@ -19,6 +20,9 @@ _NEXT_KEYS = {
 }
 """How a turn failed → what can be done besides trying again."""
 
+
+RETRY = "/retry"
+"""The command that sends a prompt again."""
 
 _CONTINUES = "Enter on an empty line continues"
 
@@ -50,19 +54,22 @@ def show_failure(renderer: Renderer, outcome: Outcome, *, has_history: bool) -> 
     show_outcome(renderer, outcome._replace(hint=hint), "error")
 
 
-def show_ending(session: OpenSession, renderer: Renderer) -> bool:
-    """Show how a turn without an error ended, if not well; return whether it can be continued here."""
+def show_ending(session: OpenSession, renderer: Renderer) -> str | None:
+    """Show how a turn without an error ended, if not well; return what Enter on an empty line sends."""
     turn = session.turn
     if turn.status == "cancelled":
-        renderer.notice(f"stopped; {_CONTINUES}", "warning", "chat")
-        return True
+        begun = bool(turn.response or turn.tools)
+        following = _CONTINUES if begun else "Enter on an empty line sends the prompt again"
+        stopped = "stopped" if begun else "stopped before an answer"
+        renderer.notice(f"{stopped}; {following}", "warning", "chat")
+        return CONTINUE if begun else RETRY
     # The hint on resuming helps only at a limit, which a new run can raise.
     limited = turn.limit is not None and session.is_saved
     outcome = outcome_of_turn(turn, None, session.id if limited else None)
     if outcome.ending is Ending.OK:
-        return False
+        return None
     continues = turn.status == "incomplete" and turn.limit is None and turn.reason != "denied"
     if continues:
         outcome = outcome._replace(hint=_CONTINUES)
     show_outcome(renderer, outcome, "warning")
-    return continues
+    return CONTINUE if continues else None
