@@ -82,7 +82,7 @@ def create_atomically(path: str | Path, data: bytes, *, mode: int = FILE_MODE) -
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what killed writers left in `folder`. Raises nothing."""
-    with contextlib.suppress(OSError), _opened(str(folder), None) as opened:
+    with contextlib.suppress(OSError), _open_folder(str(folder), None) as opened:
         _remove_abandoned(opened, once=False)
 
 
@@ -110,7 +110,7 @@ class _New(NamedTuple):
 
 def _write(path: str | Path, new: _New, folder: int | None) -> None:
     parent, name = os.path.split(path)
-    with _opened(parent or ".", folder) as opened:
+    with _open_folder(parent or ".", folder) as opened:
         _remove_abandoned(opened, once=True)
         place = _Place(parent, name, opened)
         if not _write_unnamed(place, new):
@@ -120,7 +120,7 @@ def _write(path: str | Path, new: _New, folder: int | None) -> None:
 
 
 @contextlib.contextmanager
-def _opened(parent: str, folder: int | None) -> Generator[int | None]:
+def _open_folder(parent: str, folder: int | None) -> Generator[int | None]:
     """A descriptor of the folder that can be read and synced; None where there are none."""
     if not _BY_DESCRIPTOR:
         yield None
@@ -196,10 +196,10 @@ def _rename_from(staging: str, source: str, place: _Place) -> bool:
 
 def _write_named(place: _Place, new: _New) -> None:
     give_name = _rename if new.replaces else _link
-    give_name(_filled(place, new), place)
+    give_name(_write_temporary(place, new), place)
 
 
-def _filled(place: _Place, new: _New) -> str:
+def _write_temporary(place: _Place, new: _New) -> str:
     """The name of a temporary file that has the content."""
     temporary = _temporary_name()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

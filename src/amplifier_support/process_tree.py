@@ -54,10 +54,10 @@ def process_table() -> Table:
 
 
 def _table_from_proc() -> Table:
-    return {int(name): _looked_up(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    return {int(name): _look_up(int(name)) for name in os.listdir("/proc") if name.isdigit()}
 
 
-def _looked_up(pid: int) -> tuple[int, int, bool]:
+def _look_up(pid: int) -> tuple[int, int, bool]:
     """An entry of the process table; a zombie without owner if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -90,7 +90,7 @@ def descendants(root: int, spared: frozenset[int] = frozenset(), group: int = 0)
     if group or not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         return _descendants_from_table(root, spared, group)
     found = _closure(_children(root), _children, spared)
-    return sorted(pid for pid in found if not _looked_up(pid)[2])
+    return sorted(pid for pid in found if not _look_up(pid)[2])
 
 
 def _children(pid: int) -> list[int]:
@@ -184,7 +184,7 @@ def _kill_groups(pids: list[int]) -> None:
     A group is killed at one stroke, which a fork in it cannot outrun.
     """
     known = {os.getpid(), *pids}
-    entries = map(_looked_up, pids)
+    entries = map(_look_up, pids)
     # The parent is looked at once more, lest a pid has gone to a stranger meanwhile.
     groups = {group for parent, group, _ in entries if parent in known}
     for group in groups - {0, os.getpgrp()}:

@@ -154,7 +154,7 @@ async def _results_of(call: _Call, folder: str | os.PathLike[str] | None) -> Asy
         if folder is None:
             scratch = tempfile.TemporaryDirectory(prefix="amplifier-batch-")
             folder = Path(resources.enter_context(scratch)) / "batch"
-        batch, request = await asyncio.to_thread(_opened, call, Path(folder).absolute())
+        batch, request = await asyncio.to_thread(_open_batch, call, Path(folder).absolute())
         with writing(batch) as writer:
             batch.change(call.options.settings())
             for result in batch.results():
@@ -177,7 +177,7 @@ async def _results_of(call: _Call, folder: str | os.PathLike[str] | None) -> Asy
                 raise BatchStopped(dispatcher.stopped)
 
 
-def _opened(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
+def _open_batch(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
     """The batch in a folder, new or to be continued, and the request of its rows."""
     request, text = call.request, None
     if call.schema is not None:

@@ -216,9 +216,9 @@ class Dispatcher:
         except TimeoutError:
             return
         if isinstance(event, Spent):
-            await self._spent(event)
+            await self._handle_cost(event)
         elif isinstance(event, Ended):
-            await self._ended(event)
+            await self._handle_end(event)
         elif isinstance(event, Asked):
             if self.broker is not None and event.id in self._running:
                 self.broker.ask(event)
@@ -235,7 +235,7 @@ class Dispatcher:
         left = min((due - time.monotonic() for due in later), default=_TICK_SECONDS)
         return min(left, _TICK_SECONDS) + asyncio.get_running_loop().time()
 
-    async def _ended(self, event: Ended) -> None:
+    async def _handle_end(self, event: Ended) -> None:
         result, row = event.result, self._running[event.id]
         outcome = result["outcome"]
         if self._tries[row.key] + 1 < min(self._limits.tries, _TRIES.get(outcome, 1)):
@@ -339,7 +339,7 @@ class Dispatcher:
         if self.broker is not None:
             self.broker.forget(row_id)
 
-    async def _spent(self, event: Spent) -> None:
+    async def _handle_cost(self, event: Spent) -> None:
         if event.cost is None:
             await self._check_has_price()
             return

@@ -53,7 +53,7 @@ class Workdir(NamedTuple):
             if self.kind == "fresh":
                 unfinished.mkdir(mode=0o700)
             elif self.kind == "copy":
-                left_out = _left_out(target.parent.parent, target.parent)
+                left_out = _exclusions(target.parent.parent, target.parent)
                 shutil.copytree(self.source, unfinished, symlinks=True, ignore=left_out)
             else:
                 _clone(Path(self.source), unfinished)
@@ -140,7 +140,7 @@ def _realpath(path: str) -> str:
     return os.path.realpath(path)
 
 
-def _left_out(*folders: Path) -> Callable[[str, Sequence[str]], list[str]]:
+def _exclusions(*folders: Path) -> Callable[[str, Sequence[str]], list[str]]:
     """What a copy leaves out: folders of this batch and of others that run, pipes, sockets and devices."""
     skipped = {os.path.realpath(folder) for folder in folders}
 

@@ -54,7 +54,7 @@ class TrustedProject(NamedTuple):
             return self.content.covers(file)
         return file.is_relative_to(self.folder.parent)
 
-    def noted(self, plan: ResolvedPlan) -> dict[str, Any]:
+    def session_metadata(self, plan: ResolvedPlan) -> dict[str, Any]:
         """The session metadata about the project that its plan uses."""
         if self.content is not None and not self.content.entries:
             return {}  # nothing that a resumed session could need
@@ -148,7 +148,7 @@ def trusted_project(
         if answer == "go on without":
             return None
         if answer != "trust":
-            raise _untrusted(content, record)
+            raise _untrusted_error(content, record)
         store.trust(content)
     from amplifier_app.trust.imports import guard_imports
 
@@ -193,7 +193,7 @@ def ignored_by_environment() -> bool:
     return os.environ.get("AMPLIFIER_NO_PROJECT", "").lower() not in ("", "0", "false", "no")
 
 
-def _untrusted(content: Content, record: Record | None) -> ConfigError:
+def _untrusted_error(content: Content, record: Record | None) -> ConfigError:
     state = "is not trusted" if record is None else "has changed since it was trusted"
     return ConfigError(
         f"the project {visible(str(content.root))} {state}",

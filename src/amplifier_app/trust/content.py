@@ -128,7 +128,7 @@ def read_content(folder: Path, selected_by: Callable[[Path, bytes], Iterable[Sel
         ConfigError: It has something that cannot be trusted, is unreadable or too large.
     """
     if folder.is_symlink():
-        raise _refused(folder, "is a link", "Replace the link with a folder.")
+        raise _refusal(folder, "is a link", "Replace the link with a folder.")
     reader = _Reader(folder.parent)
     reader.add(folder, strict=True)
     # Module folders are covered, whatever their names.
@@ -137,7 +137,7 @@ def read_content(folder: Path, selected_by: Callable[[Path, bytes], Iterable[Sel
     end = time.monotonic() + MAX_SECONDS
     for path, data in reader.waiting():
         if time.monotonic() > end:
-            raise _refused(
+            raise _refusal(
                 folder, f"takes longer than {MAX_SECONDS:g} s to read", "Make it smaller."
             )
         for selected in selected_by(path, data):
@@ -205,7 +205,7 @@ class _Reader:
         target = Path(os.path.realpath(link))
         if not target.is_relative_to(self._root):
             if strict:
-                raise _refused(link, "is a link out of the project", "Remove it.")
+                raise _refusal(link, "is a link out of the project", "Remove it.")
             return
         self.add(target)
         # Paths in a document read through the link are relative to the link.
@@ -231,7 +231,7 @@ class _Reader:
                         if entry.is_dir(follow_symlinks=False):
                             if entry.name not in LEFT_OUT:
                                 waiting.append(here / entry.name)
-                        elif not _left_out((here / entry.name).relative_to(folder).parts):
+                        elif not _is_excluded((here / entry.name).relative_to(folder).parts):
                             yield here / entry.name
             except OSError as error:
                 raise _unreadable(here, error) from error
@@ -239,7 +239,7 @@ class _Reader:
     def _count(self, folder: Path) -> None:
         self._seen += 1
         if self._seen > MAX_FILES:
-            raise _refused(
+            raise _refusal(
                 folder,
                 f"brings the project to more than {MAX_FILES:,} files",
                 "Trust covers every file; keep only those that the project needs.",
@@ -257,7 +257,7 @@ class _Reader:
             elif stat.S_ISREG(mode):
                 self._entries[name] = self._entry(path)
             elif strict:
-                raise _refused(path, "is not a file, folder or link", "Remove it.")
+                raise _refusal(path, "is not a file, folder or link", "Remove it.")
             else:
                 self._entries[name] = Entry("special", _sha256(b""), 0)
         except OSError as error:
@@ -270,14 +270,14 @@ class _Reader:
         with open(descriptor, "rb", buffering=0) as stream:
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
-                raise _refused(path, "changed while it was being read", "Try again.")
+                raise _refusal(path, "changed while it was being read", "Try again.")
             size = 0
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
                 size += len(chunk)
                 self._bytes += len(chunk)
                 if self._bytes > MAX_BYTES:
-                    raise _refused(
+                    raise _refusal(
                         path,
                         f"brings the project to more than {MAX_BYTES // 1024 // 1024} MiB",
                         "Trust covers every byte; keep only what the project needs.",
@@ -334,12 +334,12 @@ def _is_document(path: Path, root: Path) -> bool:
 def _is_below(path: Path, roots: Collection[Path]) -> bool:
     """Whether a path is covered by one of these roots."""
     return any(
-        parent in roots and not _left_out(path.relative_to(parent).parts)
+        parent in roots and not _is_excluded(path.relative_to(parent).parts)
         for parent in (path, *path.parents)
     )
 
 
-def _left_out(parts: tuple[str, ...]) -> bool:
+def _is_excluded(parts: tuple[str, ...]) -> bool:
     """Whether a path is in an excluded folder, or is byte code."""
     if not LEFT_OUT.isdisjoint(parts):
         return True
@@ -354,7 +354,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _refused(path: Path, why: str, hint: str) -> ConfigError:
+def _refusal(path: Path, why: str, hint: str) -> ConfigError:
     message = f"the project cannot be trusted: {visible(str(path))} {why}"
     return ConfigError(message, hint=hint)
 

@@ -36,7 +36,7 @@ def keeping_trust(folder: Path | None, file: Path) -> Generator[None]:
             hint="Change that file instead, or remove the link.",
         )
     store = TrustStore()
-    before = _trusted(store, folder)
+    before = _trusted_content(store, folder)
     yield
     if before is None:
         return
@@ -45,7 +45,7 @@ def keeping_trust(folder: Path | None, file: Path) -> Generator[None]:
         store.trust(after)
 
 
-def _trusted(store: TrustStore, folder: Path) -> Content | None:
+def _trusted_content(store: TrustStore, folder: Path) -> Content | None:
     """The project's content; None if it is not trusted, or is always trusted."""
     record = store.record(folder.parent)
     if record is not None and record.always:

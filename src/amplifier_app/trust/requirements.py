@@ -38,14 +38,14 @@ def local_requirements(module: Path) -> list[Path]:
         if folder in seen:
             continue
         seen.add(folder)
-        for path in map(Path.resolve, _named_by(folder)):
+        for path in map(Path.resolve, _paths_named_in(folder)):
             if not path.is_relative_to(module.resolve()):
                 found[path] = None
             waiting.append(path)
     return list(found)
 
 
-def _named_by(folder: Path) -> Iterator[Path]:
+def _paths_named_in(folder: Path) -> Iterator[Path]:
     project = _read(folder / "pyproject.toml")
     if not project:
         return

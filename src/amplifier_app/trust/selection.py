@@ -59,7 +59,7 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
     """
     found: list[Selected] = []
     for keys, node in _values(_tree(path.name, data)):
-        text = _filled(node)
+        text = _expanded_text(node)
         if text is None:
             continue
         if _is_source(keys):
@@ -143,7 +143,7 @@ def _is_source(keys: tuple[str, ...]) -> bool:
     )
 
 
-def _filled(node: Scalar) -> str | None:
+def _expanded_text(node: Scalar) -> str | None:
     """The text with variables expanded where they are set."""
     filled = interpolate(node, os.environ, Problems())
     return text_of(filled)

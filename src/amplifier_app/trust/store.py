@@ -67,7 +67,7 @@ class TrustStore:
         """
         record = self._read(self._file(root))
         if record is not None and record.root != root:
-            raise _damaged(self._file(root), "it belongs to another project")
+            raise _damage_error(self._file(root), "it belongs to another project")
         return record
 
     def records(self) -> list[Record]:
@@ -169,7 +169,7 @@ def _parsed(data: bytes, file: Path) -> Record:
     with contextlib.suppress(ValueError, RecursionError):
         read = json.loads(data)
     if not isinstance(read, dict):
-        raise _damaged(file, "unknown format")
+        raise _damage_error(file, "unknown format")
     version = read.get("version")
     if isinstance(version, int) and version > _VERSION:
         message = "the trust record was written by a newer version of Amplifier"
@@ -185,9 +185,9 @@ def _parsed(data: bytes, file: Path) -> Record:
         )
         belongs = version == _VERSION and hash_of(entries) == record.hash
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise _damaged(file, "unknown format") from None
+        raise _damage_error(file, "unknown format") from None
     if not belongs:
-        raise _damaged(file, "its content is inconsistent")
+        raise _damage_error(file, "its content is inconsistent")
     return record
 
 
@@ -204,7 +204,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _damaged(file: Path, why: str) -> ConfigError:
+def _damage_error(file: Path, why: str) -> ConfigError:
     return ConfigError(
         f"the trust record is damaged: {why}",
         location=Location(str(file)),

@@ -59,7 +59,7 @@ class Journal:
         except FileNotFoundError:
             return
         try:
-            self._writer = self._loaded(descriptor)
+            self._writer = self._load(descriptor)
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError):
@@ -82,7 +82,7 @@ class Journal:
         if self._closed:
             raise JournalError(f"Cannot save to {self.path}: the session has ended")
         if self._writer is None:
-            self._writer = self._created()
+            self._writer = self._create()
         try:
             self._writer.write(line)
         except OSError as error:
@@ -121,7 +121,7 @@ class Journal:
             )
         return descriptor
 
-    def _created(self) -> journal.Writer:
+    def _create(self) -> journal.Writer:
         try:
             make_private_folder(self.path.parent)
             descriptor = self._open(os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -136,7 +136,7 @@ class Journal:
             raise JournalError(f"Cannot create {self.path}: {error.strerror}") from error
         return writer
 
-    def _loaded(self, descriptor: int) -> journal.Writer:
+    def _load(self, descriptor: int) -> journal.Writer:
         """Fill `messages`; nothing is written before all of it is understood."""
         with open(os.dup(descriptor), "rb") as file:
             reading = self._read(file.read())

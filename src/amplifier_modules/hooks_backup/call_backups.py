@@ -104,8 +104,8 @@ class Keeper:
         Raises:
             OSError: It cannot be recorded.
         """
-        entries = [await self._changed(before, succeeded) for before in call.files]
-        entries += [await self._appeared(path) for path in call.candidates]
+        entries = [await self._changed_entry(before, succeeded) for before in call.files]
+        entries += [await self._created_entry(path) for path in call.candidates]
         changed = [entry for entry in entries if entry]
         if call.files or changed:
             self._write("changes", call, changed)
@@ -149,7 +149,7 @@ class Keeper:
     def _limit(self) -> int:
         return self._config.max_file_bytes
 
-    async def _changed(self, before: Before, succeeded: bool) -> dict[str, Any] | None:
+    async def _changed_entry(self, before: Before, succeeded: bool) -> dict[str, Any] | None:
         """The entry of a file that differs from before."""
         path = before.place.path
         if before.why and not before.state.is_there:
@@ -170,7 +170,7 @@ class Keeper:
         self._followed[path] = _Followed(state, version + 1)
         return {**before._replace(state=was).as_entry(), "after": list(state)}
 
-    async def _appeared(self, path: str) -> dict[str, Any] | None:
+    async def _created_entry(self, path: str) -> dict[str, Any] | None:
         """The entry of a file that did not exist before."""
         if not os.path.lexists(path):
             return None

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_modules._shared.files.guarded_files import opened
+from amplifier_modules._shared.files.guarded_files import open_guarded
 from amplifier_modules._shared.files.off_loop import off_loop
 from amplifier_modules._shared.files.roots import Location, PathGuard
 
@@ -81,13 +81,13 @@ async def look(location: Location, most: int) -> Seen:
 def look_now(location: Location, most: int) -> Seen:
     """Like `look`, for files of any size."""
     try:
-        with opened(location) as (descriptor, size):
-            return _seen(descriptor, size, most)
+        with open_guarded(location) as (descriptor, size):
+            return _read_state(descriptor, size, most)
     except FileNotFoundError:
         return Seen(MISSING)
 
 
-def _seen(descriptor: int, size: int, most: int) -> Seen:
+def _read_state(descriptor: int, size: int, most: int) -> Seen:
     status = os.fstat(descriptor)
     mode = stat.S_IMODE(status.st_mode)
     touched = f"touched {status.st_mtime_ns}, file {status.st_ino}, {status.st_size} bytes"

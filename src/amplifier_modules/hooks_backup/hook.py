@@ -164,7 +164,7 @@ class BackupHook:
             self._keeper.begin(*turn)
             try:
                 if tool in self._config.commands:
-                    await self._keeper.look_at_named(call, self._named(tool, inputs))
+                    await self._keeper.look_at_named(call, self._paths_named_by(tool, inputs))
                 else:
                     keys = self._config.tools[tool]
                     paths = dict.fromkeys(p for given in inputs for p in paths_under(given, keys))
@@ -172,7 +172,7 @@ class BackupHook:
                 self._calls[call_id] = call
                 self._keeper.note_intent(call)
             except OSError as error:
-                self._failed(error)
+                self._warn_once(error)
 
     async def on_done(self, values: Mapping[str, Any], *, ran: bool) -> None:
         """Find out what a call has changed, whether it `ran` or failed."""
@@ -183,7 +183,7 @@ class BackupHook:
             try:
                 changed = await self._keeper.finish(call, succeeded=ran and _succeeded(values))
             except OSError as error:
-                self._failed(error)
+                self._warn_once(error)
                 return
         for entry in changed:
             digest, _, size = entry["before"]
@@ -201,9 +201,9 @@ class BackupHook:
             try:
                 await self._keeper.finish(call, succeeded=False)
             except OSError as error:
-                self._failed(error)
+                self._warn_once(error)
 
-    def _failed(self, error: OSError) -> None:
+    def _warn_once(self, error: OSError) -> None:
         """Warn once that no copies are saved; this does not stop a tool."""
         level = logging.DEBUG if self._reported_failure else logging.WARNING
         self._reported_failure = True
@@ -216,7 +216,7 @@ class BackupHook:
 
     # -- places ----------------------------------------------------------------------------
 
-    def _named(self, tool: str, inputs: list[Any]) -> list[str]:
+    def _paths_named_by(self, tool: str, inputs: list[Any]) -> list[str]:
         base = self._base()
         where = tool_working_dir(tool).of(self._coordinator)
         if callable(where):

@@ -88,14 +88,14 @@ class Reader:
         lines = [(line.text, line.target) for line in include_lines(read.text)]
         if len(opened) < self._config.max_depth:
             return "\n".join(
-                line if target is None else self._included(guard, read.real, line, target, opened)
+                line if target is None else self._include(guard, read.real, line, target, opened)
                 for line, target in lines
             )
         if any(target is not None and self._may_include(target) for _, target in lines):
             self._problem(f"{path}: includes are nested more than {self._config.max_depth} deep")
         return "\n".join(line for line, _ in lines)
 
-    def _included(
+    def _include(
         self, guard: PathGuard, parent: str, line: str, target: str, opened: Sequence[str]
     ) -> str:
         if not self._may_include(target):

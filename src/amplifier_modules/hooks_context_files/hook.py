@@ -62,7 +62,7 @@ class ContextFilesHook:
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
         """Handle `tool:post`: add the files of a folder when a tool first names a path in it."""
-        touched = dict.fromkeys(self._touched(data))
+        touched = dict.fromkeys(self._folders_named_in(data))
         folders = [folder for folder in touched if text.shown(folder) not in self._nested]
         if not folders:
             return HookResult()
@@ -93,7 +93,7 @@ class ContextFilesHook:
         found = [reader.folder(folder, folders[0], "project") for folder in folders[::-1]]
         return [file for file in (user, *found[::-1]) if file is not None]
 
-    def _touched(self, data: Any) -> list[str]:
+    def _folders_named_in(self, data: Any) -> list[str]:
         """Folders of the project in which the call names a path."""
         if not isinstance(data, Mapping):
             return []

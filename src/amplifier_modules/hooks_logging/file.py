@@ -63,7 +63,7 @@ class LogFile:
             self._file = None
 
     def _write(self, line: bytes) -> None:
-        file = self._opened()
+        file = self._open_file()
         # Start a new line after one that an earlier write left incomplete.
         rest = memoryview(b"\n" + line if self._torn else line)
         while rest:
@@ -71,7 +71,7 @@ class LogFile:
             self._torn = written < len(rest)
             rest = rest[written:]
 
-    def _opened(self) -> int:
+    def _open_file(self) -> int:
         if self._file is None:
             self._file = _open(self.path)
             self._torn = ends_inside_line(self._file)
@@ -113,7 +113,7 @@ class LogFile:
             self.close()
 
     def _is_full(self, more: int) -> bool:
-        size = os.fstat(self._opened()).st_size
+        size = os.fstat(self._open_file()).st_size
         return size > 0 and size + more > (self._max_bytes or 0)
 
     def _rotate(self) -> None:

@@ -102,7 +102,7 @@ class Watched(SpanExporter):
             self._logger.removeFilter(self._hear)
         self._inner.shutdown()
 
-    def lost(self) -> str | None:
+    def loss_message(self) -> str | None:
         """A message on spans that were not delivered; None if all were."""
         missing = self.taken - self.delivered
         if not missing or self._has_reported:
@@ -190,7 +190,7 @@ class Pipeline:
         thread.start()
         limit = self._config.flush_timeout
         await asyncio.to_thread(thread.join, limit)
-        lost = self.exporter.lost()
+        lost = self.exporter.loss_message()
         if lost is not None:
             why = f" ({self.exporter.reason})" if self.exporter.reason else ""
             within = f" within {limit:g} s" if thread.is_alive() else ""

@@ -98,10 +98,10 @@ class ChosenExchanges(Exchanges):
                 f"mounted providers: {mounted}"
             )
 
-    async def _offered(self, name: str, span: Span) -> Mapping[str, Any]:
+    async def _offer_tools(self, name: str, span: Span) -> Mapping[str, Any]:
         if self._planning:
             return {}
-        tools = await super()._offered(name, span)
+        tools = await super()._offer_tools(name, span)
         step = self.step
         if step.tools is not None:
             for wanted in step.tools:

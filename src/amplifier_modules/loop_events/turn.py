@@ -14,7 +14,7 @@ from typing import Any, cast
 from amplifier_modules._shared.loop.budget import BudgetReached
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import TurnDenied
-from amplifier_modules._shared.loop.interrupt import Interrupted, uninterrupted
+from amplifier_modules._shared.loop.interrupt import Interrupted, finish_despite_cancellation
 from amplifier_modules._shared.loop.replies import text_of
 from amplifier_modules._shared.loop.turn import Turn
 from amplifier_modules._shared.loop.turn_end import (
@@ -96,10 +96,10 @@ class EventsTurn(Turn):
         }
         try:
             final = await self._channel.step(PLAN_START, data)
-            plan = await self._planned(final, declared)
+            plan = await self._make_plan(final, declared)
         except BaseException as error:
             failed = {"prompt": prompt, "steps": [], "source": None, **_failure_data(error)}
-            await uninterrupted(self._report(PLAN_END, {**failed, **ids}))
+            await finish_despite_cancellation(self._report(PLAN_END, {**failed, **ids}))
             raise
         steps = step_data(plan.steps)
         ended = await self._channel.step(
@@ -109,7 +109,7 @@ class EventsTurn(Turn):
             return plan.steps
         return steps_from(ended["steps"], PLAN_END) or only_prompt()
 
-    async def _planned(self, final: Mapping[str, Any], declared: list[dict[str, Any]]) -> Plan:
+    async def _make_plan(self, final: Mapping[str, Any], declared: list[dict[str, Any]]) -> Plan:
         given: Any = final.get("steps", declared)
         if given != declared:
             steps = steps_from(given, PLAN_START)
@@ -125,7 +125,7 @@ class EventsTurn(Turn):
     async def _ask_for_steps(self) -> list[Step]:
         """The steps the model plans for the task; none if it returns no valid plan."""
         span = self.span.child(iteration=self._cycles + 1)
-        reply = await self._counted(self._choices.plan(PLAN_INSTRUCTION, span))
+        reply = await self._finish_exchange(self._choices.plan(PLAN_INSTRUCTION, span))
         text = text_of(reply.blocks)
         try:
             return steps_in(text)
@@ -152,7 +152,7 @@ class EventsTurn(Turn):
             outcome = await self._cycles_to_end()
         except BaseException as error:
             failed = {"response": "", "next": None, **_failure_data(error)}
-            await uninterrupted(self._report(STEP_END, {**about, **failed}))
+            await finish_despite_cancellation(self._report(STEP_END, {**about, **failed}))
             raise
         return await self._follow(step, outcome, about)
 

@@ -82,7 +82,7 @@ class CloudTransport:
             async with answer:
                 assembly.request_id = answer.response.headers.get("request-id")
                 events = aiter(answer)
-                stalled_at = self._stalled_at()
+                stalled_at = self._stall_deadline()
                 while assembly.error is None and not assembly.is_complete:
                     until = stalled_at if deadline is None else min(stalled_at, deadline)
                     async with asyncio.timeout_at(until):
@@ -92,12 +92,12 @@ class CloudTransport:
                     if chunks := assembly.take_event(event.to_dict()):
                         yield chunks
                         # Pings are not progress.
-                        stalled_at = self._stalled_at()
+                        stalled_at = self._stall_deadline()
         except Exception as error:
             # A boundary: everything the SDK and the libraries under it may raise.
-            raise self._named(error, model, begun=begun) from error
+            raise self._as_kernel_error(error, model, begun=begun) from error
 
-    def _stalled_at(self) -> float:
+    def _stall_deadline(self) -> float:
         """When an answer counts as stalled that makes no progress from now on."""
         return asyncio.get_running_loop().time() + self._patience
 
@@ -109,7 +109,7 @@ class CloudTransport:
             )
         except Exception as error:
             # A boundary: everything the SDK and the libraries under it may raise.
-            raise self._named(error, prepared.model, begun=False) from error
+            raise self._as_kernel_error(error, prepared.model, begun=False) from error
         return answer.to_dict()
 
     async def get(self, path: str, params: dict[str, str | int]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class CloudTransport:
     async def aclose(self) -> None:
         await self._client.close()
 
-    def _named(self, error: Exception, model: str, *, begun: bool) -> LLMError:
+    def _as_kernel_error(self, error: Exception, model: str, *, begun: bool) -> LLMError:
         if isinstance(error, anthropic.APIStatusError) and error.status_code < 400:
             # An error event in a stream that had already started.
             return error_for_body(error.body, provider=self._provider, model=model)

@@ -28,7 +28,7 @@ from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.history import normalise, portable_id
 from amplifier_modules._shared.history.values import clean_value
 from amplifier_modules._shared.http.sse import text_or_none
-from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combined
+from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combine_degradations
 from amplifier_modules._shared.providers.catalogue import Tokens
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.delta_merging import merge_deltas
@@ -154,7 +154,7 @@ class AnthropicProvider(HTTPProvider):
         Raises:
             LLMError: The service refuses the request or is unreachable.
         """
-        asked = self._asked(normalise(request), {})
+        asked = self._prepare_request(normalise(request), {})
         prepared = prepare(asked, self._config)
         body = {key: value for key, value in prepared.body.items() if key in _COUNTED}
         counted = prepared._replace(body=body, degradations=[])
@@ -181,7 +181,7 @@ class AnthropicProvider(HTTPProvider):
         prepared = prepare(request, self._config)
         names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
         assembly = StreamAssembly(provider=self.name, model=request.model, names=names)
-        answer = await self._deferred(request, prepared.body, prepared.headers)
+        answer = await self._batch_answer(request, prepared.body, prepared.headers)
         if answer is not None:
             for chunk in merge_deltas(assembly.take_message(answer.body)):
                 yield chunk
@@ -204,7 +204,7 @@ class AnthropicProvider(HTTPProvider):
                     model=request.model,
                 )
         except BaseException:
-            add_lost(self._lost(assembly, prepared.model))
+            add_lost(self._lost_usage(assembly, prepared.model))
             raise
         yield self._response(assembly, prepared)
 
@@ -226,12 +226,12 @@ class AnthropicProvider(HTTPProvider):
             content=[_BLOCKS[block["type"]].model_construct(**block) for block in assembly.content],
             tool_calls=_tool_calls(assembly.content) or None,
             usage=self._usage(assembly.usage, model),
-            degradation=combined(prepared.degradations),
+            degradation=combine_degradations(prepared.degradations),
             finish_reason=_FINISH_REASONS.get(stop_reason or "", "stop"),
             metadata={key: value for key, value in metadata.items() if value not in (None, [])},
         )
 
-    def _lost(self, assembly: StreamAssembly, model: str) -> Usage | None:
+    def _lost_usage(self, assembly: StreamAssembly, model: str) -> Usage | None:
         """The usage of a message that broke off: its start counts the input and hardly any output."""
         usage = self._usage(assembly.usage, model)
         written = output_tokens(assembly.written())

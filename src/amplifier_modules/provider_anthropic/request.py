@@ -236,7 +236,7 @@ class _Builder:
         if wanted.type == "json_schema":
             output["format"] = {
                 "type": "json_schema",
-                "schema": _closed(_schema(wanted.json_schema)),
+                "schema": _close_objects(_schema(wanted.json_schema)),
             }
         else:
             system.append({"type": "text", "text": _JSON_ONLY})
@@ -319,13 +319,13 @@ def _schema(given: dict[str, Any]) -> dict[str, Any]:
     return cast("dict[str, Any]", inner) if isinstance(inner, dict) else given
 
 
-def _closed(schema: Any) -> Any:
+def _close_objects(schema: Any) -> Any:
     """The schema with every object closed to further properties, as the API requires."""
     if isinstance(schema, list):
-        return [_closed(item) for item in cast("list[Any]", schema)]
+        return [_close_objects(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in cast("dict[str, Any]", schema).items()}
+    closed = {key: _close_objects(value) for key, value in cast("dict[str, Any]", schema).items()}
     kinds = closed.get("type")
     if "properties" in closed and (kinds == "object" or isinstance(kinds, list)):
         closed.setdefault("additionalProperties", False)

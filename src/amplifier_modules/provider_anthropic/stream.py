@@ -15,7 +15,7 @@ from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
-from amplifier_modules._shared.http.sse import described, read_event, text_in
+from amplifier_modules._shared.http.sse import describe_invalid_event, read_event, text_in
 from amplifier_modules._shared.providers.tokens import measure
 
 Event = dict[str, Any]
@@ -180,7 +180,7 @@ class StreamAssembly:
                 self.error = error_for_body(event, provider=self._provider, model=self._model)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             # The next attempt would get the same from this service.
-            self.error = self._broken(described(error), retryable=False)
+            self.error = self._broken(describe_invalid_event(error), retryable=False)
 
     def _count(self, usage: Any) -> None:
         """Take over counts; later ones replace earlier ones, null does not."""
@@ -220,7 +220,7 @@ class StreamAssembly:
     def _finish(self, block: _Open | None, chunks: list[dict[str, Any]]) -> None:
         if block is None:
             return
-        finished = _finished(block)
+        finished = _finish_block(block)
         self.content.append(finished)
         chunks.append(
             {
@@ -252,7 +252,7 @@ def _name_in(start: dict[str, Any], names: Mapping[str, str]) -> str:
     return names.get(given, given) if isinstance(given, str) else ""
 
 
-def _finished(block: _Open) -> dict[str, Any]:
+def _finish_block(block: _Open) -> dict[str, Any]:
     text = "".join(block.parts)
     match block.kind:
         case "text":

@@ -15,7 +15,7 @@ from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.providers.base import Chunk, combined
+from amplifier_modules._shared.providers.base import Chunk, combine_degradations
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
 from amplifier_modules.provider_local import tool_protocol
 from amplifier_modules.provider_local.catalogue import (
@@ -136,7 +136,7 @@ class LocalProvider(ChatCompletionsProvider):
         calling = self._tool_calling(model)
         departures = _departures(request, calling, model)
         if request.tools and calling == "json" and request.tool_choice != "none":
-            chunks = self._constrained(request, model)
+            chunks = self._ask_constrained(request, model)
         elif request.tools and calling == "native":
             chunks = super()._attempt(request)
         else:
@@ -144,14 +144,16 @@ class LocalProvider(ChatCompletionsProvider):
         async with aclosing(chunks):
             async for chunk in chunks:
                 if isinstance(chunk, ChatResponse) and departures:
-                    chunk.degradation = combined(departures)
+                    chunk.degradation = combine_degradations(departures)
                 yield chunk
 
-    async def _constrained(self, request: ChatRequest, model: LocalModel) -> AsyncGenerator[Chunk]:
+    async def _ask_constrained(
+        self, request: ChatRequest, model: LocalModel
+    ) -> AsyncGenerator[Chunk]:
         """A request with tools for a model that calls them by constrained output."""
         while True:
             loose = model.id in self._loose
-            asked = tool_protocol.constrained(request, loose=loose)
+            asked = tool_protocol.constrain_output(request, loose=loose)
             try:
                 async with aclosing(self._read(asked)) as chunks:
                     async for chunk in chunks:

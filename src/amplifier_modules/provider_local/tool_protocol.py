@@ -6,7 +6,7 @@ constrains the output to one of two shapes:
     {"tool": "<name>", "arguments": {...}}
     {"answer": "<text>"}
 
-`constrained` writes such a request, `plain` writes one without tools for a model that has none, and
+`constrain_output` writes such a request, `plain` writes one without tools for a model that has none, and
 `Reading` turns what the model writes back into chunks of text and calls.
 """
 
@@ -69,7 +69,7 @@ _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator
 _NO_EYES = "[an image, which this model cannot see]"
 
 
-def constrained(request: ChatRequest, *, loose: bool = False) -> ChatRequest:
+def constrain_output(request: ChatRequest, *, loose: bool = False) -> ChatRequest:
     """Build the request with its tools in the system message and constrained output.
 
     Args:

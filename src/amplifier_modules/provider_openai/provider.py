@@ -160,7 +160,9 @@ class OpenAIProvider(ChatCompletionsProvider):
         Raises:
             LLMError: The request failed.
         """
-        listed = [entry for entry in await self._listed() if self._is_chat_model(str(entry["id"]))]
+        listed = [
+            entry for entry in await self._list_models() if self._is_chat_model(str(entry["id"]))
+        ]
         return [self._model_info(entry) for entry in listed]
 
     # -- one attempt ---------------------------------------------------------------------------
@@ -193,7 +195,7 @@ class OpenAIProvider(ChatCompletionsProvider):
             from amplifier_modules.provider_openai.responses import ResponsesClient
 
             self._responses = ResponsesClient(
-                self.name, self._endpoint, self._config, self._cost, self._deferred
+                self.name, self._endpoint, self._config, self._cost, self._batch_answer
             )
         model = await self._model_of(request)
         known = self._known(model)
@@ -210,7 +212,7 @@ class OpenAIProvider(ChatCompletionsProvider):
     async def _model_of(self, request: ChatRequest) -> str:
         if model := request.model or self.model:
             return model
-        listed = await self._listed()
+        listed = await self._list_models()
         if not listed:
             raise ConfigurationError(
                 f"{self.name} at {self._endpoint.base_url} lists no models; set 'model' in the "
@@ -243,7 +245,7 @@ class OpenAIProvider(ChatCompletionsProvider):
     def _priced(self, model: str) -> Model | None:
         return find_model(model) if self._prices.uses_list else None
 
-    async def _listed(self) -> list[dict[str, Any]]:
+    async def _list_models(self) -> list[dict[str, Any]]:
         return entries_in(await self._endpoint.get_json("/models"), self.name)
 
     def _is_chat_model(self, model: str) -> bool:

@@ -15,7 +15,7 @@ from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.http.event_stream import SSEStream
 from amplifier_modules._shared.http.sse import text_or_none
-from amplifier_modules._shared.providers.base import Chunk, combined
+from amplifier_modules._shared.providers.base import Chunk, combine_degradations
 from amplifier_modules._shared.providers.chat_stream import tool_calls_of
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.delta_merging import merge_deltas
@@ -160,7 +160,7 @@ class ResponsesClient:
             content=cast("Any", answer.content),
             tool_calls=tool_calls_of(answer.content) or None,
             usage=self._usage(answer, model),
-            degradation=combined(departures(request, self._name)),
+            degradation=combine_degradations(departures(request, self._name)),
             finish_reason=answer.finish_reason,
             metadata={key: value for key, value in metadata.items() if value not in (None, [])},
         )

@@ -16,7 +16,7 @@ from amplifier_core.message_models import Usage
 from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
-from amplifier_modules._shared.http.sse import described, read_event, text_in
+from amplifier_modules._shared.http.sse import describe_invalid_event, read_event, text_in
 from amplifier_modules._shared.providers.tokens import measure
 from amplifier_support.usage import token_count, token_counts
 
@@ -100,7 +100,7 @@ class ResponsesStream:
         try:
             self._take(cast("Item", event), pieces)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise self._broken(f"sent {described(error)}", retryable=False) from error
+            raise self._broken(f"sent {describe_invalid_event(error)}", retryable=False) from error
         return pieces
 
     def take_response(self, response: Mapping[str, Any]) -> list[Piece]:
@@ -115,7 +115,7 @@ class ResponsesStream:
                 raise self._failed(response.get("error"))
             self._take({"type": kind, "response": response}, pieces)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise self._broken(f"sent {described(error)}", retryable=False) from error
+            raise self._broken(f"sent {describe_invalid_event(error)}", retryable=False) from error
         return pieces
 
     @property

@@ -47,12 +47,12 @@ class Recorder:
             with call.current():
                 response = await self._inner.complete(request, **kwargs)
         except Exception as error:
-            call.failed(error)
+            call.record_error(error)
             raise
         except BaseException:
-            call.cut()
+            call.record_cut()
             raise
-        call.answered(response, self._own_calls(response))
+        call.record_response(response, self._own_calls(response))
         return response
 
     def _begin(self, mode: str, request: Any, kwargs: dict[str, Any]) -> Call:
@@ -103,7 +103,7 @@ class StreamingRecorder(Recorder):
                     call.chunk(chunk)
                 yield chunk
         except Exception as error:
-            call.failed(error)
+            call.record_error(error)
             raise
         finally:
             with call.current():
@@ -111,9 +111,9 @@ class StreamingRecorder(Recorder):
                 if close is not None:
                     await close()
             if last is None:
-                call.cut()
+                call.record_cut()
             else:
-                call.answered(last, self._own_calls(last))
+                call.record_response(last, self._own_calls(last))
 
 
 def recorder_for(

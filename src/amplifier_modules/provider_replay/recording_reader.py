@@ -18,7 +18,7 @@ from amplifier_modules.provider_replay.requests import (
     same,
 )
 from amplifier_modules.provider_replay.rewriting import change_deltas
-from amplifier_modules.provider_replay.rewriting import changed as rewritten
+from amplifier_modules.provider_replay.rewriting import rewrite_texts as rewritten
 from amplifier_support.readable_files import open_to_read
 
 _ENDS = ("response", "error", "cut")

@@ -62,7 +62,7 @@ class Recording:
 
     def __init__(self, path: str, folder: str, redactor: Redactor) -> None:
         self.path = path
-        self._file = _created(path)
+        self._file = _create_file(path)
         self._redactor = redactor
         self._comparing = Comparing(folder)
         self._begun = time.monotonic()
@@ -207,16 +207,16 @@ class Call:
     def chunk(self, chunk: Any) -> None:
         self._write("chunk", chunk=plain(chunk))
 
-    def answered(self, response: Any, calls: Any = None) -> None:
+    def record_response(self, response: Any, calls: Any = None) -> None:
         """Record the response, and tool calls in it that only its provider can parse."""
         form = {"form": "mapping"} if isinstance(response, Mapping) else {}
         named = {"tool_calls": plain(calls)} if calls else {}
         self._end("response", response={**plain(response), **named}, **form)
 
-    def failed(self, error: BaseException) -> None:
+    def record_error(self, error: BaseException) -> None:
         self._end("error", error=plain_error(error))
 
-    def cut(self) -> None:
+    def record_cut(self) -> None:
         """Record that the caller stopped reading."""
         self._end("cut")
 
@@ -256,7 +256,7 @@ def _common(some: list[Any], others: list[Any]) -> int:
     return count
 
 
-def _created(path: str) -> TextIO:
+def _create_file(path: str) -> TextIO:
     """The file, for its owner alone. Never follows a link, never overwrites anything."""
     try:
         descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

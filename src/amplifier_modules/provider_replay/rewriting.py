@@ -10,15 +10,15 @@ from amplifier_modules.provider_replay.requests import Plain
 Change = Callable[[str], str]
 
 
-def changed(value: Any, change: Change) -> Any:
+def rewrite_texts(value: Any, change: Change) -> Any:
     """Plain data with every text rewritten."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [changed(item, change) for item in cast("list[Any]", value)]
+        return [rewrite_texts(item, change) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         held = cast("dict[str, Any]", value)
-        return {key: changed(item, change) for key, item in held.items()}
+        return {key: rewrite_texts(item, change) for key, item in held.items()}
     return value
 
 

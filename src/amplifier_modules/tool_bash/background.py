@@ -68,7 +68,7 @@ class BackgroundCommand:
             return f"lost: {error or 'the session ends'}"
         return f"ended: {ending(self._task.result().ended, None)}"
 
-    def finished(self) -> Finished:
+    def result(self) -> Finished:
         """Return how it ended.
 
         Raises:
@@ -85,7 +85,7 @@ class BackgroundCommand:
             except TimeoutError:
                 pass
 
-    async def ended(self, seconds: float) -> bool:
+    async def wait_for_end(self, seconds: float) -> bool:
         """Whether it ends within `seconds`."""
         await asyncio.wait([self._task], timeout=seconds)
         return not self.runs
@@ -157,13 +157,13 @@ class Background:
         watcher = asyncio.create_task(self._watch(command))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
-        if not await command.ended(AT_ONCE_SECONDS):
+        if not await command.wait_for_end(AT_ONCE_SECONDS):
             log = f"; its output goes to {command.log}" if command.log else ""
             note = f"running in the background as {id}{log}"
             return ToolResult(output=with_notes(command.read(), [note]))
         command.reported = True
         try:
-            finished = command.finished()
+            finished = command.result()
         except CommandError as error:
             return failure(error)
         return result_of(
@@ -184,7 +184,7 @@ class Background:
             await asyncio.wait(self._watchers)
 
     async def _watch(self, command: BackgroundCommand) -> None:
-        while not await command.ended(3600):
+        while not await command.wait_for_end(3600):
             pass
         data = {"background_id": command.id, "command": command.line, "state": command.state}
         await self._hooks.emit(BACKGROUND_END, {**data, **event_ids()})

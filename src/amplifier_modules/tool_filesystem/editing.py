@@ -43,7 +43,7 @@ class Edited(NamedTuple):
     places: int
 
 
-def edited(text: str, edits: Sequence[Edit]) -> Edited:
+def apply_edits(text: str, edits: Sequence[Edit]) -> Edited:
     """Apply all of `edits` to `text`, each to the result of the one before.
 
     Raises:
@@ -60,7 +60,7 @@ def edited(text: str, edits: Sequence[Edit]) -> Edited:
                 raise
             which = f"edit {number} of {len(edits)}"
             raise type(error)(f"{which}: {error}\nNo edit was made.") from None
-        made = combined(made, step, outcome)
+        made = combine_changes(made, step, outcome)
         outcome = apply(outcome, step)
         places += len(step)
     if outcome == text:
@@ -107,7 +107,9 @@ def apply(text: str, made: Sequence[Change]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def combined(first: Sequence[Change], second: Sequence[Change], between: str) -> list[Change]:
+def combine_changes(
+    first: Sequence[Change], second: Sequence[Change], between: str
+) -> list[Change]:
     """The changes equal to `first` followed by `second` on its result, `between`.
 
     All are in order; changes of the two that touch become one.

@@ -6,7 +6,7 @@ import io
 import os
 from typing import BinaryIO, NamedTuple
 
-from amplifier_modules._shared.files.guarded_files import opened
+from amplifier_modules._shared.files.guarded_files import open_guarded
 from amplifier_modules._shared.files.roots import Location
 from amplifier_modules.tool_filesystem.errors import BinaryFile, ImageTooLarge, PastTheEnd
 from amplifier_modules.tool_filesystem.images import (
@@ -95,7 +95,7 @@ def read_file(location: Location, limits: Limits) -> Page | ImageFile:
         NotAFile: The path is not a file.
         OSError: It cannot be read.
     """
-    with opened(location) as (descriptor, size):
+    with open_guarded(location) as (descriptor, size):
         file = os.fdopen(descriptor, "rb", closefd=False)
         start = file.peek(SNIFFED)[:SNIFFED]
         if looks_like_image(start):

@@ -11,7 +11,7 @@ from amplifier_modules._shared.files.off_loop import off_loop
 from amplifier_modules._shared.files.roots import Location
 from amplifier_modules._shared.module.tool_input import InvalidInput
 from amplifier_modules.tool_filesystem.diff import unified_diff
-from amplifier_modules.tool_filesystem.editing import Edit, edited
+from amplifier_modules.tool_filesystem.editing import Edit, apply_edits
 from amplifier_modules.tool_filesystem.errors import FileProblem
 from amplifier_modules.tool_filesystem.reading import WHOLE
 from amplifier_modules.tool_filesystem.text import (
@@ -164,7 +164,7 @@ def _encoded_as_new(content: str) -> bytes:
 def _edit(location: Location, path: str, edits: list[Edit], staging: str | None) -> tuple[str, int]:
     """Apply the edits; return their diff and the new size of the file in bytes."""
     text, coding = decode(read_whole(location, LARGEST_EDIT))
-    outcome = edited(text, edits)
+    outcome = apply_edits(text, edits)
     data = coding.encode(outcome.text)
     write_whole(location, data, staging=staging)
     diff = for_model(unified_diff(path, text, outcome.changes))

@@ -19,7 +19,7 @@ from amplifier_modules.tool_mcp.connection import (
     ServerRefused,
     SessionGone,
     error_text,
-    shortened,
+    shorten,
 )
 
 ResultT = TypeVar("ResultT")
@@ -115,7 +115,7 @@ class ServerClient:
                 f"({error.message}); whether it took effect is unknown",
                 connection_ended=error.message == _CLOSED,
             )
-        said = shortened(error.message)
+        said = shorten(error.message)
         return ServerRefused(f"the server {self._server} returned an error: {said}")
 
     async def _on_log(self, params: LoggingMessageNotificationParams) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 _LONGEST_TEXT = 4000
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Shorten text that a server sends with errors or results."""
     if len(text) <= _LONGEST_TEXT:
         return text
@@ -25,7 +25,7 @@ def error_text(error: BaseException) -> str:
     """The message of an error; of a group, that of its first member."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return shortened(str(error)) or type(error).__name__
+    return shorten(str(error)) or type(error).__name__
 
 
 class ServerProblem(Exception):

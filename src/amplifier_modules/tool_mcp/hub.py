@@ -16,7 +16,7 @@ from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.process.output_dir import output_dir
 from amplifier_modules.tool_mcp import tools
 from amplifier_modules.tool_mcp.config import MODULE_ID, McpConfig, ServerConfig
-from amplifier_modules.tool_mcp.connection import CannotStart, Connection, Offers, Way, shortened
+from amplifier_modules.tool_mcp.connection import CannotStart, Connection, Offers, Way, shorten
 from amplifier_modules.tool_mcp.error_log import ErrorLog
 from amplifier_modules.tool_mcp.names import tool_name
 from amplifier_modules.tool_mcp.results import Results
@@ -146,7 +146,7 @@ class Hub(Listener):
 
     async def logged(self, server: Server, level: str, name: str | None, data: Any) -> None:
         text = data if isinstance(data, str) else repr(data)
-        fields = {"level": level, "logger": name and shortened(name), "data": text[:_LONGEST_LOG]}
+        fields = {"level": level, "logger": name and shorten(name), "data": text[:_LONGEST_LOG]}
         await self._emit(MCP_LOG, {"server": server.name, **fields})
 
     async def _emit(self, event: str, data: dict[str, Any]) -> None:

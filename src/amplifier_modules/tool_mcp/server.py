@@ -128,12 +128,12 @@ class Server:
         """
         client = await self._connected_client()
         try:
-            return await self._answered(client, use)
+            return await self._call_with_limit(client, use)
         except SessionGone:
             # The server was restarted and rejected the call unseen.
             client = await self._connected_client(not_this=client)
         try:
-            return await self._answered(client, use)
+            return await self._call_with_limit(client, use)
         except SessionGone as error:
             raise NotConnected(f"the server {self.name} does not keep its session") from error
 
@@ -156,7 +156,7 @@ class Server:
         self._attempted.clear()
         await _first_of(self._ready, self._attempted)
 
-    async def _answered(
+    async def _call_with_limit(
         self, client: ServerClient, use: Callable[[Client], Awaitable[ResultT]]
     ) -> ResultT:
         self._in_flight += 1
@@ -282,7 +282,7 @@ class Server:
         with contextlib.suppress(ServerProblem, SessionGone):
             while self._has_changed:
                 self._has_changed = False
-                offers = await self._answered(client, lambda _: client.offers())
+                offers = await self._call_with_limit(client, lambda _: client.offers())
                 await self._listener.connected(self, offers, 0.0)
                 # Limit how often the tools are listed.
                 await asyncio.sleep(_RELIST_PAUSE)

@@ -12,7 +12,7 @@ from amplifier_core.utils.truncate import sanitize_text
 from amplifier_modules._shared.module.checked_tool import failure
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
-from amplifier_modules.tool_mcp.connection import ServerProblem, shortened
+from amplifier_modules.tool_mcp.connection import ServerProblem, shorten
 from amplifier_modules.tool_mcp.results import Results
 from amplifier_modules.tool_mcp.server import Server
 
@@ -97,7 +97,7 @@ class RemoteTool(MountedTool):
         ids = event_ids()
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            said = None if message is None else shortened(message)
+            said = None if message is None else shorten(message)
             data = {"server": self.server.name, "tool": self.name, "progress": progress}
             await self._emit(MCP_PROGRESS, {**data, "total": total, "message": said, **ids})
 

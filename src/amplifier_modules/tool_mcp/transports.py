@@ -36,9 +36,11 @@ class LocalWay:
         program = self._program()
         self._log.clear_last_words()
         transport = StdioTransport(program, self._runner, self._log.feed, lost)
-        return Connection(transport, lambda: self._explained(transport.problem), self._runner.close)
+        return Connection(
+            transport, lambda: self._explanation(transport.problem), self._runner.close
+        )
 
-    def _explained(self, problem: str | None) -> str | None:
+    def _explanation(self, problem: str | None) -> str | None:
         if problem is None:
             return None
         said = self._log.last_words()

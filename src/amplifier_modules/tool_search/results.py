@@ -101,7 +101,7 @@ def path_of(name: bytes) -> str:
     return os.fsdecode(name).removeprefix("./")
 
 
-def written(lines: list[Line], longest: int, *, context: bool) -> Iterator[str]:
+def format_lines(lines: list[Line], longest: int, *, context: bool) -> Iterator[str]:
     """`path:12:text` for matches, `path-13-text` for context, `--` where lines are left out."""
     last: Line | None = None
     for line in lines:

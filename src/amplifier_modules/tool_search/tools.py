@@ -282,7 +282,7 @@ class _Found:
     def report(self, longest: int, *, context: bool) -> list[str]:
         if self._mode == "content":
             lines = [line for line in self._lines if line.path not in self._missing]
-            return list(results.written(lines, longest, context=context))
+            return list(results.format_lines(lines, longest, context=context))
         if self._mode == "files":
             return [results.printable(path) for path in self._shown()]
         return [f"{results.printable(path)}:{self._counts[path]}" for path in self._shown()]

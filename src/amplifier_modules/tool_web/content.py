@@ -91,15 +91,15 @@ async def as_text(body: bytes, content_type: str, url: str) -> Text:
         kind = _guessed(body)
     charset = _HEADER_CHARSET.search(content_type)
     if kind in _HTML:
-        html = decoded(body, charset and charset[1], in_markup=True)
+        html = decode_body(body, charset and charset[1], in_markup=True)
         return await _markdown(html, url)
     if not _TEXT.fullmatch(kind):
         raise NoText(f"{url} is {kind}, {len(body)} bytes, which cannot be shown as text")
     in_markup = kind.endswith("xml")
-    return Text(decoded(body, charset and charset[1], in_markup=in_markup), kind)
+    return Text(decode_body(body, charset and charset[1], in_markup=in_markup), kind)
 
 
-def decoded(body: bytes, charset: str | None, *, in_markup: bool) -> str:
+def decode_body(body: bytes, charset: str | None, *, in_markup: bool) -> str:
     """Decode a body; invalid bytes become U+FFFD.
 
     A byte order mark takes precedence over the header, which does over the markup.

@@ -41,7 +41,7 @@ def main() -> None:
     sys.setrecursionlimit(_DEPTH)
     threading.stack_size(_STACK)
     made: dict[str, Any] = {}
-    thread = threading.Thread(target=lambda: made.update(converted(html, request["url"])))
+    thread = threading.Thread(target=lambda: made.update(convert(html, request["url"])))
     thread.start()
     thread.join()
     if not made:
@@ -49,7 +49,7 @@ def main() -> None:
     sys.stdout.buffer.write(json.dumps(made).encode("ascii"))
 
 
-def converted(html: str, url: str) -> dict[str, Any]:
+def convert(html: str, url: str) -> dict[str, Any]:
     """The Markdown and the title of a page, without what a browser would not show."""
     from bs4 import BeautifulSoup, Comment
     from markdownify import ATX, MarkdownConverter

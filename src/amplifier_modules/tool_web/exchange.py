@@ -24,7 +24,7 @@ from amplifier_modules._shared.http.connections import is_loopback, trusted_cont
 from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules.tool_web import body
 from amplifier_modules.tool_web.config import WebConfig
-from amplifier_modules.tool_web.urls import RefusedURL, read_url, redirected
+from amplifier_modules.tool_web.urls import RefusedURL, read_url, resolve_redirect
 from amplifier_support.addresses import AddressPolicy, RefusedAddress
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -90,7 +90,7 @@ class Web:
         self._config = config
         self._resolver = resolver
         self._policy = AddressPolicy(config.allow_hosts, config.allow_private)
-        self._direct = AsyncioTransport(trusted_context, _KEEP_SECONDS, self._checked)
+        self._direct = AsyncioTransport(trusted_context, _KEEP_SECONDS, self._allowed_addresses)
         self._to_search = AsyncioTransport(trusted_context, _KEEP_SECONDS)
         self._proxied: dict[str, httpx.AsyncBaseTransport] = {}
 
@@ -112,7 +112,7 @@ class Web:
         """
         try:
             async with asyncio.timeout(self._config.timeout):
-                return await self._followed(read_url(address), headers)
+                return await self._follow_redirects(read_url(address), headers)
         except (RefusedURL, RefusedAddress) as error:
             raise Refused(str(error)) from error
         except TimeoutError as error:
@@ -133,7 +133,7 @@ class Web:
             near = is_loopback(url)  # a proxy would use its own machine
             transport = None if near else self._proxy(request.url)
             async with asyncio.timeout(self._config.timeout):
-                return await self._exchanged(transport or self._to_search, request)
+                return await self._exchange(transport or self._to_search, request)
         except httpx.InvalidURL as error:
             raise BadAnswer(f"{url} is not a URL: {error}") from error
         except TimeoutError as error:
@@ -149,15 +149,15 @@ class Web:
 
     # -- one page ----------------------------------------------------------------------
 
-    async def _followed(self, url: httpx.URL, headers: Mapping[str, str]) -> Answer:
+    async def _follow_redirects(self, url: httpx.URL, headers: Mapping[str, str]) -> Answer:
         for _ in range(self._config.max_redirects + 1):
             self._check_domain(url)
             request = httpx.Request("GET", url, headers=self._headers(headers))
-            answer = await self._exchanged(await self._way_to(url), request)
+            answer = await self._exchange(await self._way_to(url), request)
             location = answer.headers.get("location")
             if answer.status not in _REDIRECTS or not location:
                 return answer
-            url = redirected(url, location)
+            url = resolve_redirect(url, location)
         raise BadAnswer(f"{url} redirects more than {self._config.max_redirects} times")
 
     def _check_domain(self, url: httpx.URL) -> None:
@@ -179,7 +179,7 @@ class Web:
             **more,
         }
 
-    async def _exchanged(
+    async def _exchange(
         self, transport: httpx.AsyncBaseTransport, request: httpx.Request
     ) -> Answer:
         limit = self._config.timeout
@@ -216,7 +216,7 @@ class Web:
 
     # -- transports ------------------------------------------------------------------------
 
-    async def _checked(self, host: str, port: int) -> Sequence[str]:
+    async def _allowed_addresses(self, host: str, port: int) -> Sequence[str]:
         """Addresses of a host, all of which are allowed."""
         found = [host] if _is_address(host) else list(await self._resolver(host, port))
         found = found[:_MOST_ADDRESSES]
@@ -231,7 +231,9 @@ class Web:
         # The proxy resolves the name itself: here it is only checked. A name this machine cannot
         # resolve is refused too, as its address is unknown.
         try:
-            await self._checked(url.host, url.port or (443 if url.scheme == "https" else 80))
+            await self._allowed_addresses(
+                url.host, url.port or (443 if url.scheme == "https" else 80)
+            )
         except OSError as error:
             raise Unreachable(
                 f"{url.host} is not requested through the proxy: its name cannot be resolved "

@@ -59,7 +59,7 @@ def read_url(text: str) -> httpx.URL:
     return url
 
 
-def redirected(url: httpx.URL, location: str) -> httpx.URL:
+def resolve_redirect(url: httpx.URL, location: str) -> httpx.URL:
     """Resolve a redirect from `url`.
 
     Raises:

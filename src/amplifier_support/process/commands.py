@@ -112,7 +112,7 @@ class ProcessRunner:
             asyncio.CancelledError: After everything the command had started was killed.
         """
         started = time.monotonic()
-        job = await self._start(await self._confined(command), output)
+        job = await self._start(await self._confine(command), output)
         try:
             async with asyncio.timeout(timeout):
                 code, background = await asyncio.shield(job.exited)
@@ -154,12 +154,12 @@ class ProcessRunner:
         if self._sandbox is not None:
             self._sandbox.tidy()
 
-    async def _confined(self, command: Command) -> Command:
+    async def _confine(self, command: Command) -> Command:
         if self._sandbox is None:
             return command
         try:
             await self._sandbox.open_network()
-            argv, environment, confinement = self._sandbox.confined(
+            argv, environment, confinement = self._sandbox.confine(
                 command.argv, command.environment
             )
         except (SandboxUnavailable, OSError) as error:
@@ -206,7 +206,7 @@ class ProcessRunner:
         while self._idle:
             monitor = self._idle.pop()
             asyncio.get_running_loop().remove_reader(monitor.fileno())
-            job = self._handed_over(command, output, monitor=monitor)
+            job = self._hand_over(command, output, monitor=monitor)
             if job is not None:
                 return job
         return None
@@ -214,9 +214,9 @@ class ProcessRunner:
     def _to_supervisor(self, command: Command, output: Callable[[bytes], None]) -> Job | None:
         """Have the supervisor start a monitor for it, if there is one."""
         channel = self._channel
-        return None if channel is None else self._handed_over(command, output, channel=channel)
+        return None if channel is None else self._hand_over(command, output, channel=channel)
 
-    def _handed_over(
+    def _hand_over(
         self,
         command: Command,
         output: Callable[[bytes], None],

@@ -123,7 +123,7 @@ class Monitor:
 
     def _attend(self) -> bool:
         """Stay until nothing of the command is left; False if it had to be killed."""
-        while not self._finished():
+        while not self._reap_and_report():
             if self._news:
                 self._say(self._news.rstrip())
                 self._news = ""
@@ -159,7 +159,7 @@ class Monitor:
             time.sleep(1.0)
             left = kill_all(self._running, self._over)
 
-    def _finished(self) -> bool:
+    def _reap_and_report(self) -> bool:
         """Reap, report the command's end when it comes; True when nothing is left."""
         ended, any_left = reap()
         if self._command in ended:

@@ -64,7 +64,7 @@ class Enforcement:
             self._shared.private = PrivateFolder()
         return self._shared.private.path
 
-    def confined(self, argv: Sequence[str], environment: Mapping[str, str]) -> Confined:
+    def confine(self, argv: Sequence[str], environment: Mapping[str, str]) -> Confined:
         """How to start a command.
 
         Raises:

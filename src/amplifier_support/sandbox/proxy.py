@@ -151,7 +151,7 @@ class Proxy:
             raise _Refusal("403 Forbidden", f"the sandbox refused the connection: {why}")
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                addresses = [host] if literal else await _resolved(host, port)
+                addresses = [host] if literal else await _resolve(host, port)
                 policy = self._own if literal or host in _OWN_MACHINE else self._public
                 for address in addresses:
                     policy.check(host, port, address)
@@ -174,7 +174,7 @@ def _address(host: str) -> Address | None:
         return None
 
 
-async def _resolved(host: str, port: int) -> list[str]:
+async def _resolve(host: str, port: int) -> list[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -207,11 +207,11 @@ async def _read_target(reader: asyncio.StreamReader) -> _Target:
         method, url, version = line.decode("ascii").split(" ")
         if method == "CONNECT":
             host, _, port = url.rpartition(":")
-            return _Target(_checked(host), _port(port), None)
+            return _Target(_check_host(host), _port(port), None)
         parts = urlsplit(url)
         if parts.scheme != "http" or not version.startswith("HTTP/1.") or parts.username:
             raise ValueError(url)
-        host, port_number = _checked(parts.hostname or ""), parts.port or 80
+        host, port_number = _check_host(parts.hostname or ""), parts.port or 80
     except ValueError as error:
         raise _Refusal("400 Bad Request", "a proxy takes CONNECT and http:// requests") from error
     path = parts._replace(scheme="", netloc="").geturl() or "/"
@@ -222,7 +222,7 @@ async def _read_target(reader: asyncio.StreamReader) -> _Target:
     return _Target(host, port_number, b"\r\n".join([*first, *kept, b"", b""]))
 
 
-def _checked(host: str) -> str:
+def _check_host(host: str) -> str:
     lower = host.lower()
     if len(lower) > _LONGEST_HOST or not _HOST.fullmatch(lower):
         raise ValueError(host)

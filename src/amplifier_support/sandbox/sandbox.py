@@ -163,7 +163,7 @@ class Sandbox:
 
     # -- commands ------------------------------------------------------------------------
 
-    def confined(self, argv: Sequence[str], environment: Mapping[str, str]) -> Confined:
+    def confine(self, argv: Sequence[str], environment: Mapping[str, str]) -> Confined:
         """How to start a command under the policy.
 
         Raises:
@@ -176,7 +176,7 @@ class Sandbox:
         if missing is not None:
             raise SandboxUnavailable(missing)
         self._shared.used = "namespaces" if self.has_namespaces else "kernel"
-        return self._open_enforcement(policy).confined(argv, environment)
+        return self._open_enforcement(policy).confine(argv, environment)
 
     @property
     def has_namespaces(self) -> bool:

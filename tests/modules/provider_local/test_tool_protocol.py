@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from amplifier_core.message_models import ChatRequest, ChatResponse
 from amplifier_modules._shared.history import normalise
-from amplifier_modules.provider_local.tool_protocol import Reading, constrained, has_images, plain
+from amplifier_modules.provider_local.tool_protocol import (
+    Reading,
+    constrain_output,
+    has_images,
+    plain,
+)
 
 READ = {
     "name": "read_file",
@@ -71,7 +76,7 @@ def read(*pieces: str, finish: str = "stop") -> tuple[list[dict], ChatResponse]:
 
 class TestTheRequest:
     def test_tools_move_to_the_system_message(self):
-        asked = constrained(request())
+        asked = constrain_output(request())
         assert asked.tools is None
         system = asked.messages[0].content
         assert system.startswith("You are kind.")
@@ -79,7 +84,7 @@ class TestTheRequest:
         assert "Long explanations" not in system
 
     def test_earlier_turns_use_the_two_shapes_with_results_in_place(self):
-        reported = constrained(request()).messages[-7:]
+        reported = constrain_output(request()).messages[-7:]
         assert [(m.role, m.content) for m in reported] == [
             ("user", "what is in a.txt?"),
             ("assistant", '{"tool": "read_file", "arguments": {"path": "a.txt"}}'),
@@ -91,17 +96,17 @@ class TestTheRequest:
         ]
 
     def test_roles_alternate(self):
-        roles = [message.role for message in constrained(request()).messages[1:]]
+        roles = [message.role for message in constrain_output(request()).messages[1:]]
         assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
 
     def test_the_beginning_stays_the_same_while_the_conversation_grows(self):
-        short = constrained(normalise({"messages": HISTORY[:2], "tools": [READ]}))
-        long = constrained(normalise({"messages": HISTORY, "tools": [READ]}))
+        short = constrain_output(normalise({"messages": HISTORY[:2], "tools": [READ]}))
+        long = constrain_output(normalise({"messages": HISTORY, "tools": [READ]}))
         assert long.messages[: len(short.messages)] == short.messages
 
     def test_a_tool_that_runs_commands_is_shown_in_use(self):
-        with_shell = [m.content for m in constrained(request()).messages]
-        without = [m.content for m in constrained(request(tools=[READ])).messages]
+        with_shell = [m.content for m in constrain_output(request()).messages]
+        without = [m.content for m in constrain_output(request(tools=[READ])).messages]
         assert any('"tool": "bash"' in text for text in with_shell[:-7])
         assert not any('"tool": "bash"' in text for text in without[:-7])
 
@@ -118,10 +123,10 @@ class TestTheRequest:
         ],
     )
     def test_the_choice_of_tools_narrows_the_shapes(self, choice, names):
-        assert names_in(constrained(request(tool_choice=choice))) == names
+        assert names_in(constrain_output(request(tool_choice=choice))) == names
 
     def test_arguments_are_held_to_the_tools_schema(self):
-        arguments = schema_of(constrained(request()))["anyOf"][0]["properties"]["arguments"]
+        arguments = schema_of(constrain_output(request()))["anyOf"][0]["properties"]["arguments"]
         assert arguments == {**READ["parameters"], "additionalProperties": False}
 
     def test_schemas_that_cannot_be_a_part_of_another_are_left_open(self):
@@ -130,11 +135,11 @@ class TestTheRequest:
             "type": "object",
             "properties": {"path": {"$ref": "#/$defs/p"}},
         }
-        asked = constrained(request(tools=[{"name": "t", "parameters": parameters}]))
+        asked = constrain_output(request(tools=[{"name": "t", "parameters": parameters}]))
         assert schema_of(asked)["anyOf"][0]["properties"]["arguments"] == {"type": "object"}
 
     def test_loose_leaves_every_schema_open(self):
-        asked = constrained(request(), loose=True)
+        asked = constrain_output(request(), loose=True)
         assert schema_of(asked)["anyOf"][0]["properties"]["arguments"] == {"type": "object"}
 
     def test_plain_requests_have_calls_and_results_as_text(self):

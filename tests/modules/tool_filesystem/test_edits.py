@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_modules.tool_filesystem.diff import unified_diff
-from amplifier_modules.tool_filesystem.editing import Edit, apply, changes, edited
+from amplifier_modules.tool_filesystem.editing import Edit, apply, apply_edits, changes
 from amplifier_modules.tool_filesystem.errors import FileProblem
 
 
@@ -200,7 +200,7 @@ def test_combined_changes_equal_edits_in_sequence(text: str, edits: list[Edit]) 
         made.append(one)
     if expected == text:
         return
-    outcome = edited(text, made)
+    outcome = apply_edits(text, made)
     assert outcome.text == expected
     assert apply(text, outcome.changes) == expected
     ends = [(change.start, change.end) for change in outcome.changes]
@@ -215,7 +215,7 @@ def test_patch_applies_the_diff_with_the_same_result(tmp_path: Path) -> None:
         Edit("three\nof 3\n", "THREE\n"),
         Edit("0 of 399", "the end"),
     ]
-    outcome = edited(text, edits[:3])
+    outcome = apply_edits(text, edits[:3])
     (tmp_path / "a.txt").write_text(text)
     diff = unified_diff("a.txt", text, outcome.changes)
     subprocess.run(["patch", "-p1"], cwd=tmp_path, input=diff, text=True, check=True)

@@ -12,13 +12,13 @@ import pytest
 
 from amplifier_modules.tool_web import converter
 from amplifier_modules.tool_web.cache import Page, PageCache
-from amplifier_modules.tool_web.converter import converted
+from amplifier_modules.tool_web.converter import convert
 
 HERE = "https://site.example/docs/page.html"
 
 
 def markdown(html: str) -> str:
-    return converted(html, HERE)["text"]
+    return convert(html, HERE)["text"]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_hidden_content_is_left_out(html: str) -> None:
 
 
 def test_the_title_is_on_one_line() -> None:
-    assert converted("<title>\n A\n  B </title>x", HERE) == {"text": "x", "title": "A B"}
-    assert converted("<title> </title>x", HERE)["title"] is None
-    assert converted("x", HERE)["title"] is None
+    assert convert("<title>\n A\n  B </title>x", HERE) == {"text": "x", "title": "A B"}
+    assert convert("<title> </title>x", HERE)["title"] is None
+    assert convert("x", HERE)["title"] is None
 
 
 def run(html: bytes) -> subprocess.CompletedProcess[bytes]:

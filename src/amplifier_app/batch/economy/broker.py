@@ -104,7 +104,7 @@ class Broker:
         elif self._is_over:
             self._answer(asked, Reply())
         else:
-            self._put(asked)
+            self._add_request(asked)
         self._update_later()
 
     def forget(self, row_id: str) -> None:
@@ -161,7 +161,7 @@ class Broker:
 
     # -- sending -----------------------------------------------------------------------------
 
-    def _put(self, asked: Asked) -> None:
+    def _add_request(self, asked: Asked) -> None:
         if not self._questions:
             self._first = asyncio.get_running_loop().time()
         self._questions.append(asked)
@@ -289,7 +289,7 @@ class Broker:
             if self._is_over:
                 self._answer(asked, Reply())
             else:
-                self._put(asked)
+                self._add_request(asked)
         self._update_later()
 
     def _deliver(self, job: Job, asked: Asked, answer: DeferredAnswer | None) -> None:
@@ -333,12 +333,12 @@ class Broker:
     # -- tasks -------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._guarded(work))
+        task = asyncio.get_running_loop().create_task(self._run_or_fail(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_or_fail(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         # Any failure of a task ends the run; its rows can be continued.

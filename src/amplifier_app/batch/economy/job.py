@@ -133,7 +133,7 @@ class Job:
                 text = f"the provider refused batch {self.batch.id}: {state.refused}"
                 raise RefusedBatchError(text)
             self.done = state.done
-            self._succeeded()
+            self._reset_failures()
             if state.ended:
                 return
             await self._cancel_if_asked()
@@ -190,9 +190,9 @@ class Job:
             self._record(self.batch)
         requests = describe.count(self.batch.number, "request")
         self._notice(f"waiting for batch {batch_id} with {requests}")
-        self._succeeded()
+        self._reset_failures()
 
-    def _succeeded(self) -> None:
+    def _reset_failures(self) -> None:
         self.trouble, self._failures = "", 0
         self._changed()
 

@@ -42,7 +42,7 @@ async def batch_services(
                 missing = missing or error
                 continue
             instances[provider.name] = instance
-        name = first_mounted(instances, _wanted(plan))
+        name = first_mounted(instances, _preferred_provider(plan))
         if name is None:
             reasons = [one.note for one in plan.dropped if not one.is_fallback]
             raise missing or ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
@@ -58,7 +58,7 @@ async def batch_services(
         yield services
 
 
-def _wanted(plan: ResolvedPlan) -> str | None:
+def _preferred_provider(plan: ResolvedPlan) -> str | None:
     """The provider that the plan's orchestrator asks first, if it names one."""
     orchestrator = plan.mount_plan()["session"]["orchestrator"]
     config = orchestrator.get("config") or {} if isinstance(orchestrator, dict) else {}

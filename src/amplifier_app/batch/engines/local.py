@@ -63,7 +63,7 @@ class WorkerProcess:
         line = await stdout.readline()
         return line if line.endswith(b"\n") else None
 
-    async def ended(self) -> str:
+    async def wait_for_end(self) -> str:
         """See `Link`."""
         code = await self._running.wait()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"

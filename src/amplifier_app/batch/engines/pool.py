@@ -40,7 +40,7 @@ class Link(Protocol):
         """
         ...
 
-    async def ended(self) -> str:
+    async def wait_for_end(self) -> str:
         """How the worker died, such as `SIGKILL` or `exit code 1`."""
         ...
 
@@ -124,7 +124,7 @@ class WorkerPool:
         """Report that no worker can be started."""
         self._events.put_nowait(error)
 
-    def died(self, rows: list[str], how: str, *, ready: bool) -> None:
+    def report_death(self, rows: list[str], how: str, *, ready: bool) -> None:
         """Report that a worker has ended unexpectedly."""
         self._false_starts = 0 if ready else self._false_starts + 1
         if self._false_starts >= _STARTS:
@@ -178,7 +178,7 @@ class _Worker:
                     await link.close()
                     self._pool.forget(self)
                     return
-            how = await link.ended()
+            how = await link.wait_for_end()
         except AppError as error:
             self._pool.fail(error)
             return
@@ -187,7 +187,7 @@ class _Worker:
         self.rows.clear()
         if self.is_alone:
             self._pool.forget(self)
-        self._pool.died(rows, how, ready=ready)
+        self._pool.report_death(rows, how, ready=ready)
 
     async def close(self) -> None:
         link, self._link = self._link, None

@@ -87,7 +87,7 @@ class RayWorker:
         """Wait for the next line of the process, or how it died."""
         assert self._process is not None
         line = await self._process.receive()
-        return await self._process.ended() if line is None else line
+        return await self._process.wait_for_end() if line is None else line
 
     async def close(self) -> None:
         """End the process."""
@@ -154,7 +154,7 @@ class RayLink:
             return None
         return found
 
-    async def ended(self) -> str:
+    async def wait_for_end(self) -> str:
         """See `Link`."""
         await self.close()
         return self._how
@@ -222,7 +222,7 @@ async def ray_engine(
         AppError: The cluster cannot be reached.
     """
     with contextlib.ExitStack() as stack:
-        ray = _connected(address or os.environ.get("RAY_ADDRESS") or LOCAL, folder, stack)
+        ray = _connect(address or os.environ.get("RAY_ADDRESS") or LOCAL, folder, stack)
         options = {"num_cpus": _CPUS_OF_A_WORKER, "scheduling_strategy": "SPREAD"}
         actors = ray.remote(max_restarts=0, max_task_retries=0, **options)(RayWorker)
 
@@ -262,7 +262,7 @@ async def _watch(ray: Any, pool: WorkerPool) -> None:
     pool.fail(AppError("the Ray cluster stopped", hint=hint))
 
 
-def _connected(address: str, folder: Path, stack: contextlib.ExitStack) -> Any:
+def _connect(address: str, folder: Path, stack: contextlib.ExitStack) -> Any:
     """The package, connected to a cluster until the stack is closed."""
     options: dict[str, Any]
     if "://" in address:
@@ -295,7 +295,7 @@ def _connected(address: str, folder: Path, stack: contextlib.ExitStack) -> Any:
     stack.enter_context(_output_to(folder / "log.txt"))
     stack.callback(ray.shutdown)
     try:
-        with _unchanged_process():
+        with _keep_signals_and_imports():
             ray.init(address=address, log_to_driver=False, logging_level="warning", **options)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
@@ -330,7 +330,7 @@ def _require_answer(address: str) -> None:
 
 
 @contextlib.contextmanager
-def _unchanged_process() -> Generator[None]:
+def _keep_signals_and_imports() -> Generator[None]:
     """Keep the handlers of signals, and keep Ray from importing code from the working directory."""
     handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     folder = os.getcwd()

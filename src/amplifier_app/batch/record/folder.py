@@ -38,7 +38,7 @@ from amplifier_app.batch.record.facts import (
     version_of,
     with_files,
 )
-from amplifier_app.batch.record.journal import Record, changed, damaged, scan
+from amplifier_app.batch.record.journal import Record, change_error, damage_error, scan
 from amplifier_app.batch.record.progress import Counts, Progress
 from amplifier_app.batch.record.results import is_result
 from amplifier_app.sessions.folder import SessionFolder
@@ -127,7 +127,7 @@ class BatchFolder:
             ConfigError: A field was edited, except a limit.
             SessionError: One of the files cannot be read.
         """
-        begun = self._begun().get("facts")
+        begun = self._first_record().get("facts")
         if not isinstance(begun, dict):  # Earlier versions did not record them.
             return
         facts = fixed_facts(read_facts(self.path))
@@ -143,7 +143,7 @@ class BatchFolder:
     def _file(self) -> Path:
         return self.path / "batch.json"
 
-    def _begun(self) -> Record:
+    def _first_record(self) -> Record:
         """The first record of the journal; empty if there is none."""
         path = self.path / "journal.jsonl"
         with contextlib.suppress(OSError), open(open_to_read(path), "rb") as file:
@@ -227,7 +227,7 @@ class BatchFolder:
         Raises:
             SessionError: It is damaged, or of another batch.
         """
-        path, begun = self.path / "journal.jsonl", self._begun()
+        path, begun = self.path / "journal.jsonl", self._first_record()
         # Earlier versions did not write this record.
         if begun and begun.get("batch") != self.facts.get("batch"):
             raise SessionError(
@@ -270,7 +270,7 @@ class BatchFolder:
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
         if left or found != counts.ended:
-            raise changed(path, found, counts.ended)
+            raise change_error(path, found, counts.ended)
 
     def _snapshot(self) -> tuple[Counts, int]:
         try:
@@ -286,7 +286,7 @@ class BatchFolder:
 def _result_in(path: Path, number: int, line: bytes) -> Record:
     record = lines.parse(line)
     if record is None or not is_result(record):
-        raise damaged(path, number)
+        raise damage_error(path, number)
     return record
 
 

@@ -49,16 +49,16 @@ def scan(path: Path, each: Callable[[Record], None], start: int = 0) -> Reading:
     except FileNotFoundError:
         return journal.EMPTY
     except journal.Damaged as error:
-        raise damaged(path, _lines_before(path, start) + number - 1 + error.line) from error
+        raise damage_error(path, _lines_before(path, start) + number - 1 + error.line) from error
     # A record of another program, or one that was edited.
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise damaged(path, _lines_before(path, start) + number) from error
+        raise damage_error(path, _lines_before(path, start) + number) from error
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}") from error
     return Reading((), size, 0, True)
 
 
-def damaged(path: Path, line: int) -> SessionError:
+def damage_error(path: Path, line: int) -> SessionError:
     """The error for a file with a damaged line."""
     return SessionError(
         f"{path} is damaged at line {line}",
@@ -81,10 +81,10 @@ def check_lines(path: Path, size: int, expected: int) -> None:
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}") from error
     if size or found != expected or not block.endswith(b"\n"):
-        raise changed(path, found, expected)
+        raise change_error(path, found, expected)
 
 
-def changed(path: Path, found: int, expected: int) -> SessionError:
+def change_error(path: Path, found: int, expected: int) -> SessionError:
     """The error for a file that has more or fewer lines than were written."""
     return SessionError(
         f"{path} was changed by another program: expected {expected} lines, found {found}",
@@ -107,7 +107,7 @@ class Appender:
     def __init__(self, path: Path, reading: Reading) -> None:
         self._path = path
         self._writer = journal.Writer(open_private(path, os.O_RDWR | os.O_CREAT), reading)
-        self._guarded(self._writer.repair)
+        self._run_writing(self._writer.repair)
 
     @property
     def size(self) -> int:
@@ -121,13 +121,13 @@ class Appender:
             SessionError: It cannot be written; the file is as it was before.
         """
         line = journal.encode(record)
-        self._guarded(lambda: self._writer.write(line))
+        self._run_writing(lambda: self._writer.write(line))
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._writer.close()
 
-    def _guarded(self, function: Callable[[], None]) -> None:
+    def _run_writing(self, function: Callable[[], None]) -> None:
         try:
             function()
         except OSError as error:

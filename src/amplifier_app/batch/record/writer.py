@@ -16,7 +16,7 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.base.private_files import open_private, write_private
 from amplifier_app.batch.record.facts import fixed_facts, read_facts
 from amplifier_app.batch.record.folder import RESULTS, BatchFolder
-from amplifier_app.batch.record.journal import Appender, Record, check_lines, damaged, scan
+from amplifier_app.batch.record.journal import Appender, Record, check_lines, damage_error, scan
 from amplifier_app.batch.record.progress import REPLACEMENT, Progress
 from amplifier_app.batch.record.results import dollars_of, is_result
 from amplifier_app.sessions.lock import InUse, SessionLock
@@ -73,7 +73,7 @@ class BatchWriter:
         # What a crash left without its record.
         for number, result in enumerate(found, self.progress.counts.ended + 1):
             if not is_result(result) or self.progress.of(folder.key_of(result)).outcome is not None:
-                raise damaged(path / RESULTS, number)
+                raise damage_error(path / RESULTS, number)
             known += len(lines.encode(result))
             self._note_ended(result, known)
         for row_id in sorted(self.progress.running):

@@ -89,7 +89,11 @@ def fork_with(
     changed = (
         not uses_saved_plan(request, source) or request.provider or request.model or request.sets
     )
-    facts = {} if uses_saved_plan(request, source) or project is None else project.noted(plan)
+    facts = (
+        {}
+        if uses_saved_plan(request, source) or project is None
+        else project.session_metadata(plan)
+    )
     if request.model:
         facts["model"] = request.model
     return fork_session(

@@ -97,7 +97,7 @@ def open_chosen(
         session_id=request.session,
         resume=chosen.resume,
         save=not request.no_save,
-        metadata={**({} if project is None else project.noted(plan)), **facts},
+        metadata={**({} if project is None else project.session_metadata(plan)), **facts},
         approval_system=approvals,
         mode=request.mode,
         renderer=renderer,

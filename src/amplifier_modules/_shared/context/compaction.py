@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from amplifier_modules._shared.context.ledger import Ledger, Unit
-from amplifier_modules._shared.context.shorten import LEAST, share, shortenable, shortened
+from amplifier_modules._shared.context.shorten import LEAST, share, shorten, shortenable
 from amplifier_modules._shared.providers.tokens import estimate_message
 
 _MISSES = 64
@@ -195,7 +195,7 @@ class Choice:
         cap = share(list(sizes.values()), room - (total - sum(sizes.values())))
         for index, size in sizes.items():
             if size > cap:
-                copies[index] = shortened(stored[index], cap)
+                copies[index] = shorten(stored[index], cap)
                 total += estimate_message(copies[index]) - self.ledger.estimates[index]
         return total
 

@@ -83,13 +83,13 @@ class Importance:
                 facts = self._facts[unit.number] = _Facts()
             changed[unit.number] = unit
             files = facts.read(ledger.messages[index], unit)
-            for number in self._noticed(files, unit, facts):
+            for number in self._units_rescored_by(files, unit, facts):
                 changed[number] = ledger.units[number]
         self._known = len(ledger.messages)
         for number, unit in changed.items():
-            self._place(number, self._facts[number].scored(unit))
+            self._place(number, self._facts[number].score(unit))
 
-    def _noticed(self, files: list[str], unit: Unit, facts: _Facts) -> Iterator[int]:
+    def _units_rescored_by(self, files: list[str], unit: Unit, facts: _Facts) -> Iterator[int]:
         """Earlier units whose score changes because `unit` names their files."""
         for file in files:
             number = self._last_use.get(file)
@@ -158,7 +158,7 @@ class _Facts:
             files += _files_of(given)
         return files
 
-    def scored(self, unit: Unit) -> int:
+    def score(self, unit: Unit) -> int:
         """The unit's bonus."""
         if unit.injected:
             score = INJECTED

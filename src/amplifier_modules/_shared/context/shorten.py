@@ -38,7 +38,7 @@ def shortenable(message: Mapping[str, Any] | BaseModel) -> int:
     return _size(_plain(message).get("content"))
 
 
-def shortened(message: Mapping[str, Any] | BaseModel, tokens: int) -> dict[str, Any]:
+def shorten(message: Mapping[str, Any] | BaseModel, tokens: int) -> dict[str, Any]:
     """A copy whose text and images take at most about `tokens`.
 
     Text keeps its beginning and its end, with a note in between on how much is missing. Thinking

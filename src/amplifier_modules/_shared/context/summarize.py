@@ -99,7 +99,7 @@ class Summarize:
         try:
             text = await self._call.ask(provider, self._text, messages, room)
         except SummaryFailed as error:
-            return self._failed(error)
+            return self._note_failure(error)
         self._failures = 0
         self._text = cut_text(text, self._config.summary_tokens + LEAST)
         self._considered, self._spared = considered, spared
@@ -117,7 +117,7 @@ class Summarize:
                 left.append(unit)
         return left, spared
 
-    def _failed(self, error: SummaryFailed) -> str:
+    def _note_failure(self, error: SummaryFailed) -> str:
         """Log the failure; each one doubles the wait before the next attempt."""
         self._failures += 1
         self._pause = min(2**self._failures, _LONGEST_PAUSE)

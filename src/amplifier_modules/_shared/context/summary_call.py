@@ -21,10 +21,10 @@ from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Ticket
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.replies import (
+    apply_hook_changes,
     blocks_of,
     is_response,
     lost_usage,
-    revised,
     shown_to_hooks,
     text_of,
     usage_of,
@@ -93,13 +93,13 @@ class SummaryCall:
         """
         provider = provider or self._first_provider()
         budget = self._budget()
-        ticket = _admitted(budget)
+        ticket = _admit(budget)
         try:
-            return await self._asked(provider, self._messages(before, units, room), budget, ticket)
+            return await self._ask(provider, self._messages(before, units, room), budget, ticket)
         finally:
             ticket.settle()
 
-    async def _asked(
+    async def _ask(
         self, provider: Any, messages: list[dict[str, Any]], budget: Budget, ticket: Ticket
     ) -> str:
         model = model_of(provider, self._config.summary_model)
@@ -114,7 +114,7 @@ class SummaryCall:
             raise SummaryFailed(f"a hook denied the request: {denied}")
         changed: Any = final.get("messages")
         messages = changed if isinstance(changed, list) else messages
-        step = self._answered(provider, self._request(provider, messages), about, span, ticket)
+        step = self._call_provider(provider, self._request(provider, messages), about, span, ticket)
         stop_signal = StopSignal(getattr(self._coordinator, "cancellation", None), budget)
         response = await interruptible(step, stop_signal)
         ticket.settle(usage_of(response))
@@ -154,7 +154,7 @@ class SummaryCall:
             fields["model"] = self._config.summary_model
         return to_chat_request(messages, **fields)
 
-    async def _answered(
+    async def _call_provider(
         self, provider: Any, request: Any, about: dict[str, Any], span: Span, ticket: Ticket
     ) -> Any:
         """The provider's response; emits `provider:error` and raises `SummaryFailed` without one."""
@@ -196,7 +196,7 @@ class SummaryCall:
         denied, final = await self._channel.ask("provider:response", {**about, **answer})
         if denied is not None:
             raise SummaryFailed(f"a hook denied the answer: {denied}")
-        answered = revised(response, shown, final.get("response", shown))
+        answered = apply_hook_changes(response, shown, final.get("response", shown))
         text = text_of(blocks_of(answered)).strip()
         if not text:
             raise SummaryFailed("the model answered without text")
@@ -210,7 +210,7 @@ class _NoHooks:
         return None
 
 
-def _admitted(budget: Budget) -> Ticket:
+def _admit(budget: Budget) -> Ticket:
     try:
         ticket = budget.admit()
     except BudgetReached as error:

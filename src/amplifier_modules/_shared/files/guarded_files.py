@@ -28,7 +28,7 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 
 @contextlib.contextmanager
-def opened(location: Location) -> Generator[tuple[int, int]]:
+def open_guarded(location: Location) -> Generator[tuple[int, int]]:
     """Open the file at `location`: descriptor and size in bytes.
 
     Raises:
@@ -49,7 +49,7 @@ def opened(location: Location) -> Generator[tuple[int, int]]:
 
 def read_whole(location: Location, limit: int) -> bytes:
     """The bytes of a file of at most `limit` bytes. Raises NotAFile, FileTooLarge, OSError."""
-    with opened(location) as (descriptor, size):
+    with open_guarded(location) as (descriptor, size):
         if size > limit:
             raise FileTooLarge(f"it has {size} bytes, more than {limit}")
         with os.fdopen(descriptor, "rb", closefd=False) as file:

@@ -155,7 +155,7 @@ class PathGuard:
         absolute = os.path.normpath(os.path.join(self.base, path))
         if not self._by_descriptor:
             return self._locate_by_name(path, absolute, create_parents)
-        parts = self.aliased(_parts(absolute))
+        parts = self.resolve_root_name(_parts(absolute))
         if self.contains(parts):
             # The walk ends with the same check, but must not create folders before it.
             self.check_protected(path, parts)
@@ -167,7 +167,7 @@ class PathGuard:
 
     # -- used by the walk ------------------------------------------------------------------
 
-    def aliased(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+    def resolve_root_name(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """`parts` with a root's name as it was given replaced by its real one."""
         for root in self._roots:
             if root.given != root.real and parts[: len(root.given)] == root.given:
@@ -344,7 +344,7 @@ class _Walk:
         if target.startswith("/"):
             self.close()
             self._here = []
-            self._push(self._guard.aliased(_parts(os.path.normpath(target))))
+            self._push(self._guard.resolve_root_name(_parts(os.path.normpath(target))))
             if self._guard.is_root(()):
                 self._enter_root()
         else:

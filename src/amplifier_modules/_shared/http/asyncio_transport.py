@@ -127,7 +127,7 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
         try:
             async with asyncio.timeout(patience):
                 if self._addresses is None:
-                    return await _connected(origin.host, origin.port, options)
+                    return await _open_connection(origin.host, origin.port, options)
                 found = await self._addresses(origin.host, origin.port)
                 # Limit each attempt so that an address that does not answer leaves time for the others.
                 share = None if patience is None else patience / max(len(found), 1)
@@ -138,7 +138,7 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(str(error)) from error
 
 
-async def _connected(host: str, port: int, options: dict[str, Any]) -> _Connection:
+async def _open_connection(host: str, port: int, options: dict[str, Any]) -> _Connection:
     _, connection = await asyncio.get_running_loop().create_connection(
         _Connection, host, port, happy_eyeballs_delay=_NEXT_ADDRESS, **options
     )
@@ -154,7 +154,7 @@ async def _first_connected(
         literal = str(ip_address(address))  # anything else would be resolved again
         try:
             async with asyncio.timeout(share):
-                return await _connected(literal, port, options)
+                return await _open_connection(literal, port, options)
         except OSError as error:
             failed = error
     raise failed
@@ -285,7 +285,7 @@ class _Connection(asyncio.Protocol):
 
     async def _event(self, patience: float | None) -> Any:
         while (event := self._next_event()) is h11.NEED_DATA:
-            await self._arrived(patience)
+            await self._wait_for_data(patience)
         return event
 
     def _next_event(self) -> Any:
@@ -298,7 +298,7 @@ class _Connection(asyncio.Protocol):
                 said = "no answer came" if is_head else "the connection was closed"
             raise httpx.RemoteProtocolError(said) from error
 
-    async def _arrived(self, patience: float | None) -> None:
+    async def _wait_for_data(self, patience: float | None) -> None:
         if self._error is not None:
             raise httpx.ReadError(str(self._error)) from self._error
         self._ahead = 0

@@ -137,7 +137,7 @@ class Endpoint:
         Raises:
             LLMError: Any failure, as the subclass for its cause.
         """
-        content = encoded(body, self.provider, model)
+        content = encode_body(body, self.provider, model)
         return await self._json("POST", path, content, model, headers, timeout)
 
     async def post_content(
@@ -191,7 +191,7 @@ class Endpoint:
         try:
             return await anext(chunks, None)
         except Exception as error:
-            named = self._faults(None).named(error, streaming=True)
+            named = self._faults(None).as_kernel_error(error, streaming=True)
             if named is error:
                 raise
             raise named from error
@@ -216,7 +216,7 @@ class Endpoint:
         Raises:
             LLMError: As for `post_json`; `StreamError` if the connection breaks while reading.
         """
-        content = encoded(body, self.provider, model)
+        content = encode_body(body, self.provider, model)
         turn = await self._enter(f"{self.account} {model or ''}", len(content))
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         with self._faults(model):
@@ -367,7 +367,7 @@ async def _beginning(response: httpx.Response, limit: int) -> bytes:
     return bytes(body[:limit])
 
 
-def encoded(body: Mapping[str, Any], provider: str, model: str | None) -> bytes:
+def encode_body(body: Mapping[str, Any], provider: str, model: str | None) -> bytes:
     """The body as UTF-8 JSON; a lone surrogate, which no service accepts, becomes U+FFFD."""
     try:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

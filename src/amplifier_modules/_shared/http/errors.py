@@ -235,10 +235,10 @@ class TransportFaults(NamedTuple):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, Exception) and (named := self.named(error)) is not error:
+        if isinstance(error, Exception) and (named := self.as_kernel_error(error)) is not error:
             raise named from error
 
-    def named(self, error: Exception, *, streaming: bool = False) -> Exception:
+    def as_kernel_error(self, error: Exception, *, streaming: bool = False) -> Exception:
         """The kernel's error for `error`, or `error` itself if it is not a transport fault."""
         from amplifier_modules._shared.http.lean_httpx import httpx
 

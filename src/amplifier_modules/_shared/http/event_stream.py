@@ -73,7 +73,7 @@ class SSEStream:
             except Exception as error:
                 if isinstance(error, TimeoutError) and deadline != self._deadline:
                     raise self._faults.without_progress() from error
-                named = self._faults.named(error, streaming=True)
+                named = self._faults.as_kernel_error(error, streaming=True)
                 if named is error:
                     raise
                 raise named from error

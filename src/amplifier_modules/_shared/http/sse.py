@@ -86,7 +86,7 @@ def read_event(data: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def described(error: Exception) -> str:
+def describe_invalid_event(error: Exception) -> str:
     """What is wrong with an event, from the exception that reading its fields raised."""
     missing = error.args[0] if isinstance(error, KeyError) and error.args else None
     return f"an event without {missing!r}" if isinstance(missing, str) else "a malformed event"

@@ -139,7 +139,7 @@ class Budget:
                     level.spent.seconds = level.seconds()
                 level._turns -= 1
 
-    def settled(self) -> Coroutine[Any, Any, None]:
+    def wait_for_settlement(self) -> Coroutine[Any, Any, None]:
         """Wait until one of the requests now in progress has ended."""
         # Registered at the call, not when it is awaited: by then the request may have ended.
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -17,9 +17,9 @@ from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.interrupt import (
     Interrupted,
     Watch,
+    finish_despite_cancellation,
     interruptible,
     stop,
-    uninterrupted,
 )
 from amplifier_modules._shared.loop.results import failure, result_message
 from amplifier_modules._shared.loop.runner import INTERRUPTED, Ready, Runner
@@ -77,7 +77,7 @@ class Dispatcher:
                 await batch.refuse(call, NOT_ALLOWED, "BudgetReached")
             await self.release()
         except BaseException:
-            await uninterrupted(batch.abandon())
+            await finish_despite_cancellation(batch.abandon())
             raise
 
     async def release(self) -> None:
@@ -119,7 +119,7 @@ class _Batch:
                     await self._answer(call, step)
                     continue
                 ready, task = self._running[call.id]
-                await watch.ended(task)
+                await watch.wait_for_end(task)
                 await self._answer(call, await self._result(ready, task))
 
     async def _prepare(self, group: list[Call]) -> list[tuple[Call, Ready | ToolResult]]:

@@ -23,11 +23,11 @@ from amplifier_modules._shared.loop.limit_requests import LimitRequests
 from amplifier_modules._shared.loop.offered_tools import offered_tools
 from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room, size_of
 from amplifier_modules._shared.loop.replies import (
+    apply_hook_changes,
     blocks_of,
     is_response,
     lost_usage,
     metadata_of,
-    revised,
     shown_to_hooks,
     summed_usage,
     usage_of,
@@ -150,14 +150,14 @@ class Exchanges:
             TurnDenied: A hook denied the request or the answer.
             Exception: The provider or the context failed.
         """
-        self._ticket = ticket = await self._limits.admitted(span.fields)
+        self._ticket = ticket = await self._limits.admit(span.fields)
         self.lost.clear()
         try:
-            return await self._answered(span)
+            return await self._ask_with_fallbacks(span)
         finally:
             ticket.settle(lost_usage(self.lost) or None)
 
-    async def _answered(self, span: Span) -> Reply:
+    async def _ask_with_fallbacks(self, span: Span) -> Reply:
         """The answer of the chosen provider or, while it is unavailable, of a fallback."""
         meant, wanted = await self._choose(span)
         name = self._fallbacks.instead_of(meant)
@@ -182,7 +182,7 @@ class Exchanges:
         budget = self._room.budget(target.name, target.model)
         view = await view_of(self._context, target.provider, budget)
         try:
-            return await self._asked(target, view, said, span)
+            return await self._ask_target(target, view, said, span)
         except ContextLengthError as error:
             if self._channel.has_emitted or self._token.is_cancelled:
                 raise
@@ -204,9 +204,9 @@ class Exchanges:
             await self._channel.step(CONTEXT_OVERFLOW, {**about, **span.fields})
             if smaller is None:
                 raise
-        return await self._asked(target, smaller, said, span.again())
+        return await self._ask_target(target, smaller, said, span.again())
 
-    async def _asked(
+    async def _ask_target(
         self, target: Target, view: list[Any], said: list[Injection], span: Span
     ) -> Reply:
         await self._limits.check(self._ticket, span.fields)
@@ -219,14 +219,14 @@ class Exchanges:
             if over or not self._answer_format.drop(request, target.name, model, error):
                 raise
             logger.debug("%s refuses the schema of the answer: %s", target.name, error)
-        return await self._asked(target, view, said, span.again())
+        return await self._ask_target(target, view, said, span.again())
 
     async def _choose(self, span: Span) -> tuple[str, str | None]:
         """The name of the provider to use, and the model if it is not its default."""
         name, _ = choose_provider(self._providers, self._config.default_provider)
         return name, self._config.default_model
 
-    async def _offered(self, name: str, span: Span) -> Mapping[str, Any]:
+    async def _offer_tools(self, name: str, span: Span) -> Mapping[str, Any]:
         """The tools for the request to provider `name`, by the name the model sees."""
         return self._tools
 
@@ -236,7 +236,7 @@ class Exchanges:
         """The request to the provider after hooks, and the model it will use."""
         name, provider, wanted = target.name, target.provider, target.wanted
         messages = with_injections(view, said)
-        tools = offered_tools(provider, await self._offered(name, span), self._checker)
+        tools = offered_tools(provider, await self._offer_tools(name, span), self._checker)
         model = target.model
         names = [tool.name for tool in tools]
         data = {"provider": name, "model": model, "messages": messages, "tools": names}
@@ -316,7 +316,7 @@ class Exchanges:
                 "finish_reason": shown.get("finish_reason"),
             },
         )
-        changed = revised(response, shown, final.get("response", shown))
+        changed = apply_hook_changes(response, shown, final.get("response", shown))
         if changed is response:
             return reply
         blocks = blocks_of(changed)

@@ -74,7 +74,7 @@ class Watch:
             self._pause = min(self._pause * 1.1, LONGEST_POLL_SECONDS)
             self._timer = loop.call_later(self._pause, self._look)
 
-    async def ended(self, task: asyncio.Task[Any]) -> bool:
+    async def wait_for_end(self, task: asyncio.Task[Any]) -> bool:
         """Wait for `task`. False if it was cancelled and did not end within the grace period."""
         waited: set[asyncio.Future[Any]] = {task}
         if self._fired is not None:
@@ -115,16 +115,16 @@ async def interruptible(step: Coroutine[Any, Any, T], token: Any) -> T:
     task = asyncio.create_task(step)
     with Watch(token, [task]) as watch:
         try:
-            await watch.ended(task)
+            await watch.wait_for_end(task)
         except asyncio.CancelledError:
-            await uninterrupted(stop([task]))
+            await finish_despite_cancellation(stop([task]))
             raise
         if watch.fired and (not task.done() or task.cancelled()):
             raise Interrupted
     return task.result()
 
 
-async def uninterrupted(closing: Coroutine[Any, Any, T]) -> T:
+async def finish_despite_cancellation(closing: Coroutine[Any, Any, T]) -> T:
     """Finish `closing` even if the calling task is cancelled in the meantime.
 
     The cancellation is raised afterwards. After the first one `closing` has only the grace period,

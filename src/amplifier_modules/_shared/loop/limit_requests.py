@@ -34,7 +34,7 @@ class LimitRequests:
         self._channel = channel
         self._token = token
 
-    async def admitted(self, ids: Mapping[str, Any]) -> Ticket:
+    async def admit(self, ids: Mapping[str, Any]) -> Ticket:
         """Admit a request, once the budget has room for it.
 
         Raises:
@@ -45,12 +45,12 @@ class LimitRequests:
             try:
                 ticket = self._budget.admit()
             except BudgetReached as stop:
-                if not await self.raised(stop.reached, ids):
+                if not await self.request_raise(stop.reached, ids):
                     raise
                 continue
             if ticket is not None:
                 return ticket
-            await interruptible(self._budget.settled(), self._token)
+            await interruptible(self._budget.wait_for_settlement(), self._token)
 
     async def check(self, ticket: Ticket, ids: Mapping[str, Any]) -> None:
         """Check that an admitted request is still allowed; see `Ticket.check`."""
@@ -58,10 +58,10 @@ class LimitRequests:
             try:
                 return ticket.check()
             except BudgetReached as stop:
-                if not await self.raised(stop.reached, ids):
+                if not await self.request_raise(stop.reached, ids):
                     raise
 
-    async def raised(self, reached: Reached, ids: Mapping[str, Any]) -> bool:
+    async def request_raise(self, reached: Reached, ids: Mapping[str, Any]) -> bool:
         """Whether a limit of the budget that was reached has been raised."""
         if reached.limit not in RAISABLE or reached.spent is None:
             return False

@@ -14,7 +14,7 @@ from amplifier_modules._shared.loop.budget import open_budget
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK
-from amplifier_modules._shared.loop.interrupt import uninterrupted
+from amplifier_modules._shared.loop.interrupt import finish_despite_cancellation
 from amplifier_modules._shared.loop.limit_requests import BUDGET_REACHED
 from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room
 from amplifier_modules._shared.loop.schema import InputChecker
@@ -122,13 +122,15 @@ class LoopOrchestrator:
             try:
                 outcome = await turn.play(prompt)
             except asyncio.CancelledError as error:
-                await uninterrupted(turn.keep_partial_answer())
-                await uninterrupted(turn.close(TurnOutcome("incomplete", "", "cancelled", error)))
+                await finish_despite_cancellation(turn.keep_partial_answer())
+                await finish_despite_cancellation(
+                    turn.close(TurnOutcome("incomplete", "", "cancelled", error))
+                )
                 raise
             except BaseException as error:
-                await uninterrupted(turn.close(TurnOutcome("error", "", None, error)))
+                await finish_despite_cancellation(turn.close(TurnOutcome("error", "", None, error)))
                 raise
-            return await uninterrupted(turn.close(outcome))
+            return await finish_despite_cancellation(turn.close(outcome))
         finally:
             Span.leave(entered)
 

@@ -100,7 +100,7 @@ def shown_to_hooks(response: Any) -> PlainData:
     return shown
 
 
-def revised(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:
+def apply_hook_changes(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:
     """The response after hooks; the same object if they did not change it.
 
     Args:

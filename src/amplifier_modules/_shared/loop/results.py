@@ -37,7 +37,7 @@ def _with_error_object(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "error": {"message": error}} if isinstance(error, str) else fields
 
 
-def revised(result: ToolResult, shown: Mapping[str, Any], changed: Any) -> ToolResult:
+def apply_hook_changes(result: ToolResult, shown: Mapping[str, Any], changed: Any) -> ToolResult:
     """A result after hooks.
 
     Args:
@@ -73,7 +73,7 @@ def failure(message: str, kind: str = "ToolError") -> ToolResult:
     return ToolResult(success=False, error={"message": message, "type": kind})
 
 
-def recalled(earlier: ToolResult | None) -> ToolResult:
+def duplicate_result(earlier: ToolResult | None) -> ToolResult:
     """The result of a call that is not run because it duplicates an earlier one."""
     if earlier is None:
         return failure("not run again: this call was made before and its result is unknown")

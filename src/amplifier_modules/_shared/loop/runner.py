@@ -25,7 +25,12 @@ from amplifier_modules._shared.loop.aliases import (
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.offered_tools import tool_called
-from amplifier_modules._shared.loop.results import as_result, failure, recalled, revised
+from amplifier_modules._shared.loop.results import (
+    apply_hook_changes,
+    as_result,
+    duplicate_result,
+    failure,
+)
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span
 
@@ -78,10 +83,10 @@ class Runner:
 
     async def prepare(self, call: Call, parent: Span) -> Ready | ToolResult:
         """Decide whether `call` runs and with what input; returns a result if it does not run."""
-        span, data = self._identified(call, parent)
+        span, data = self._new_call_span(call, parent)
         if call.repeats is not None:
             await self.report(data, "RepeatedCall", f"not run again: {call.repeats} ran before")
-            return recalled(self.results.get(call.repeats))
+            return duplicate_result(self.results.get(call.repeats))
         tool = await self._tool_for(call, data)
         if isinstance(tool, ToolResult):
             return tool
@@ -151,9 +156,9 @@ class Runner:
         before = self._refused.get(call.id)
         if before is not None:
             return before
-        return await self._refuse(self._identified(call, parent)[1], kind, message)
+        return await self._refuse(self._new_call_span(call, parent)[1], kind, message)
 
-    def _identified(self, call: Call, parent: Span) -> tuple[Span, dict[str, Any]]:
+    def _new_call_span(self, call: Call, parent: Span) -> tuple[Span, dict[str, Any]]:
         """The span of a call and the data of every event about it."""
         span = self._spans.setdefault(call.id, parent.child())
         return span, {
@@ -214,7 +219,7 @@ class Runner:
         if denied is not None:
             return failure(f"denied: {denied}", "Denied")
         changed = _changed(final, ("tool_result", "result"), shown)
-        return result if changed is shown else revised(result, shown, changed)
+        return result if changed is shown else apply_hook_changes(result, shown, changed)
 
     async def _refuse(self, data: dict[str, Any], kind: str, message: str) -> ToolResult:
         result = self._refused[data["tool_call_id"]] = failure(message, kind)

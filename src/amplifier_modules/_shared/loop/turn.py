@@ -151,7 +151,7 @@ class Turn:
         except BudgetReached as stop:
             return _out_of_budget(stop.reached)
         except Interrupted:
-            return await self._stopped()
+            return await self._stop_turn()
 
     async def close(self, outcome: TurnOutcome) -> str:
         """Emit the remaining events of the turn and return its final text."""
@@ -198,7 +198,7 @@ class Turn:
         self._started = True
         await self._channel.step("execution:start", {"prompt": prompt, **self.span.fields})
         while (reached := self._budget.reached(tools=True)) is not None:
-            if not await self._limits.raised(reached, self.span.fields):
+            if not await self._limits.request_raise(reached, self.span.fields):
                 return _out_of_budget(reached)
         await self._add({"role": "user", "content": prompt})
         return await self._work(prompt)
@@ -211,7 +211,7 @@ class Turn:
         """Call the provider and run tools until an answer requests none."""
         while self._has_room() or await self._gets_room():
             if self._brake.is_cancelled:
-                return await self._stopped()
+                return await self._stop_turn()
             outcome = await self._cycle()
             # Messages queued while the answer was generated are answered in this turn too.
             goes_on = (
@@ -241,7 +241,7 @@ class Turn:
         span = self.span.child(iteration=self._cycles + 1)
         about = {**self.span.fields, "iteration": self._cycles + 1}
         await self._steering.deliver(self._channel, self._add, about)
-        reply = await self._counted(self._exchanges.make(span))
+        reply = await self._finish_exchange(self._exchanges.make(span))
         calls, blocks = self._ledger.settle(reply.calls, reply.blocks)
         await self._add(assistant_message(reply.response, blocks, calls))
         if calls and (outcome := await self._run_calls(calls, reply.span)) is not None:
@@ -250,7 +250,7 @@ class Turn:
             calls, text_of(blocks), field_of(reply.response, "finish_reason")
         )
 
-    async def _counted(self, exchange: Awaitable[Reply]) -> Reply:
+    async def _finish_exchange(self, exchange: Awaitable[Reply]) -> Reply:
         """The answer of an exchange, counted in the turn's usage."""
         try:
             reply = await exchange
@@ -292,7 +292,7 @@ class Turn:
     async def _add(self, message: dict[str, Any]) -> None:
         await add_message(self._context, message)
 
-    async def _stopped(self) -> TurnOutcome:
+    async def _stop_turn(self) -> TurnOutcome:
         """The outcome of a stopped turn, after running the cancellation callbacks."""
         reached = None if self._brake.is_requested else self._budget.reached()
         if reached is not None:

@@ -40,7 +40,7 @@ __all__ = [
     "EVENTS",
     "Chunk",
     "HTTPProvider",
-    "combined",
+    "combine_degradations",
 ]
 
 logger = logging.getLogger(__name__)
@@ -130,9 +130,9 @@ class HTTPProvider(ABC):
         Raises:
             LLMError: The last attempt's error.
         """
-        asked = self._asked(request, kwargs)
-        async with self._reported(asked) as report:
-            report.response = await self._retrying(lambda: self._drained(asked), asked)
+        asked = self._prepare_request(request, kwargs)
+        async with self._report_events(asked) as report:
+            report.response = await self._retrying(lambda: self._read_to_end(asked), asked)
             return report.response
 
     async def stream_complete(
@@ -144,9 +144,9 @@ class HTTPProvider(ABC):
             StreamError: The answer was cut off after its first chunk.
             LLMError: It failed before, on the last attempt.
         """
-        asked = self._asked(request, kwargs)
-        async with self._reported(asked) as report:
-            chunk, rest = await self._retrying(lambda: self._begun(asked), asked)
+        asked = self._prepare_request(request, kwargs)
+        async with self._report_events(asked) as report:
+            chunk, rest = await self._retrying(lambda: self._begin_stream(asked), asked)
             async with aclosing(rest):
                 try:
                     # Checked for a dict first, as `isinstance` of a pydantic class is slow.
@@ -168,7 +168,7 @@ class HTTPProvider(ABC):
 
     # -- attempts ----------------------------------------------------------------------------
 
-    def _asked(
+    def _prepare_request(
         self, request: ChatRequest | Mapping[str, Any], kwargs: Mapping[str, Any]
     ) -> ChatRequest:
         asked = normalise(request)
@@ -179,8 +179,8 @@ class HTTPProvider(ABC):
             fields["timeout"] = self._timeout
         return asked.model_copy(update=fields) if fields else asked
 
-    async def _drained(self, request: ChatRequest) -> ChatResponse:
-        chunk, rest = await self._begun(request)
+    async def _read_to_end(self, request: ChatRequest) -> ChatResponse:
+        chunk, rest = await self._begin_stream(request)
         async with aclosing(rest):
             while not isinstance(chunk, ChatResponse):
                 chunk = await anext(rest, None)
@@ -188,7 +188,7 @@ class HTTPProvider(ABC):
                     raise self._unfinished(request)
         return self._with_degradations(request, chunk)
 
-    async def _begun(self, request: ChatRequest) -> tuple[Chunk, AsyncGenerator[Chunk]]:
+    async def _begin_stream(self, request: ChatRequest) -> tuple[Chunk, AsyncGenerator[Chunk]]:
         sent = self._images.sendable(request)
         chunks = self._attempt(sent)
         try:
@@ -199,13 +199,13 @@ class HTTPProvider(ABC):
             # Asking without the images is not a retry: that would be the same request again.
             if not self._images.learn(sent, error):
                 raise
-        return await self._begun(request)
+        return await self._begin_stream(request)
 
     def _with_degradations(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
         """The response, with a degradation if images were not sent."""
         if (missing := self._images.degradation(request)) is not None:
             known = [response.degradation] if response.degradation else []
-            response.degradation = combined([*known, missing])
+            response.degradation = combine_degradations([*known, missing])
         return response
 
     def _unfinished(self, request: ChatRequest) -> StreamError:
@@ -259,7 +259,7 @@ class HTTPProvider(ABC):
         token = getattr(self._coordinator, "cancellation", None)
         return token is not None and token.is_cancelled
 
-    async def _deferred(
+    async def _batch_answer(
         self, request: ChatRequest, body: Mapping[str, Any], group: Mapping[str, str]
     ) -> DeferredAnswer | None:
         """The answer of a batch to the body of a request; None to ask for it now.
@@ -286,7 +286,7 @@ class HTTPProvider(ABC):
     # -- events ------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _reported(self, request: ChatRequest) -> AsyncGenerator[_Report]:
+    async def _report_events(self, request: ChatRequest) -> AsyncGenerator[_Report]:
         """Emit `llm:request` and `llm:response` around a call with all its attempts."""
         report = _Report()
         begun = time.monotonic()
@@ -335,7 +335,7 @@ def _milliseconds_since(begun: float) -> int:
     return round((time.monotonic() - begun) * 1000)
 
 
-def combined(degradations: Iterable[Degradation]) -> Degradation | None:
+def combine_degradations(degradations: Iterable[Degradation]) -> Degradation | None:
     """Several departures from the request as the one a `ChatResponse` has room for."""
     found = list(degradations)
     if len(found) < 2:

@@ -22,7 +22,7 @@ from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation
 from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.http.event_stream import SSEStream
-from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combined
+from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combine_degradations
 from amplifier_modules._shared.providers.chat_messages import (
     wire_messages,
     wire_response_format,
@@ -134,7 +134,7 @@ class ChatCompletionsProvider(HTTPProvider):
         model: str = body["model"]
         names = {portable_id(tool.name): tool.name for tool in request.tools or ()}
         answer = ChatStream(provider=self._name, model=model, names=names)
-        whole = await self._deferred(request, body, {"url": _BATCH_URL, "model": model})
+        whole = await self._batch_answer(request, body, {"url": _BATCH_URL, "model": model})
         if whole is not None:
             for piece in merge_deltas([*answer.feed(json.dumps(whole.body)), *answer.close()]):
                 yield piece
@@ -204,7 +204,7 @@ class ChatCompletionsProvider(HTTPProvider):
             content=cast("Any", content),
             tool_calls=calls or None,
             usage=self._usage(answer),
-            degradation=combined(self._degradations(request, body)),
+            degradation=combine_degradations(self._degradations(request, body)),
             finish_reason=finish,
             metadata=metadata,
         )

@@ -17,7 +17,7 @@ from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ToolCall, Usage
 from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.http.errors import error_for_body
-from amplifier_modules._shared.http.sse import described, read_event
+from amplifier_modules._shared.http.sse import describe_invalid_event, read_event
 from amplifier_modules._shared.providers.tokens import measure
 from amplifier_support.usage import token_count, token_counts
 
@@ -130,7 +130,7 @@ class ChatStream:
         try:
             self._read(chunk, pieces)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise self._broken(f"sent {described(error)}", retryable=False) from error
+            raise self._broken(f"sent {describe_invalid_event(error)}", retryable=False) from error
         return pieces
 
     def close(self) -> list[Piece]:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, Usage
 from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
-from amplifier_modules._shared.http.client import encoded
+from amplifier_modules._shared.http.client import encode_body
 
 PRICE_SHARE = Decimal("0.5")
 """Price of an answer in a batch, as a share of the usual price, at every vendor supported here."""
@@ -37,7 +37,7 @@ def deferred_request(
         InvalidRequestError: The body cannot be written as JSON.
     """
     whole = {name: value for name, value in body.items() if name not in _OF_STREAMS}
-    text = encoded(whole, provider, request.model).decode()
+    text = encode_body(whole, provider, request.model).decode()
     return DeferredRequest(service, json.dumps(group, sort_keys=True), text, "", step_of(request))
 
 

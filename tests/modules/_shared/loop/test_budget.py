@@ -310,7 +310,7 @@ async def test_a_request_that_waits_can_be_given_up() -> None:
     admitted(shared).settle({"total_tokens": 60})
     second = admitted(shared)
     assert shared.admit() is None, "another 60 may be too much"
-    waiting, given_up = (asyncio.create_task(shared.settled()) for _ in range(2))
+    waiting, given_up = (asyncio.create_task(shared.wait_for_settlement()) for _ in range(2))
     await asyncio.sleep(0)
     given_up.cancel()
     second.settle()
@@ -326,7 +326,7 @@ async def test_who_waits_hears_of_a_request_that_ends_before_the_wait_has_begun(
     admitted(shared).settle({"total_tokens": 60})
     second = admitted(shared)
     assert shared.admit() is None
-    waiting = asyncio.create_task(shared.settled())
+    waiting = asyncio.create_task(shared.wait_for_settlement())
     second.settle()
     await asyncio.wait_for(waiting, 5)
 

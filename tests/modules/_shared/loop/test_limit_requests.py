@@ -84,7 +84,7 @@ async def test_sessions_that_reach_a_common_limit_at_once_ask_once(rig: Rig) -> 
     channel = Channel(rig.coordinator.hooks, rig.context, None, "test")
     children = [LimitRequests(Budget(None, None, parent), channel, None) for _ in range(3)]
     reached = Reached("max_steps", 1, 1)
-    done = await asyncio.gather(*(child.raised(reached, {}) for child in children))
+    done = await asyncio.gather(*(child.request_raise(reached, {}) for child in children))
     assert (done, len(seen), seen[0]["inherited"]) == ([True] * 3, 1, True)
     assert parent.allowed == {"max_steps": 11}
 

@@ -16,7 +16,7 @@ from amplifier_core.llm_errors import (
 )
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, TextBlock
 from amplifier_modules._shared.providers import base as provider_base
-from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combined
+from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combine_degradations
 from amplifier_modules._shared.providers.catalogue import Prices, Tokens
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig, from_environment
 
@@ -143,9 +143,11 @@ def test_credentials_come_from_config_then_environment(monkeypatch: pytest.Monke
 def test_degradations_are_joined():
     one = Degradation(requested="a", actual="b", reason="r")
     two = Degradation(requested="c", actual="d", reason="r")
-    assert combined([]) is None
-    assert combined([one]) is one
-    assert combined([one, two]) == Degradation(requested="a; c", actual="b; d", reason="r")
+    assert combine_degradations([]) is None
+    assert combine_degradations([one]) is one
+    assert combine_degradations([one, two]) == Degradation(
+        requested="a; c", actual="b; d", reason="r"
+    )
 
 
 def test_a_cost_is_exact_or_unknown():
