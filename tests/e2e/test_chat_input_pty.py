@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.test_chat_keys_pty import ESC, line_is, shows, wait_for
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import run_amplifier
@@ -12,6 +14,35 @@ from tests.support.plans import mock_plan
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
 
 CTRL_X_CTRL_E = "\x18\x05"
+
+plain = pytest.mark.parametrize("plain", [False, True], ids=["drawn", "plain"])
+
+
+def chat_arguments(folder: Path, is_plain: bool) -> list[str]:
+    plan = mock_plan(folder, ["ok"], mock={"on_end": "repeat"})
+    return ["run", "-f", str(plan), *(["--plain"] if is_plain else [])]
+
+
+@plain
+def test_a_command_typed_after_shell_output_is_run_and_the_output_kept(
+    tmp_path: Path, plain: bool
+) -> None:
+    with Terminal(*chat_arguments(tmp_path, plain), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        for command, output in (
+            ("!echo one", "one"),
+            ("!echo two", "two"),
+            ("/modules", "provider-mock"),
+        ):
+            terminal.type(command + ENTER)
+            terminal.until(output)
+            terminal.prompt()
+        terminal.type("why?" + ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        session_id = leave(terminal)
+    expected = "".join(f"$ echo {one}\n{one}\n[exit code 0]\n" for one in ("one", "two"))
+    assert prompts(session_id) == [f"{expected}why?"]
 
 
 def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from amplifier_app.chat.folding import Folds
 from amplifier_app.chat.keys import key_bindings
 from amplifier_app.chat.layout import STYLE, ChatLayout
 from amplifier_app.chat.renderer import ReflowRenderer, TerminalOutput
+from amplifier_app.chat.slash.registry import is_command
 from amplifier_app.chat.terminal import Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
 
@@ -264,15 +265,21 @@ class ChatApplication:
     # For key bindings
 
     def send(self) -> None:
-        """Send the text of the input line."""
-        shown = self.buffer.text
+        """Send the text of the input line, or only a command typed after folded texts."""
+        shown, kept = self.buffer.text, ""
+        typed = self.folds.text_after(shown)
+        if typed != shown and is_command(typed):
+            shown, kept = typed, shown.removesuffix(typed)
         text = self.folds.unfold(shown)
         if text.strip():
             self.buffer.history.append_string(text)
         lines = self.buffer._working_lines  # pyright: ignore[reportPrivateUsage]
         sent = Sent(text, shown, is_recalled=self.buffer.working_index < len(lines) - 1)
         self.buffer.reset()
-        self.folds = Folds()
+        if kept:
+            self.buffer.insert_text(kept)
+        else:
+            self.folds = Folds()
         if self.listener is None:
             if text.strip():
                 self._sent_early.append(sent)

@@ -19,7 +19,7 @@ from amplifier_app.chat.outcome_messages import RETRY, show_ending, show_failure
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.project_files import with_files
 from amplifier_app.chat.resume_header import resume_header
-from amplifier_app.chat.shell_lines import is_shell_line, run_shell_line
+from amplifier_app.chat.shell_lines import run_shell_line
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     Leave,
@@ -28,6 +28,8 @@ from amplifier_app.chat.slash.registry import (
     all_commands,
     command_in,
     find,
+    is_command,
+    is_shell_line,
     run_command,
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
@@ -250,10 +252,6 @@ class Conversation:
         """Whether the last prompt ended with an error, or was stopped before an answer."""
         return self._on_empty_line == RETRY
 
-    @staticmethod
-    def _is_command(text: str) -> bool:
-        return is_shell_line(text) or command_in(text) is not None
-
     async def _shell(self, text: str) -> None:
         await run_shell_line(text, self.session, self.renderer, self.terminal)
 
@@ -339,9 +337,7 @@ class Conversation:
         if is_shell_line(text) or (command is not None and command.during_turn):
             self._run_concurrently(text)
         elif (
-            self._upcoming
-            or self._is_command(text)
-            or not steering.send(text := self._with_files(text))
+            self._upcoming or is_command(text) or not steering.send(text := self._with_files(text))
         ):
             self._upcoming.append(text)
         self.terminal.refresh()
@@ -373,11 +369,11 @@ class Conversation:
         """Run unused messages next; after a failed or stopped turn, return them to the input line."""
         waiting = [*self.session.steering.take_back(), *self._upcoming]
         if not succeeded:
-            texts = [text for text in waiting if not self._is_command(text)]
+            texts = [text for text in waiting if not is_command(text)]
             draft = self.terminal.draft
             if texts:
                 self.terminal.draft = "\n".join([*texts, *([draft] if draft else [])])
-            waiting = [text for text in waiting if self._is_command(text)]
+            waiting = [text for text in waiting if is_command(text)]
         self._upcoming = waiting
 
     # What is shown

@@ -33,6 +33,12 @@ class Folds:
             line = line.replace(marker, text, 1)
         return line
 
+    def text_after(self, line: str) -> str:
+        """Return what follows the markers at the beginning of the input line."""
+        while marker := next((one for one in self._texts if line.startswith(one)), None):
+            line = line.removeprefix(marker)
+        return line
+
     def forget(self, marker: str) -> None:
         """Drop a text whose marker was deleted."""
         del self._texts[marker]

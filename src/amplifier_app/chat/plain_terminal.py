@@ -19,6 +19,7 @@ from prompt_toolkit.completion import Completer
 
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import Output
+from amplifier_app.chat.slash.registry import is_command
 from amplifier_app.chat.terminal import Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
 
@@ -120,7 +121,9 @@ class PlainTerminal:
     def _ask(self) -> None:
         if self._draft:
             draft = for_terminal(self._draft)
-            self._output.write(f"Not sent (Enter sends it, Ctrl-C discards it):\n{draft}\n")
+            self._output.write(
+                f"Not sent yet (Enter sends it, with what you type; Ctrl-C discards it):\n{draft}\n"
+            )
         self._output.write(_PROMPT)
 
     def _set_reading(self, wanted: bool) -> None:
@@ -163,6 +166,7 @@ class PlainTerminal:
             self._draft = line or self._draft
             self._ask()
             return
-        text = line or self._draft
-        self._draft = "" if not line or self._state is State.IDLE else self._draft
-        self.listener.on_input(Sent(text, text))
+        if not line or not (is_command(line) or is_command(self._draft)):
+            gap = "\n" if self._draft and line and not self._draft.endswith("\n") else ""
+            line, self._draft = f"{self._draft}{gap}{line}", ""
+        self.listener.on_input(Sent(line, line))

@@ -21,11 +21,6 @@ _MOST_OUTPUT_BYTES = 100_000
 """The end of its output that is offered for the prompt."""
 
 
-def is_shell_line(text: str) -> bool:
-    """Whether an input is a shell command."""
-    return text.startswith("!")
-
-
 async def run_shell_line(
     text: str, session: OpenSession, renderer: Renderer, terminal: ChatTerminal
 ) -> None:

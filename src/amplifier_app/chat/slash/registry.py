@@ -167,6 +167,16 @@ def command_in(text: str) -> str | None:
     return match[0] if match else None
 
 
+def is_shell_line(text: str) -> bool:
+    """Whether an input is a shell command."""
+    return text.startswith("!")
+
+
+def is_command(text: str) -> bool:
+    """Whether an input is a shell command or a slash command instead of a prompt."""
+    return is_shell_line(text) or command_in(text) is not None
+
+
 def find(name: str, commands: Mapping[str, SlashCommand]) -> SlashCommand | None:
     """Return the command with this name or alias."""
     found = commands.get(name)
