@@ -272,7 +272,7 @@ def _read_all() -> str:
         if size > _MAX_BYTES:
             raise UsageError(
                 f"stdin has more than {_MAX_BYTES >> 20} MiB",
-                hint="Pass the name of a file in the prompt instead, for the model to read in parts.",
+                hint="Write it to a file, and pass the name of the file instead.",
             )
         parts.append(part)
     return b"".join(parts).decode("utf-8-sig", "replace")
