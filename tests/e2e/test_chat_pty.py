@@ -419,6 +419,37 @@ def test_approval_is_requested_on_the_terminal(tmp_path: Path, answer: str, writ
     assert (tmp_path / "out.txt").exists() is written
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ('["Allow", "Deny"]', "Type y or n; Esc denies."),
+        (
+            '["Allow once", "Allow always", "Deny"]',
+            "Type y, n or a number from 1 to 3; Esc denies.",
+        ),
+        ('["Red", "Green"]', "Type a number from 1 to 2."),
+    ],
+)
+def test_an_answer_that_chooses_nothing_is_told_what_to_type(
+    tmp_path: Path, options: str, expected: str
+) -> None:
+    hook = ASKING_HOOK.replace('"action"', f'"approval_options": {options}, "action"')
+    source = str(module_folder(tmp_path, hook, "amplifier_module_hooks_ask"))
+    plan = mock_plan(
+        tmp_path,
+        [{"tool_calls": [{"name": "list_directory", "input": {}}]}, "finished"],
+        tools=[{"module": "tool-filesystem"}],
+        hooks=[{"module": "hooks-ask", "source": source}],
+    )
+    with Terminal("run", "-f", plan, "go", cwd=tmp_path) as terminal:
+        for answer in ("", "maybe"):
+            terminal.until("(?:Deny|Green)[^\n]*:")
+            terminal.type(answer + ENTER)
+            terminal.until(re.escape(expected))
+        terminal.type(CTRL_C)
+        terminal.finish()
+
+
 def test_a_single_prompt_on_a_terminal_is_rendered_and_exits(tmp_path: Path) -> None:
     with Terminal("run", "-f", mock_plan(tmp_path, ["**four**"]), "2+2") as terminal:
         terminal.until("four")

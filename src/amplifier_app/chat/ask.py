@@ -84,6 +84,16 @@ async def ask_on_terminal(
             choice = keys.get(answer.strip().lower()) or choose(answer, options)
             if choice is not None:
                 return choice
+            output.write(f"{_what_to_type(keys, len(options))}\n")
+            output.flush()
+
+
+def _what_to_type(keys: dict[str, str], count: int) -> str:
+    """What answers a question with so many options, shown after an answer that chose none."""
+    if keys and count == len(keys):
+        return "Type y or n; Esc denies."
+    number = f"a number from 1 to {count}"
+    return f"Type y, n or {number}; Esc denies." if keys else f"Type {number}."
 
 
 def _yes_and_no(options: list[str]) -> dict[str, str]:

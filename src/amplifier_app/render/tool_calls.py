@@ -65,7 +65,8 @@ def draw_call(
     if call.is_denied:
         by_user = call.output == describe.DENIED_BY_USER
         notes = [describe.DENIED_BY_USER if by_user else "denied"]
-        reason = "" if by_user else describe.first_sentence(call.output)
+        reason = describe.first_sentence(call.output).removeprefix("denied: ")
+        reason = "" if by_user else reason
         body = [paint(line, "dim") for line in _rows(reason, width, 2)]
     elif call.was_skipped:
         first, _, reason = call.output.partition(": ")

@@ -169,7 +169,7 @@ async def test_parallel_tools_each_get_a_line_and_long_results_fold() -> None:
     assert it.close() == [
         "✓ 3 bash cmd 3 · 1.5 s · 10 lines, last 4:", *tail, "    elsewhere",
         "✗ 1 bash cmd 1 · 3 ms · exit code 4", "    one",
-        "✗ 2 bash cmd 2 · denied", "    denied: bash: not now.",
+        "✗ 2 bash cmd 2 · denied", "    bash: not now.",
         "✓ 4 bash cmd 4 · 1.5 s · 10 lines, last 4:", *tail,
         "", "Done.",
     ]  # fmt: skip
