@@ -19,12 +19,12 @@ async def run_in_thread(
     *,
     cwd: Path,
     env: Mapping[str, str],
-    most: int | None = None,
+    max_bytes: int | None = None,
 ) -> Finished:
     """`run` without blocking the event loop; cancelling it ends the helper, and waits for that."""
     stop = threading.Event()
     work = asyncio.ensure_future(
-        asyncio.to_thread(run, argv, cwd=cwd, env=env, seconds=None, stop=stop, most=most)
+        asyncio.to_thread(run, argv, cwd=cwd, env=env, seconds=None, stop=stop, max_bytes=max_bytes)
     )
     try:
         return await asyncio.shield(work)

@@ -136,7 +136,7 @@ def run(
     env: Mapping[str, str],
     seconds: float | None,
     stop: threading.Event | None = None,
-    most: int | None = None,
+    max_bytes: int | None = None,
 ) -> Finished:
     """Run a helper to its end; if it is ended early, so is everything it started.
 
@@ -146,7 +146,7 @@ def run(
         env: Its whole environment.
         seconds: Time limit; None for none.
         stop: When set, the helper is ended.
-        most: Limit of what it may write to stdout, in bytes.
+        max_bytes: Limit of what it may write to stdout, in bytes.
 
     Raises:
         Stopped: `stop` was set, or this process leaves.
@@ -175,7 +175,7 @@ def run(
         _starting.discard(start)
     limit = None if seconds is None else time.monotonic() + seconds
     try:
-        stdout, stderr = _read_to_end(process, limit, stop, most)
+        stdout, stderr = _read_to_end(process, limit, stop, max_bytes)
     except TimedOut:
         raise TimedOut(f"{argv[0]} took longer than {seconds:g} s") from None
     finally:
@@ -191,7 +191,7 @@ def _read_to_end(
     process: subprocess.Popen[bytes],
     limit: float | None,
     stop: threading.Event | None,
-    most: int | None,
+    max_bytes: int | None,
 ) -> tuple[bytes, bytes]:
     while True:
         patience = _POLL_SECONDS
@@ -200,9 +200,9 @@ def _read_to_end(
         try:
             stdout, stderr = process.communicate(timeout=patience)
         except subprocess.TimeoutExpired as so_far:
-            _check_size(so_far.stdout, most)
+            _check_size(so_far.stdout, max_bytes)
         else:
-            _check_size(stdout, most)
+            _check_size(stdout, max_bytes)
             return stdout, stderr
         if stop is not None and stop.is_set():
             raise Stopped(process.args)
@@ -210,9 +210,9 @@ def _read_to_end(
             raise TimedOut
 
 
-def _check_size(stdout: bytes | None, most: int | None) -> None:
-    if most is not None and len(stdout or b"") > most:
-        raise TooMuchOutput(f"more than {most} bytes of output")
+def _check_size(stdout: bytes | None, max_bytes: int | None) -> None:
+    if max_bytes is not None and len(stdout or b"") > max_bytes:
+        raise TooMuchOutput(f"more than {max_bytes} bytes of output")
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

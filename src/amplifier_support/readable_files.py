@@ -25,17 +25,17 @@ def open_to_read(path: str | Path) -> int:
     return descriptor
 
 
-def read_file(path: str | Path, most: int) -> bytes:
-    """The content of a regular file, at most `most` bytes.
+def read_file(path: str | Path, max_bytes: int) -> bytes:
+    """The content of a regular file, at most `max_bytes`.
 
     Raises:
         OSError: As `open_to_read` does.
     """
     with open(open_to_read(path), "rb") as file:
-        return file.read(most)
+        return file.read(max_bytes)
 
 
-def read_file_or_stream(path: str | Path, most: int) -> bytes:
+def read_file_or_stream(path: str | Path, max_bytes: int) -> bytes:
     """Like `read_file`, but also reads a pipe or a device, such as `/dev/fd/63`.
 
     Raises:
@@ -43,7 +43,7 @@ def read_file_or_stream(path: str | Path, most: int) -> bytes:
     """
     descriptor, kind = _open(path)
     with open(descriptor, "rb") as file:
-        return file.read(most) if kind == stat.S_IFREG else _read_stream(descriptor, most)
+        return file.read(max_bytes) if kind == stat.S_IFREG else _read_stream(descriptor, max_bytes)
 
 
 def _open(path: str | Path) -> tuple[int, int]:

@@ -141,9 +141,9 @@ def test_a_helper_that_reaches_a_limit_ends_with_what_it_started(tmp_path: Path)
         run(sleeper, cwd=tmp_path, env=dict(os.environ), seconds=0.5)
     assert not is_running(int((tmp_path / "pid").read_text()))
     with pytest.raises(TooMuchOutput):
-        run(["/usr/bin/yes"], cwd=tmp_path, env={}, seconds=None, most=100_000)
+        run(["/usr/bin/yes"], cwd=tmp_path, env={}, seconds=None, max_bytes=100_000)
     with pytest.raises(TooMuchOutput):
-        run([SH, "-c", "echo 12345"], cwd=tmp_path, env={}, seconds=None, most=5)
+        run([SH, "-c", "echo 12345"], cwd=tmp_path, env={}, seconds=None, max_bytes=5)
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.runtime.export.content import exported
+from amplifier_app.runtime.export.content import export_session
 from amplifier_app.runtime.export.data import as_data, as_trajectory
 from amplifier_app.runtime.export.markdown import session_markdown
 from amplifier_app.runtime.export.page import as_page
@@ -207,7 +207,7 @@ def _read_session(transcript: bytes, metadata: bytes, events: bytes = b"") -> No
 
 
 def _export(session: SessionFolder) -> None:
-    found = exported(session, (), lambda value: value)
+    found = export_session(session, (), lambda value: value)
     session_markdown(found)
     as_page(found)
     json.dumps([as_data(found), as_trajectory(found)], default=str)

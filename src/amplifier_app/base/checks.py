@@ -65,8 +65,8 @@ class Report(NamedTuple):
         }
 
 
-def some(names: Collection[str], most: int = 5) -> str:
-    """The sorted names in one line, up to `most`, and the number of the others."""
-    shown = sorted(names)[:most]
+def some(names: Collection[str], max_names: int = 5) -> str:
+    """The sorted names in one line, up to `max_names`, and the number of the others."""
+    shown = sorted(names)[:max_names]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -344,7 +344,7 @@ class Conversation:
 
     async def _show_arrived(self, *event: Any) -> None:
         """Show the messages that the turn has used, for orchestrators that do not report it."""
-        for text in await self.session.steering.arrived():
+        for text in await self.session.steering.take_arrived():
             self.renderer.message_sent(self._as_shown(text))
         self.terminal.refresh()
 

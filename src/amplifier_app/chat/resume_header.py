@@ -58,7 +58,7 @@ async def resume_header(session: OpenSession) -> Group:
     shown = [part for part in parts if part.kind in ("prompt", "answer")]
     answers = [part for part in shown if part.kind == "answer"]
     last = [*shown[:1], *answers[-1:]] if prompts else answers[-1:]
-    lines.append(ConversationView(last, style="dim", most=_MOST_LINES))
+    lines.append(ConversationView(last, style="dim", max_lines=_MOST_LINES))
     if prompts > 1:
         lines.append(
             Text(f"{describe.count(prompts - 1, 'earlier prompt')}: /history", style="dim")

@@ -62,19 +62,19 @@ def apply_conditions(
             continue
         names = _names(when)
         if names and not any(environ.get(name) for name in names):
-            dropped[key] = _dropped(entry, unset(names), names)
+            dropped[key] = _dropped_entry(entry, unset(names), names)
         elif _is_true(when.items.get("no_other")):
             fallbacks.append(key)
     for key in fallbacks:
         others = [k for e in mappings if (k := entry_key(e)) and k not in dropped and k != key]
         if others:
             entry = next(e for e in mappings if entry_key(e) == key)
-            dropped[key] = _dropped(entry, f"{others[0]} is available")
+            dropped[key] = _dropped_entry(entry, f"{others[0]} is available")
     kept = [_bare(entry) for entry in mappings if entry_key(entry) not in dropped]
     return kept, list(dropped.values())
 
 
-def _dropped(entry: MapNode, reason: str, variables: tuple[str, ...] = ()) -> Dropped:
+def _dropped_entry(entry: MapNode, reason: str, variables: tuple[str, ...] = ()) -> Dropped:
     module = text_of(entry.items.get("module")) or ""
     source = text_of(entry.items.get("source"))
     when = entry.items.get("when")

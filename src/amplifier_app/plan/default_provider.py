@@ -79,7 +79,7 @@ def with_provider(
         entry, why = _named(offered, name)
         added = [(entry, why)]
     else:
-        added = _set_up(offered, environ)
+        added = _providers_set_up(offered, environ)
     if not added:
         return tree, []
     section = ListNode([entry for entry, _ in added], _OPTION)
@@ -106,7 +106,7 @@ def _named(offered: _Offered, name: str) -> tuple[MapNode, str]:
     raise PlanError([Problem(message, _OPTION, suggest(name, providers))])
 
 
-def _set_up(offered: _Offered, environ: Mapping[str, str]) -> list[tuple[MapNode, str]]:
+def _providers_set_up(offered: _Offered, environ: Mapping[str, str]) -> list[tuple[MapNode, str]]:
     """The providers set up on this machine."""
     if offered.settings:
         return [(entry, f"configured in {_place(entry)}") for entry in offered.settings]

@@ -111,11 +111,11 @@ NO_TRAFFIC = Traffic()
 def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], str]) -> MapNode:
     own = entries_of(tree, "providers") or [MapNode({}, script.replies.at)]
 
-    def scripted(entries: Sequence[MapNode], replies: ListNode) -> ListNode:
-        made = [_scripted(entry, mount_name(entry) or "mock", replies) for entry in entries]
+    def with_script(entries: Sequence[MapNode], replies: ListNode) -> ListNode:
+        made = [_scripted_entry(entry, mount_name(entry) or "mock", replies) for entry in entries]
         return ListNode(made, replies.at)
 
-    items: dict[str, Node] = {**tree.items, "providers": scripted(own, script.replies)}
+    items: dict[str, Node] = {**tree.items, "providers": with_script(own, script.replies)}
     agents = items.get("agents")
     if isinstance(agents, MapNode):
         changed = {
@@ -123,7 +123,7 @@ def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], 
                 agent,
                 {
                     **agent.items,
-                    "providers": scripted(
+                    "providers": with_script(
                         entries_of(agent, "providers") or own,
                         script.agents.get(name) or _no_script(name, agents.at),
                     ),
@@ -136,7 +136,7 @@ def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], 
     return with_items(tree, items)
 
 
-def _scripted(entry: MapNode, name: str, replies: ListNode) -> MapNode:
+def _scripted_entry(entry: MapNode, name: str, replies: ListNode) -> MapNode:
     made = _entry(entry.at, SCRIPT_MODULE, config={})
     config = MapNode({"replies": replies}, replies.at)
     return _in_place_of(entry, name, with_items(made, {**made.items, "config": config}))

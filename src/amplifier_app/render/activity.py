@@ -166,15 +166,15 @@ class Activity:
         return [with_hint(f" {first}", count, width), *(f" {line}" for line in rest)]
 
 
-def _fitting(running: list[list[str]], most: int) -> list[str]:
+def _fitting(running: list[list[str]], max_lines: int) -> list[str]:
     """Return the lines of running calls; with many, without output and with the rest counted."""
     lines = [line for lines in running for line in lines]
-    if len(lines) <= most:
+    if len(lines) <= max_lines:
         return lines
     heads = [lines[0] for lines in running]
-    if len(heads) <= most:
+    if len(heads) <= max_lines:
         return heads
-    return [*heads[: most - 1], paint(f"  … {len(heads) - most + 1} more", "dim")]
+    return [*heads[: max_lines - 1], paint(f"  … {len(heads) - max_lines + 1} more", "dim")]
 
 
 def _head_of_call(call: _Call, width: int, hint: str) -> str:

@@ -24,7 +24,7 @@ def as_ansi(heading: Heading, parts: Sequence[Part], width: int) -> str:
 
 
 def part_lines(
-    parts: Iterable[Part], width: int, *, markdown: bool = True, most: int | None = None
+    parts: Iterable[Part], width: int, *, markdown: bool = True, max_lines: int | None = None
 ) -> list[str]:
     """Parts of a conversation, with an empty line between them, in lines of at most `width` cells.
 
@@ -32,7 +32,7 @@ def part_lines(
         parts: The parts.
         width: The width of the screen.
         markdown: Whether to render answers; otherwise they are shown as they were written.
-        most: Lines of each part that are shown; the others are counted.
+        max_lines: Lines of each part that are shown; the others are counted.
     """
     lines: list[str] = []
     before = ""
@@ -44,8 +44,8 @@ def part_lines(
             lines.append("")
         before = part.kind
         rows = _part(part.kind, text, width, markdown=markdown)
-        lines += rows[:most]
-        more = len(rows[most:]) if most is not None else 0
+        lines += rows[:max_lines]
+        more = len(rows[max_lines:]) if max_lines is not None else 0
         if more:
             lines.append(f"… {describe.count(more, 'more line')}")
     return lines
@@ -70,18 +70,20 @@ class ConversationView:
     Args:
         parts: The parts.
         style: The style of all lines.
-        most: Lines of each part that are shown.
+        max_lines: Lines of each part that are shown.
     """
 
-    def __init__(self, parts: Sequence[Part], *, style: str = "", most: int | None = None) -> None:
+    def __init__(
+        self, parts: Sequence[Part], *, style: str = "", max_lines: int | None = None
+    ) -> None:
         self._parts = parts
         self._style = style
-        self._most = most
+        self._most = max_lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render Markdown, but not in plain output, where answers are not rendered either."""
         width, markdown = options.max_width, console.is_terminal
-        for line in part_lines(self._parts, width, markdown=markdown, most=self._most):
+        for line in part_lines(self._parts, width, markdown=markdown, max_lines=self._most):
             yield Text.from_ansi(line, style=self._style, no_wrap=True, overflow="ignore")
 
 

@@ -105,12 +105,14 @@ class MessageView:
                 self._print_thought(lines)
         self._print_text(self._text.take())
 
-    def live_lines(self, most: int) -> list[str]:
-        """Return the end of what is not finished, in at most `most` lines each."""
+    def live_lines(self, max_lines: int) -> list[str]:
+        """Return the end of what is not finished, in at most `max_lines` lines each."""
         lines: list[str] = []
         if self._thought.strip() and not self._folds():
-            lines += self._scrollback.spaced("thinking", self._thought_lines(self._thought)[-most:])
-        rest = self._text.rest[-most:]
+            lines += self._scrollback.spaced(
+                "thinking", self._thought_lines(self._thought)[-max_lines:]
+            )
+        rest = self._text.rest[-max_lines:]
         if rest:
             lines += self._scrollback.spaced("text", rest, always=not self._text_begun)
         return lines

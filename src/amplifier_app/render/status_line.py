@@ -73,6 +73,6 @@ def _tokens(status: Status) -> str:
     return _budget(status.tokens_text, status.tokens, status.token_budget)
 
 
-def _budget(text: str, used: Decimal | int | None, most: Decimal | int | None) -> str:
-    nearly = used is not None and most is not None and 100 * used >= _NEARLY_FULL * most
+def _budget(text: str, used: Decimal | int | None, limit: Decimal | int | None) -> str:
+    nearly = used is not None and limit is not None and 100 * used >= _NEARLY_FULL * limit
     return paint(text, "yellow" if nearly else "dim")

@@ -141,11 +141,11 @@ def _without_exit_code(text: str) -> tuple[str, str]:
     return (text[: found.start()], found[1]) if found else (text, "")
 
 
-def _rows(text: str, width: int, most: int, *, tail: bool = False) -> list[str]:
+def _rows(text: str, width: int, max_rows: int, *, tail: bool = False) -> list[str]:
     rows = [
         row for line in text.splitlines() for row in wrapped(_untabbed(line), width - len(_INDENT))
     ]
-    return rows[-most:] if tail else rows[:most]
+    return rows[-max_rows:] if tail else rows[:max_rows]
 
 
 def _untabbed(line: str) -> str:
@@ -184,8 +184,8 @@ def _items(given: Mapping[str, Any]) -> list[tuple[str, str]] | None:
     ]
 
 
-def checklist_lines(items: Sequence[tuple[str, str]], width: int, most: int) -> list[str]:
-    """Return a to-do list in at most `most` lines: several items to a line, the current one in any
+def checklist_lines(items: Sequence[tuple[str, str]], width: int, max_lines: int) -> list[str]:
+    """Return a to-do list in at most `max_lines` lines: several items to a line, the current one in any
     case."""
     lines: list[str] = []
     for mark, text in items:
@@ -194,11 +194,11 @@ def checklist_lines(items: Sequence[tuple[str, str]], width: int, most: int) -> 
             lines[-1] += f"   {item}"
         else:
             lines.append(item)
-    if len(lines) <= most:
+    if len(lines) <= max_lines:
         return lines
     current = next((n for n, line in enumerate(lines) if "▸" in line), 0)
-    start = min(current, len(lines) - most)
-    return lines[start : start + most]
+    start = min(current, len(lines) - max_lines)
+    return lines[start : start + max_lines]
 
 
 def _checklist(call: FinishedCall, width: int) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult, combined
+from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult, combine_turns
 from amplifier_core.session_capabilities import RESPONSE_FORMAT
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Attempts:
         """All turns so far as one, with the last answer."""
         if not self._turns:
             return NO_TURN
-        turn = combined(self._turns)
+        turn = combine_turns(self._turns)
         return turn if self._response is None else turn._replace(response=self._response)
 
     @property
@@ -160,7 +160,7 @@ class Attempts:
             return None, ""
         from amplifier_app.runtime.checks import feedback
 
-        return _failed(failed), feedback(failed)
+        return _failure_outcome(failed), feedback(failed)
 
     async def _run_checks(self, checks: CheckRunner) -> list[CheckResult]:
         self._checking = asyncio.ensure_future(checks.run(self.turn.response))
@@ -182,7 +182,7 @@ def _mismatch(answer: Answer | None) -> Outcome:
     return Outcome(Ending.PROVIDER, message, hint)
 
 
-def _failed(failed: list[CheckResult]) -> Outcome:
+def _failure_outcome(failed: list[CheckResult]) -> Outcome:
     first = failed[0]
     more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
     message = f"check {first.name!r} failed ({first.ending}){more}"

@@ -168,7 +168,7 @@ class NotMounted(ConfigError):
 
 
 @contextlib.asynccontextmanager
-async def mounted(
+async def mount_alone(
     provider: Provider,
     sources: AppModuleSourceResolver,
     *,
@@ -242,12 +242,12 @@ async def describe(provider: Provider, sources: AppModuleSourceResolver) -> Desc
         Exception: Any error of a third-party module.
     """
     try:
-        async with mounted(provider, sources) as instance:
+        async with mount_alone(provider, sources) as instance:
             return Described(instance.get_info(), ready=True)
     except NotMounted:
         # Most mount nothing without a key. No request is sent with this one.
         config = {**provider.config, "api_key": "none-yet"}
-        async with mounted(provider._replace(config=config), sources) as instance:
+        async with mount_alone(provider._replace(config=config), sources) as instance:
             return Described(instance.get_info(), ready=False)
 
 
@@ -308,7 +308,7 @@ async def ask(
 
     Raises:
         LLMError: The provider did not answer.
-        ConfigError, ModuleError: See `mounted`.
+        ConfigError, ModuleError: See `mount_alone`.
     """
     tested = provider._replace(config=await _without_retries(provider, sources))
     request = ChatRequest(
@@ -319,7 +319,7 @@ async def ask(
     try:
         async with (
             asyncio.timeout(timeout),
-            mounted(tested, sources, renderer=renderer, with_keys=True) as instance,
+            mount_alone(tested, sources, renderer=renderer, with_keys=True) as instance,
         ):
             begun = time.monotonic()
             options = {"model": model} if model else {}
@@ -346,9 +346,9 @@ async def models(
 
     Raises:
         LLMError: The service did not answer.
-        ConfigError, ModuleError: See `mounted`.
+        ConfigError, ModuleError: See `mount_alone`.
     """
-    async with mounted(provider, sources, renderer=renderer, with_keys=True) as instance:
+    async with mount_alone(provider, sources, renderer=renderer, with_keys=True) as instance:
         with _blaming(provider, instance, "list_models"):
             found = list(await instance.list_models())
             for one in found:

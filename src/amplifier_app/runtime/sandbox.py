@@ -34,12 +34,12 @@ def register_sandbox(coordinator: Any, config: Mapping[str, Any]) -> Sandbox:
     """
     session: Mapping[str, Any] = config.get("session") or {}
     try:
-        return _registered(coordinator, parse_policy(session.get("sandbox")))
+        return _register(coordinator, parse_policy(session.get("sandbox")))
     except PolicyError as error:
         raise ConfigError(f"session.sandbox: {error}") from error
 
 
-def _registered(coordinator: Any, policy: SandboxPolicy | None) -> Sandbox:
+def _register(coordinator: Any, policy: SandboxPolicy | None) -> Sandbox:
     parent = SANDBOX.of(coordinator)
     if parent is None:
         folder = SESSION_DIR.of(coordinator)

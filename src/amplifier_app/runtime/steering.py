@@ -53,7 +53,7 @@ class Steering:
         """Return the queued messages."""
         return [*self._texts("waiting"), *self._unlisted]
 
-    async def arrived(self) -> list[str]:
+    async def take_arrived(self) -> list[str]:
         """Return the messages that have arrived in the conversation, of those the orchestrator does not list."""
         if not self._unlisted:
             return []

@@ -190,9 +190,9 @@ class Fetcher:
         extras = source.extras if isinstance(source, PackageSource) else ()
         layout = find_layout(root, module_id, extras=extras)
         layout = layout._replace(added=self._additions(requires, locked, stop))
-        return self._resolved(_KINDS[type(source)], root, layout, locked, stop, facts)
+        return self._with_requirements(_KINDS[type(source)], root, layout, locked, stop, facts)
 
-    def _resolved(
+    def _with_requirements(
         self,
         kind: Kind,
         root: Path,
@@ -263,7 +263,7 @@ class Fetcher:
         refuse_without_versions(source)
         package = PackageCache(self._home / "packages", offline=self._offline).fetch(
             source,
-            self.dependencies.held(),
+            self.dependencies.versions_in_use(),
             version=locked.version if locked is not None else None,
             renew=self._renew,
             stop=stop,

@@ -49,7 +49,7 @@ async def strict_sources(
         held_to = Lock.read(file)
         changed = source_differences(plan, held_to)
         if changed:
-            raise _drifted(map(str, changed), file)
+            raise _drift_error(map(str, changed), file)
     resolver = resolver_for(plan, lock=held_to, offline=offline)
     modules = [(one.module, one.source) for one in sourced_modules(plan) if not one.left_out]
     failures: Sequence[SourceError] = ()
@@ -58,7 +58,7 @@ async def strict_sources(
     except SourceError as error:
         failures = error.failures if isinstance(error, SourceErrors) else (error,)
         if file is not None and all(isinstance(one, DriftError) for one in failures):
-            raise _drifted(map(_without_hint, failures), file) from error
+            raise _drift_error(map(_without_hint, failures), file) from error
         if not offline:
             raise
     if offline:
@@ -73,7 +73,7 @@ def _without_hint(error: SourceError) -> str:
     return f"{error.location}: {error.message}" if error.location else error.message
 
 
-def _drifted(differences: Iterable[str], file: Path) -> ConfigError:
+def _drift_error(differences: Iterable[str], file: Path) -> ConfigError:
     listed = "\n".join(differences)
     return ConfigError(
         f"the plan no longer matches its lock file:\n{listed}",

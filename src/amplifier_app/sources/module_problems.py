@@ -28,7 +28,7 @@ def with_lines(plan: ResolvedPlan, problems: Sequence[Problem]) -> list[Problem]
     """Return the problems in the order of the files, with their lines."""
     collected = Problems(plan.merged.texts)
     collected.extend(problems)
-    return collected.listed()
+    return collected.sorted_problems()
 
 
 def with_module_problems(plan: ResolvedPlan, error: PlanError) -> PlanError:

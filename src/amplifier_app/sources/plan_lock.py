@@ -164,7 +164,7 @@ async def resolve_all(
 ) -> list[tuple[Wanted, ResolvedSource]]:
     """Resolve every module that a plan can use; see `make_lock`."""
     wanted = wanted_modules(plan)
-    kept = await _kept(plan, wanted, old, renew) if old is not None else {}
+    kept = await _entries_to_keep(plan, wanted, old, renew) if old is not None else {}
     locked = Lock(plan=plan.name, modules=kept)
     requires = requires_of(plan)
     resolver = resolver_for(
@@ -174,7 +174,7 @@ async def resolve_all(
     return [(one, await resolver.async_resolve(one.module, one.hint)) for one in wanted]
 
 
-async def _kept(
+async def _entries_to_keep(
     plan: ResolvedPlan, wanted: list[Wanted], old: Lock, renew: Collection[str]
 ) -> dict[str, LockEntry]:
     """The lock entries that still apply."""

@@ -244,13 +244,13 @@ class AppModuleSourceResolver:
             return self._places.considered(module_id, hint)
 
         try:
-            found = self._found(module_id, chosen, stop)
+            found = self._resolve_candidate(module_id, chosen, stop)
         except SourceError as error:
             raise _with_location(error, module_id, chosen) from error
         found.place, found.search = chosen.place, search
         return found
 
-    def _found(
+    def _resolve_candidate(
         self, module_id: str, chosen: Candidate, stop: threading.Event | None
     ) -> ResolvedSource:
         locked = None

@@ -96,10 +96,10 @@ def _conflict(
     for name, by_version in uses.items():
         if len(by_version) > 1:
             return name, list(by_version.values())
-    return _refused(sources)
+    return _preferred_conflict(sources)
 
 
-def _refused(sources: Mapping[str, ResolvedSource]) -> tuple[str, list[_Use]] | None:
+def _preferred_conflict(sources: Mapping[str, ResolvedSource]) -> tuple[str, list[_Use]] | None:
     """A distribution that would precede the environment but does not suit another module."""
     preferred = {
         name: (who, version)

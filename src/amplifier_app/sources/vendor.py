@@ -101,7 +101,7 @@ async def vendor(
                 if source.root is not None and not source.installed
             }
             with changing_settings():
-                return _put(plan, chosen, copies, folder, stage, force=force)
+                return _write_vendored(plan, chosen, copies, folder, stage, force=force)
     except OSError as error:
         where = error.filename or folder
         raise ConfigError(
@@ -225,7 +225,7 @@ def _own_requirements() -> set[str]:
 # -- putting in place ------------------------------------------------------------------------
 
 
-def _put(
+def _write_vendored(
     plan: ResolvedPlan,
     chosen: Mapping[str, tuple[Wanted, ResolvedSource]],
     copies: Mapping[str, Path],

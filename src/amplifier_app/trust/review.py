@@ -97,7 +97,7 @@ def _text(entry: Entry | None) -> list[str] | None:
     return [*lines[:-1], f"{lines[-1]}\\ (no line break at the end)"]
 
 
-def cut(lines: list[str], most: int, more: str) -> list[str]:
-    """The first `most` lines, then a line with the number of further ones, called `more`."""
-    left = len(lines) - most
-    return lines if left <= 1 else [*lines[:most], f"… and {left:,} more {more}"]
+def cut(lines: list[str], max_lines: int, more: str) -> list[str]:
+    """The first `max_lines` lines, then a line with the number of further ones, called `more`."""
+    left = len(lines) - max_lines
+    return lines if left <= 1 else [*lines[:max_lines], f"… and {left:,} more {more}"]

@@ -17,7 +17,7 @@ from amplifier_app.base import paths
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.documents.document import SUFFIXES, read_root
 from amplifier_app.plan.documents.profile_paths import profile_in_collection
-from amplifier_app.plan.documents.reading import taken_in
+from amplifier_app.plan.documents.reading import files_read_by
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
@@ -69,7 +69,7 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
             found.append(Selected(path.parent / os.path.expanduser(text), document=True))
         elif keys == ("extends",) and (file := profile_in_collection(path, text)) is not None:
             found.append(Selected(file, document=True))
-    for file in taken_in(path, data, project):
+    for file in files_read_by(path, data, project):
         # An agent of the user, found by name, does not belong to the project.
         if not file.is_relative_to(paths.config_dir() / "agents"):
             found.append(Selected(file, document=file.suffix in SUFFIXES))

@@ -109,7 +109,7 @@ def find(guard: PathGuard, path: str) -> Place:
     return Place(real, folders)
 
 
-async def state_at(path: str, guard: PathGuard, most: int) -> Seen:
+async def state_at(path: str, guard: PathGuard, max_bytes: int) -> Seen:
     """The state of the file at a path, even if a folder in the path is missing.
 
     Raises:
@@ -123,7 +123,7 @@ async def state_at(path: str, guard: PathGuard, most: int) -> Seen:
         return Seen(MISSING)
     with location:
         _require_unmoved(location, path)
-        return await look(location, most)
+        return await look(location, max_bytes)
 
 
 def _require_unmoved(location: Location, path: str) -> None:

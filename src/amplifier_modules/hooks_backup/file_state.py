@@ -64,8 +64,8 @@ class Moved(Exception):
     """A link is in a path that had none."""
 
 
-async def look(location: Location, most: int) -> Seen:
-    """The state at `location` now; reads up to `most` bytes.
+async def look(location: Location, max_bytes: int) -> Seen:
+    """The state at `location` now; reads up to `max_bytes`.
 
     Raises:
         FileProblem: There is something other than a file.
@@ -75,26 +75,26 @@ async def look(location: Location, most: int) -> Seen:
         size = location.stat().st_size
     except FileNotFoundError:
         return Seen(MISSING)
-    return await off_loop(min(size, most), lambda: look_now(location, most))
+    return await off_loop(min(size, max_bytes), lambda: look_now(location, max_bytes))
 
 
-def look_now(location: Location, most: int) -> Seen:
+def look_now(location: Location, max_bytes: int) -> Seen:
     """Like `look`, for files of any size."""
     try:
         with open_guarded(location) as (descriptor, size):
-            return _read_state(descriptor, size, most)
+            return _read_state(descriptor, size, max_bytes)
     except FileNotFoundError:
         return Seen(MISSING)
 
 
-def _read_state(descriptor: int, size: int, most: int) -> Seen:
+def _read_state(descriptor: int, size: int, max_bytes: int) -> Seen:
     status = os.fstat(descriptor)
     mode = stat.S_IMODE(status.st_mode)
     touched = f"touched {status.st_mtime_ns}, file {status.st_ino}, {status.st_size} bytes"
-    if size <= most:
+    if size <= max_bytes:
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            data = file.read(most + 1)
-        if len(data) <= most:
+            data = file.read(max_bytes + 1)
+        if len(data) <= max_bytes:
             return Seen(State(digest_of(data), mode, len(data)), data, touched)
     return Seen(State(touched, mode, size), None, touched)
 

@@ -87,8 +87,8 @@ def tool_attributes(data: Mapping[str, Any]) -> Attributes:
     return found
 
 
-def input_messages(messages: Any, showable: Showable, most: int) -> Attributes:
-    """The messages of a request; the earliest are left out if longer than `most` characters."""
+def input_messages(messages: Any, showable: Showable, max_characters: int) -> Attributes:
+    """The messages of a request; the earliest are left out if longer than `max_characters`."""
     if not isinstance(messages, (list, tuple)):
         return {}
     kept: list[str] = []
@@ -97,7 +97,7 @@ def input_messages(messages: Any, showable: Showable, most: int) -> Attributes:
     for message in reversed(cast("list[Any]", messages)):
         text = json.dumps(_message(showable(message)))
         size += len(text) + 2
-        if size > most and kept:
+        if size > max_characters and kept:
             break
         kept.append(text)
     left_out = len(cast("list[Any]", messages)) - len(kept)

@@ -261,6 +261,6 @@ async def _run(git: str, folder: str, env: dict[str, str], *arguments: str) -> s
     """The output of git; None if it fails or prints too much."""
     argv = [git, *_OPTIONS, *arguments]
     with contextlib.suppress(TimedOut, TooMuchOutput):
-        done = await run_in_thread(argv, cwd=Path(folder), env=env, most=_MOST_BYTES)
+        done = await run_in_thread(argv, cwd=Path(folder), env=env, max_bytes=_MOST_BYTES)
         return done.stdout if done.code == 0 else None
     return None

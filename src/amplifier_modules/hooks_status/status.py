@@ -52,12 +52,12 @@ class StatusHook:
                     yield line
 
 
-def git_lines(state: GitState, most: int) -> Iterator[str]:
+def git_lines(state: GitState, max_files: int) -> Iterator[str]:
     """Describe the state of a repository.
 
     Args:
         state: The state.
-        most: Changed files to list.
+        max_files: Changed files to list.
     """
     commit = f"at {state.commit[:12]}" if state.commit else "without a commit yet"
     where = f"on branch {printable_in_tags(state.branch)}" if state.branch else "on no branch"
@@ -70,9 +70,9 @@ def git_lines(state: GitState, most: int) -> Iterator[str]:
         yield "Git: no changes"
         return
     yield f"Git: {len(state.changes)} changed:"
-    for change in state.changes[:most]:
+    for change in state.changes[:max_files]:
         yield f"  {printable_in_tags(change)}"
-    rest = len(state.changes) - most
+    rest = len(state.changes) - max_files
     if rest > 0:
         yield f"  … and {rest} more"
 

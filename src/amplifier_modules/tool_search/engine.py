@@ -28,7 +28,7 @@ class Query(NamedTuple):
         pattern: The regular expression; None lists files.
         ignore_case: Ignore case.
         context: Lines to show before and after a match.
-        most: Matches after which the rest of a file is skipped.
+        max_matches: Matches after which the rest of a file is skipped.
         file: The only file to search; None searches everything below the folder.
         levels: Folder names from the top of the repository to the folder.
     """
@@ -36,7 +36,7 @@ class Query(NamedTuple):
     pattern: str | None
     ignore_case: bool = False
     context: int = 0
-    most: int = 1_000_000
+    max_matches: int = 1_000_000
     file: str | None = None
     levels: Sequence[str] = ()
 
@@ -66,7 +66,7 @@ class Ripgrep:
             options.append("--no-ignore-parent")
         if query.pattern is None:
             return [self._program, *options, "--files", "--null"]
-        options += ["--json", f"--max-count={query.most}", f"--context={query.context}"]
+        options += ["--json", f"--max-count={query.max_matches}", f"--context={query.context}"]
         if query.ignore_case:
             options.append("--ignore-case")
         target = [] if query.file is None else [query.file]

@@ -217,7 +217,7 @@ class Grep(SearchTool):
             pattern=values["pattern"],
             ignore_case=values.get("ignore_case", False),
             context=context,
-            most=1 if mode == "files" else 1_000_000,
+            max_matches=1 if mode == "files" else 1_000_000,
             file=place.file,
             levels=place.levels,
         )
@@ -228,7 +228,7 @@ class Grep(SearchTool):
         if not lines:
             return "[no matches]"
         if collector.full.is_set():
-            following = found.offset + found.most
+            following = found.offset + found.max_results
             lines += ["", f"[more results: narrow the search, or continue with offset {following}]"]
         return "\n".join(lines)
 
@@ -237,10 +237,10 @@ class _Found:
     """Results of a text search, from number `offset` to `offset + most`."""
 
     def __init__(
-        self, mode: str, offset: int, most: int, wanted: Callable[[str], bool] | None
+        self, mode: str, offset: int, max_results: int, wanted: Callable[[str], bool] | None
     ) -> None:
         self.offset = offset
-        self.most = most
+        self.max_results = max_results
         self._mode = mode
         self._wanted = wanted
         self._lines: list[Line] = []
@@ -253,7 +253,7 @@ class _Found:
         line = results.read_line(record)
         if line is None or (self._wanted is not None and not self._wanted(line.path)):
             return False
-        last = self.offset + self.most
+        last = self.offset + self.max_results
         if self._mode == "content":
             if line.is_match:
                 self._matches += 1
@@ -276,7 +276,7 @@ class _Found:
         return len(self._missing)
 
     def _shown(self) -> list[str]:
-        paths = list(self._counts)[self.offset : self.offset + self.most]
+        paths = list(self._counts)[self.offset : self.offset + self.max_results]
         return [path for path in paths if path not in self._missing]
 
     def report(self, longest: int, *, context: bool) -> list[str]:

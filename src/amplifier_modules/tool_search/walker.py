@@ -144,14 +144,14 @@ def read_text(file: File, largest: int) -> str | None:
 
 
 def matches(
-    text: str, pattern: re.Pattern[str], context: int, most: int
+    text: str, pattern: re.Pattern[str], context: int, max_matches: int
 ) -> Iterator[tuple[str, int, str, int]]:
     """(kind, line number, line, column of the match) of every match and its context lines."""
     before: deque[tuple[int, str]] = deque(maxlen=context)
     after = found = 0
     for number, line in enumerate(text.split("\n"), 1):
         line = line.removesuffix("\r")
-        match = pattern.search(line) if found < most else None
+        match = pattern.search(line) if found < max_matches else None
         if match is not None:
             for earlier, shown in before:
                 yield "context", earlier, shown, 0
@@ -162,7 +162,7 @@ def matches(
         elif after:
             yield "context", number, line, 0
             after -= 1
-        elif found >= most:
+        elif found >= max_matches:
             return
         elif context:
             before.append((number, line))
@@ -218,7 +218,7 @@ def main(request: dict[str, Any]) -> int:
     for file in files(request):
         text = read_text(file, request["max_file_size"])
         if text is not None:
-            for found in matches(text, pattern, request["context"], request["most"]):
+            for found in matches(text, pattern, request["context"], request["max_matches"]):
                 print_line(found[0], file.path, *found[1:])
     return 0
 

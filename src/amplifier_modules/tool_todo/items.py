@@ -49,7 +49,7 @@ class InvalidItems(Exception):
     """The input is not a list of items; the message is for the model."""
 
 
-def read_items(given: Any, most: int) -> list[Item]:
+def read_items(given: Any, max_items: int) -> list[Item]:
     """Validate the items of a tool call.
 
     Raises:
@@ -57,9 +57,9 @@ def read_items(given: Any, most: int) -> list[Item]:
     """
     if not isinstance(given, list):
         raise InvalidItems("'todos' must be a list of items with 'content' and 'status'")
-    if len(given) > most:
+    if len(given) > max_items:
         raise InvalidItems(
-            f"{len(given)} items are too many, the limit is {most}; merge small ones"
+            f"{len(given)} items are too many, the limit is {max_items}; merge small ones"
         )
     try:
         return _ITEMS.validate_python(given)

@@ -25,18 +25,18 @@ class Decoder:
 
     Args:
         encoding: The answer's Content-Encoding.
-        most: Most bytes to decode.
+        max_bytes: Most bytes to decode.
 
     Attributes:
-        full: Whether the body was longer than `most`.
+        full: Whether the body was longer than `max_bytes`.
 
     Raises:
         UnreadableBody: The encoding is not supported.
     """
 
-    def __init__(self, encoding: str, most: int) -> None:
+    def __init__(self, encoding: str, max_bytes: int) -> None:
         self.full = False
-        self._left = most
+        self._left = max_bytes
         self._data = bytearray()
         self._inflate: Any = None
         self._raw_deflate_possible = False
@@ -70,16 +70,16 @@ class Decoder:
         """The decoded data."""
         return bytes(self._data)
 
-    def _inflated(self, data: bytes, most: int) -> bytes:
+    def _inflated(self, data: bytes, max_bytes: int) -> bytes:
         try:
-            return self._inflate.decompress(data, most)
+            return self._inflate.decompress(data, max_bytes)
         except zlib.error as error:
             if not self._raw_deflate_possible:
                 raise UnreadableBody(f"the compressed response is damaged: {error}") from error
         # Some servers leave out the header that `deflate` implies.
         self._raw_deflate_possible = False
         self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-        return self._inflated(data, most)
+        return self._inflated(data, max_bytes)
 
     def _keep(self, data: bytes) -> None:
         self.full = self.full or len(data) > self._left
@@ -88,13 +88,15 @@ class Decoder:
         self._data += data
 
 
-async def read_body(pieces: AsyncIterator[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
-    """Return the body, and whether it was cut at `most` bytes.
+async def read_body(
+    pieces: AsyncIterator[bytes], encoding: str, max_bytes: int
+) -> tuple[bytes, bool]:
+    """Return the body, and whether it was cut at `max_bytes`.
 
     Raises:
         UnreadableBody: The data does not match the encoding.
     """
-    decoder = Decoder(encoding, most)
+    decoder = Decoder(encoding, max_bytes)
     async for piece in pieces:
         decoder.feed(piece)
         if decoder.full:

@@ -64,14 +64,14 @@ class Page(NamedTuple):
         return {name: value for name, value in headers.items() if value}
 
 
-def freshness(headers: Any, most: float) -> tuple[float, bool]:
+def freshness(headers: Any, max_seconds: float) -> tuple[float, bool]:
     """For how many seconds a response may be reused, and whether it may be stored."""
     control = str(headers.get("cache-control", "")).lower()
     storable = "no-store" not in control
     if not storable or "no-cache" in control:
         return 0.0, storable
     age = _MAX_AGE.search(control)
-    return (min(most, float(age[1])) if age else most), storable
+    return (min(max_seconds, float(age[1])) if age else max_seconds), storable
 
 
 class PageCache:

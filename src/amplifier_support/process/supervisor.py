@@ -214,10 +214,10 @@ def _counted(fields: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     return fields[1:end], fields[end:]
 
 
-def receive_descriptors(connection: _socket.socket, most: int) -> list[int] | None:
+def receive_descriptors(connection: _socket.socket, max_count: int) -> list[int] | None:
     """The descriptors that come with the next byte; None at the end of the connection."""
     flags = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)
-    space = _socket.CMSG_SPACE(most * _INT)
+    space = _socket.CMSG_SPACE(max_count * _INT)
     try:
         data, ancillary, _, _ = connection.recvmsg(1, space, flags)
     except ConnectionError:

@@ -16,7 +16,7 @@ import yaml
 from amplifier_app.plan.schema.grammar import AGENT_FILE, PLAN, SETTINGS
 from amplifier_app.plan.schema.json_schema import Definitions, plan_schema
 from amplifier_app.plan.schema.rules import Check, Fields, Rule
-from amplifier_app.plan.schema.schema_parts import embedded
+from amplifier_app.plan.schema.schema_parts import embed
 from amplifier_app.plan.schema.structure import Agents
 from amplifier_app.plan.tree.nodes import NOWHERE, node_of
 from amplifier_app.plan.tree.problems import Problems
@@ -186,7 +186,7 @@ def test_every_rule_accepts_the_same_values_as_its_schema() -> None:
         for value in VALUES:
             problems = Problems()
             rule.read(node_of(value, NOWHERE), "value", Check(problems))
-            assert valid(value) is not bool(problems), (where, value, problems.listed())
+            assert valid(value) is not bool(problems), (where, value, problems.sorted_problems())
 
 
 def test_references_of_a_module_schema_are_adjusted_to_its_place() -> None:
@@ -196,7 +196,7 @@ def test_references_of_a_module_schema_are_adjusted_to_its_place() -> None:
         "$defs": {"a": {"properties": {"$ref": {"$ref": "#"}, "default": {"$ref": "#/$defs/a"}}}},
         "default": {"$ref": "#"},
     }
-    assert embedded(schema, "#/$defs/m") == {
+    assert embed(schema, "#/$defs/m") == {
         "$ref": "#/$defs/m/$defs/a",
         "$defs": {
             "a": {

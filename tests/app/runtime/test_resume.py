@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.saved.resume import restored_from
+from amplifier_app.runtime.saved.resume import settings_to_restore
 from tests.support.cli import Finished, run_amplifier
 from tests.support.plans import mock_plan, module_folder
 
@@ -125,7 +125,7 @@ def test_each_difference_is_one_line(tmp_path: Path, home: Path) -> None:
     ],
 )
 def test_limits_are_restored_from_valid_metadata_only(budget: Any, sets: Any) -> None:
-    restored = restored_from({"budget": budget, "chosen": {"model": 3, "provider": "mock"}})
+    restored = settings_to_restore({"budget": budget, "chosen": {"model": 3, "provider": "mock"}})
     assert (restored.provider, restored.model) == ("mock", None)
     expected = sets
     if sets is None:

@@ -35,7 +35,7 @@ async def test_a_bundled_loop_queues_texts_and_returns_them() -> None:
     assert it.send("one")
     assert it.send("two")
     assert it.waiting() == ["one", "two"]
-    assert await it.arrived() == []
+    assert await it.take_arrived() == []
     assert it.take_back() == ["one", "two"]
     assert it.waiting() == it.take_back() == []
 
@@ -63,12 +63,12 @@ async def test_messages_to_a_plain_function_are_kept_until_they_are_in_the_conve
     for text in ("go", "again", "again"):
         assert it.send(text)
     await say("go")  # the prompt
-    assert await it.arrived() == []
+    assert await it.take_arrived() == []
     assert it.waiting() == sent == ["go", "again", "again"]
     await context.add_message({"role": "user", "content": [{"type": "text", "text": "again"}]})
-    assert await it.arrived() == ["again"]
+    assert await it.take_arrived() == ["again"]
     await context.add_message({"role": "assistant", "content": "go"})
-    assert await it.arrived() == []
+    assert await it.take_arrived() == []
     assert it.take_back() == ["go", "again"]
     assert it.waiting() == it.take_back() == []
 
@@ -77,7 +77,7 @@ async def test_messages_are_kept_if_the_context_does_not_list_its_messages() -> 
     it = steering(lambda text: None)  # no context at all
     await it.begin("go")
     assert it.send("one")
-    assert await it.arrived() == []
+    assert await it.take_arrived() == []
     assert it.take_back() == ["one"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import amplifier_app
 from amplifier_app.base.installed import bundled_modules, normalised
-from amplifier_app.sources.requirements.fixed_versions import AMPLIFIER, MODULE_PACKAGES, held_by
+from amplifier_app.sources.requirements.fixed_versions import AMPLIFIER, MODULE_PACKAGES, fixed_by
 
 SOURCE = Path(amplifier_app.__file__).parent.parent
 OURS = {"amplifier_app", "amplifier_core", "amplifier_modules"}
@@ -40,7 +40,7 @@ def providers(packages: set[str]) -> set[str]:
 
 
 def test_everything_that_the_app_and_shared_code_import_is_held() -> None:
-    held = held_by({})
+    held = fixed_by({})
     shared = SOURCE / "amplifier_modules" / "_shared"
     for folder in (SOURCE / "amplifier_app", SOURCE / "amplifier_core", shared):
         names = providers(imported_below(folder))
@@ -51,18 +51,18 @@ def test_everything_that_the_app_and_shared_code_import_is_held() -> None:
 def test_everything_that_a_mounted_bundled_module_imports_is_held() -> None:
     for module_id in bundled_modules():
         folder = SOURCE / "amplifier_modules" / module_id.replace("-", "_")
-        held = held_by({module_id: "amplifier"})
+        held = fixed_by({module_id: "amplifier"})
         assert providers(imported_below(folder)) <= held.keys(), module_id
 
 
 def test_packages_of_an_unused_module_are_not_held() -> None:
     free = {name for names in MODULE_PACKAGES.values() for name in names}
-    assert not free & held_by({}).keys()
-    assert held_by({"provider-anthropic": "amplifier"})["anthropic"] == "provider-anthropic"
-    assert {"httpx", "pydantic", "anyio", "typing-extensions"} <= held_by({}).keys()
+    assert not free & fixed_by({}).keys()
+    assert fixed_by({"provider-anthropic": "amplifier"})["anthropic"] == "provider-anthropic"
+    assert {"httpx", "pydantic", "anyio", "typing-extensions"} <= fixed_by({}).keys()
 
 
 def test_requirements_of_a_mounted_installed_module_are_held() -> None:
-    held = held_by({"my-tool": "pytest"})
+    held = fixed_by({"my-tool": "pytest"})
     assert (held["pytest"], held["pluggy"]) == ("my-tool", "my-tool")
-    assert "pytest" not in held_by({})
+    assert "pytest" not in fixed_by({})

@@ -127,7 +127,7 @@ class Job:
             except LLMError as error:
                 if self._is_gone(error):
                     return
-                await self._recover(error, most=math.inf)
+                await self._recover(error, max_failures=math.inf)
                 continue
             if state.refused is not None:
                 text = f"the provider refused batch {self.batch.id}: {state.refused}"
@@ -173,7 +173,7 @@ class Job:
             await self._service.cancel(self.batch.id or "")
         except LLMError as error:
             if error.retryable:
-                await self._recover(error, most=math.inf)
+                await self._recover(error, max_failures=math.inf)
                 return
             # A batch that has just ended cannot be cancelled.
             self._notice(f"cannot cancel batch {self.batch.id}: {error}")
@@ -196,10 +196,10 @@ class Job:
         self.trouble, self._failures = "", 0
         self._changed()
 
-    async def _recover(self, error: LLMError, most: float = _TRIES) -> None:
+    async def _recover(self, error: LLMError, max_failures: float = _TRIES) -> None:
         """Wait after a temporary failure; raise any other, and one too many."""
         self._failures += 1
-        if not error.retryable or self._failures >= most:
+        if not error.retryable or self._failures >= max_failures:
             raise error
         if not self.trouble:
             self.trouble = "trying again"

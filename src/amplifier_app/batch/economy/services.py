@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan.default_provider import NO_PROVIDER, SET_UP
-from amplifier_app.runtime.provider_access import NotMounted, all_providers, mounted
+from amplifier_app.runtime.provider_access import NotMounted, all_providers, mount_alone
 from amplifier_core.provider_batches import ProviderBatches
 from amplifier_support.provider_order import first_mounted
 
@@ -36,7 +36,7 @@ async def batch_services(
                 continue
             try:
                 instance = await stack.enter_async_context(
-                    mounted(provider, sources, with_keys=True)
+                    mount_alone(provider, sources, with_keys=True)
                 )
             except NotMounted as error:
                 missing = missing or error

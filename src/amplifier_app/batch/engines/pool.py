@@ -53,17 +53,17 @@ class WorkerPool:
     """An `Engine` of worker processes, which start when they are needed.
 
     Args:
-        most: How many workers with several rows there may be; one starts when all others have a row.
+        max_workers: How many workers with several rows there may be; one starts when all others have a row.
         setup: What each worker needs to know; see `amplifier_app.commands.batch.execution.worker`.
         connect: Starts a worker.
     """
 
     def __init__(
-        self, most: int, setup: Mapping[str, Any], connect: Callable[[], Awaitable[Link]]
+        self, max_workers: int, setup: Mapping[str, Any], connect: Callable[[], Awaitable[Link]]
     ) -> None:
         self._setup = json.dumps(setup).encode() + b"\n"
         self._connect = connect
-        self._most = most
+        self._most = max_workers
         self._workers: list[_Worker] = []
         self._events: asyncio.Queue[Event | AppError] = asyncio.Queue()
         self._false_starts = 0

@@ -150,10 +150,10 @@ class _Found:
             f"<pre>{self._safe(answer, _LONGEST_ANSWER)}</pre></details>"
         )
 
-    def _safe(self, text: str, most: int) -> str:
+    def _safe(self, text: str, max_characters: int) -> str:
         # Cut after redaction: half a secret is not recognized.
-        text = self._redact(text[: most * 2])
-        return _text(text if len(text) <= most else f"{text[:most]} …")
+        text = self._redact(text[: max_characters * 2])
+        return _text(text if len(text) <= max_characters else f"{text[:max_characters]} …")
 
 
 def _kind_of(reason: str) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import SessionError
 from amplifier_app.batch.record.journal import Record
-from amplifier_app.runtime.export.content import exported, redactor
+from amplifier_app.runtime.export.content import export_session, redactor
 from amplifier_app.runtime.export.page import as_page
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.summary import ID
@@ -44,7 +44,7 @@ class SessionPages:
             return None
         below = (self._find(one["session_id"]) for one in result["sub_sessions"])
         try:
-            text = as_page(exported(session, filter(None, below), self._redact))
+            text = as_page(export_session(session, filter(None, below), self._redact))
         except SessionError:  # The session is damaged; the report is still useful.
             return None
         write_whole(self.folder / f"{session.id}.html", text)

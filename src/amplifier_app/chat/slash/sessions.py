@@ -157,7 +157,7 @@ async def export(chat: Chat, argument: str) -> Reply:
             hint=_EXTENSIONS,
         )
     # Exports load archives, a Markdown parser and the patterns of secrets.
-    from amplifier_app.runtime.export.content import exported, redactor
+    from amplifier_app.runtime.export.content import export_session, redactor
     from amplifier_app.runtime.export.data import as_data
     from amplifier_app.runtime.export.markdown import session_markdown
     from amplifier_app.runtime.export.page import as_page
@@ -170,7 +170,7 @@ async def export(chat: Chat, argument: str) -> Reply:
         if path.suffix == ".gz":
             write_bundle(path, [folder, *spawned], redact, __version__)
             return f"Written to {path}."
-        found = exported(folder, spawned, redact)
+        found = export_session(folder, spawned, redact)
     if path.suffix == ".html":
         return _write(path, as_page(found))
     data = path.suffix == ".json"

@@ -209,12 +209,12 @@ def _plan(
         sets = (*sets, _sandbox_set(request.sandbox))
     plan, provider, model = request.plan, _provider(request), request.model
     if resume is not None and uses_saved_plan(request, resume):
-        from amplifier_app.runtime.saved.resume import restored_from
+        from amplifier_app.runtime.saved.resume import settings_to_restore
         from amplifier_app.runtime.saved.saved_plan import saved_plan, with_secrets
 
         plan = saved_plan(resume)
         ask = _ask_hidden if terminal_to_ask_on(stdout) is not None else None
-        restored = restored_from(resume.metadata)
+        restored = settings_to_restore(resume.metadata)
         sets = with_secrets(plan, resume.id, (*restored.sets, *sets), ask)
         if provider is None and model is None:
             provider, model = restored.provider, restored.model

@@ -15,7 +15,7 @@ from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
-from amplifier_app.runtime.export.content import Exported, exported, redactor
+from amplifier_app.runtime.export.content import Exported, export_session, redactor
 from amplifier_app.runtime.export.data import as_data, as_trajectory
 from amplifier_app.runtime.export.markdown import session_markdown
 from amplifier_app.sessions.bundle import write_bundle
@@ -70,7 +70,7 @@ def export(
         write_bundle(to, [found, *spawned], redact, __version__)
         to_stderr(f"Written to {to}.")
         return
-    text = _text(exported(found, spawned, redact), chosen[0] if chosen else "--md")
+    text = _text(export_session(found, spawned, redact), chosen[0] if chosen else "--md")
     if to is None:
         print(for_terminal(text) if sys.stdout.isatty() else text, end="")
         return

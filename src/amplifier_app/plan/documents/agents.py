@@ -86,7 +86,7 @@ class AgentList:
             rest = {key: node for key, node in item.items.items() if key != "name"}
             self._add(name, self._inline(with_items(item, rest)), item.at)
         elif (text := text_of(item)) is not None:
-            for found in self._located(text, item.at):
+            for found in self._locate(text, item.at):
                 self._add_file(found, item.at, namespace=self._namespace(text))
         else:
             hint = "expected a name, a file or a mapping with 'name'"
@@ -98,7 +98,7 @@ class AgentList:
             if target is None:
                 self._add(name, self._inline(agent), node.key_at(name))
                 continue
-            for found in self._located(target, agent.at):
+            for found in self._locate(target, agent.at):
                 self._add_file(found, node.key_at(name), name)
 
     def _add_published(self, node: MapNode) -> None:
@@ -114,7 +114,7 @@ class AgentList:
         named = [node.items[key] for key in ("include", "active") if key in node.items]
         for texts in named:
             for text in self._texts(texts):
-                for found in self._located(str(text.value), text.at, folders):
+                for found in self._locate(str(text.value), text.at, folders):
                     self._add_file(found, text.at, namespace=self._namespace(str(text.value)))
         if not named:
             for path in agent_files(folders).values():
@@ -161,7 +161,7 @@ class AgentList:
         nearby = [folder for folder in nearby if self._may_read(folder)]
         return [*nearby, *agent_folders(self._reader.project)]
 
-    def _located(self, text: str, at: Location, folders: list[Path] | None = None) -> list[_File]:
+    def _locate(self, text: str, at: Location, folders: list[Path] | None = None) -> list[_File]:
         """The files that a reference resolves to; a problem if there are none."""
         tried: list[Path] = []
         named = text

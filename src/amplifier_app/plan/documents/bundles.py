@@ -159,7 +159,7 @@ class Bundles:
 
     def _open(self, one: Listed, origin: Origin) -> Opened | None:
         reported = len(self._problems)
-        path = self._located(one, origin)
+        path = self._locate(one, origin)
         if path is None:
             # If a bundle could not be fetched, its namespaces are unknown, too.
             if len(self._problems) == reported and not self._failed and self._fetcher is not None:
@@ -198,14 +198,14 @@ class Bundles:
 
     # -- finding -----------------------------------------------------------------------
 
-    def _located(self, one: Listed, origin: Origin) -> Path | None:
+    def _locate(self, one: Listed, origin: Origin) -> Path | None:
         text = one.text
         if "${" in text:
             message = "variables are not supported here"
             self._problems.add(message, one.at, "write the source itself")
             return None
         if re.fullmatch(_NAME, text) and not text.endswith(SUFFIXES):
-            return self._named(text, one.at, origin)
+            return self._find_by_name(text, one.at, origin)
         if is_path(text) or "://" in text or text.startswith("git+"):
             return self._from_source(one, origin.path.parent, origin)
         name, colon, _ = text.partition(":")
@@ -217,7 +217,7 @@ class Bundles:
             return found
         return self._from_source(one._replace(text=f"./{text}"), origin.path.parent, origin)
 
-    def _named(self, name: str, at: Location, origin: Origin) -> Path | None:
+    def _find_by_name(self, name: str, at: Location, origin: Origin) -> Path | None:
         """Find a bundle by name: a known one, one near the document, or one from settings."""
         for root in self._namespaces.roots(name, origin.path):
             for file in (root / file_name for file_name in BUNDLE_FILES):

@@ -67,7 +67,7 @@ class Includer:
     def fill(self, node: Scalar) -> Scalar:
         """The instruction with its includes expanded, or unchanged if there are problems."""
         try:
-            return self._filled(node)
+            return self._expand(node)
         except _TooLarge:
             return node
 
@@ -87,7 +87,7 @@ class Includer:
             except _TooLarge:
                 continue
 
-    def _filled(self, node: Scalar) -> Scalar:
+    def _expand(self, node: Scalar) -> Scalar:
         text = str(node.value)
         if "@" not in text:
             return node
@@ -103,12 +103,12 @@ class Includer:
                     continue
                 self._mention(line, lambda mention: places.of(f"@{mention}"))
                 continue
-            found = self._included(include, places.of(f"@{include}"), [self._document])
+            found = self._include(include, places.of(f"@{include}"), [self._document])
             # A `$` in included text must not start a variable.
             parts.append(found if node.literal else found.replace("$", "$$"))
-        filled = node._replace(value=self._limited(parts, node.at))
-        filled = _followed_by(filled, list(self._mentioned_files()))
-        self._limited([str(filled.value)], node.at)
+        filled = node._replace(value=self._join_within_limit(parts, node.at))
+        filled = _append_files(filled, list(self._mentioned_files()))
+        self._join_within_limit([str(filled.value)], node.at)
         return node if len(self._problems) > reported else filled
 
     def _mention(self, line: str, place: Callable[[str], Location]) -> None:
@@ -155,7 +155,7 @@ class Includer:
     def _shown(self, path: Path) -> str:
         return self._reader.namespaces.shown(path, self._origin.file, self._origin.path)
 
-    def _limited(self, parts: list[str], at: Location) -> str:
+    def _join_within_limit(self, parts: list[str], at: Location) -> str:
         """Join the lines, up to the size limit."""
         size = sum(map(len, parts)) + len(parts)
         if size <= MAX_BYTES:
@@ -164,7 +164,7 @@ class Includer:
         self._problems.add(message, at)
         raise _TooLarge
 
-    def _included(self, target: str, at: Location, opened: list[_Open]) -> str:
+    def _include(self, target: str, at: Location, opened: list[_Open]) -> str:
         if self._problems.is_full:
             return ""
         parent = opened[-1]
@@ -248,8 +248,8 @@ class Includer:
             else:
                 column = line.index("@") + 1
                 place = Location(this.file, number, column)
-                parts.append(self._included(include, place, [*opened, this]))
-        return self._limited(parts, Location(this.file))
+                parts.append(self._include(include, place, [*opened, this]))
+        return self._join_within_limit(parts, Location(this.file))
 
 
 class _TooLarge(Exception):
@@ -267,10 +267,10 @@ def with_context(document: MapNode, files: Sequence[ContextFile]) -> MapNode:
     node = document.items.get("instruction")
     if not isinstance(node, Scalar) or text_of(node) is None:
         node = Scalar("", files[0].at, plain=False, literal=True)
-    return with_items(document, {**document.items, "instruction": _followed_by(node, files)})
+    return with_items(document, {**document.items, "instruction": _append_files(node, files)})
 
 
-def _followed_by(instruction: Scalar, files: Sequence[ContextFile]) -> Scalar:
+def _append_files(instruction: Scalar, files: Sequence[ContextFile]) -> Scalar:
     parts = [str(instruction.value)] if instruction.value else []
     for file in files:
         text = f"# Context: {file.name}\n\n{file.text}"

@@ -149,7 +149,7 @@ def read_profile(
     if path is not None:
         chain = _Chain(settings, fetch, keep_problems)
         chain.read(str(path), path.absolute())
-        return chain.merged(name, overlays=settings.files)
+        return chain.merge(name, overlays=settings.files)
     hint = suggest(name, profile_names(settings.project))
     if "/" in name or name.endswith(SUFFIXES):
         hint = f"to use a file, pass '--plan {name}'"
@@ -187,9 +187,9 @@ def read_plan(
         name = "stdin" if is_stdin(given) else str(given)
         data = read_stream(Path("/dev/stdin") if is_stdin(given) else given, name, PLAN.what)
         chain.read(name, Path.cwd() / Path(name).name, data)
-        return chain.merged(Path(name).name)
+        return chain.merge(Path(name).name)
     chain.read(str(given), given.absolute())
-    return chain.merged(given.stem)
+    return chain.merge(given.stem)
 
 
 def _is_stream(path: Path) -> bool:
@@ -209,7 +209,7 @@ def read_source(source: str, at: Location, settings: Settings, *, fetch: OpenFet
     """
     chain = _Chain(settings, fetch)
     chain.read_source(source, at)
-    return chain.merged(source)
+    return chain.merge(source)
 
 
 class _Chain:
@@ -237,7 +237,7 @@ class _Chain:
 
     def _read(self, opened: Opened) -> None:
         chain = [opened]
-        while (found := self._extended(chain)) is not None:
+        while (found := self._next_document(chain)) is not None:
             chain.append(self._reader.open(*found, PLAN))
         # The plan itself first, the lowest precedence last.
         layers: list[Opened] = []
@@ -265,7 +265,7 @@ class _Chain:
         self._fetched = fetcher.found
         return Bundles(self._reader, self._settings.sources, fetcher)
 
-    def merged(self, name: str, overlays: Sequence[Document] = ()) -> MergedPlan:
+    def merge(self, name: str, overlays: Sequence[Document] = ()) -> MergedPlan:
         tree = MapNode({}, self._documents[-1].tree.at)
         stages: list[Stage] = []
         for document in reversed(self._documents):
@@ -314,7 +314,7 @@ class _Chain:
             problems=(*self._settings.problems.found, *self._problems.found),
         )
 
-    def _extended(self, chain: Sequence[Opened]) -> tuple[str, Path] | None:
+    def _next_document(self, chain: Sequence[Opened]) -> tuple[str, Path] | None:
         """The document that the last one extends, if any."""
         document = chain[-1]
         node = document.root.items.get("extends") if isinstance(document.root, MapNode) else None

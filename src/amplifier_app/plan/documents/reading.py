@@ -132,22 +132,22 @@ class Reader:
 
         includer = Includer(this, self)
 
-        def filled(node: Node) -> Node:
+        def expand_includes(node: Node) -> Node:
             text = _instruction(node, this.file)
             if text is None or not isinstance(node, MapNode):
                 return node
             return with_items(node, {**node.items, "instruction": includer.fill(text)})
 
         if isinstance(agents, MapNode):
-            own = with_items(agents, {name: filled(node) for name, node in inline.items()})
+            own = with_items(agents, {name: expand_includes(node) for name, node in inline.items()})
             root = with_items(root, {**root.items, "agents": own})
-        changed = filled(root)
+        changed = expand_includes(root)
         context = tuple(includer.context(listed))
         others |= includer.read
         return (changed if isinstance(changed, MapNode) else root), context
 
 
-def taken_in(path: Path, data: bytes, project: Path | None) -> list[Path]:
+def files_read_by(path: Path, data: bytes, project: Path | None) -> list[Path]:
     """The files that a document reads, directly or indirectly, as text or as agents.
 
     Problems of the document are ignored.

@@ -52,7 +52,7 @@ def differences(old: MergedPlan, new: MergedPlan) -> list[Change]:
                 None if theirs is None else _shown(shown_new, path),
             )
         )
-    return [*changes, *_reordered(old, new)]
+    return [*changes, *_order_changes(old, new)]
 
 
 def _shown(masked: Node, path: Path) -> Node:
@@ -64,7 +64,7 @@ def _shown(masked: Node, path: Path) -> Node:
     return find(masked, path)
 
 
-def _reordered(old: MergedPlan, new: MergedPlan) -> list[Change]:
+def _order_changes(old: MergedPlan, new: MergedPlan) -> list[Change]:
     changes: list[Change] = []
     for section in ENTRY_SECTIONS:
         before, after = entry_keys(old.document, section), entry_keys(new.document, section)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from amplifier_app.plan.schema.grammar import AGENT, AGENT_FILE, PLAN, SETTINGS
 from amplifier_app.plan.schema.module_schemas import ModuleSchema, bundled_schemas
 from amplifier_app.plan.schema.rules import Rule, Schema
-from amplifier_app.plan.schema.schema_parts import embedded, for_files
+from amplifier_app.plan.schema.schema_parts import embed, for_files
 from amplifier_app.plan.tree.entries import PARTS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -55,10 +55,10 @@ class Definitions:
     def use(self, rule: Rule) -> Schema:
         """The schema of a rule, or a reference to its definition."""
         if rule.name is None:
-            return rule.described(self)
+            return rule.as_schema(self)
         if rule.name not in self.found:
             self.found[rule.name] = {}
-            self.found[rule.name] = rule.described(self)
+            self.found[rule.name] = rule.as_schema(self)
         return {"$ref": f"#/$defs/{rule.name}"}
 
     def with_modules(self, kind: str, schema: Schema) -> Schema:
@@ -74,7 +74,7 @@ class Definitions:
     def configs(self) -> Schema:
         """The definitions of the config of every module."""
         return {
-            name: for_files(embedded(module.config, f"#/$defs/{name}"))
+            name: for_files(embed(module.config, f"#/$defs/{name}"))
             for module in self._modules
             if module.config is not None and (name := _definition(module))
         }

@@ -107,7 +107,7 @@ class Rule:
             return node if self.empty == "kept" else None
         return self.read_value(node, where, check)
 
-    def described(self, printing: Printing) -> Schema:
+    def as_schema(self, printing: Printing) -> Schema:
         """The rule as JSON Schema."""
         schema: Schema = {**self.schema(printing), "description": self.description, **self.more}
         kinds: list[str] = schema.pop("type", [])

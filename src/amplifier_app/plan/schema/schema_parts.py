@@ -11,20 +11,20 @@ _NAMED = ("properties", "patternProperties", "$defs", "dependentSchemas")
 _DATA = ("default", "const", "enum", "examples", "required")
 
 
-def embedded(schema: Any, place: str) -> Any:
+def embed(schema: Any, place: str) -> Any:
     """A schema with its references adjusted to its place in the plan schema."""
     if isinstance(schema, list):
-        return [embedded(item, place) for item in schema]
+        return [embed(item, place) for item in schema]
     if not isinstance(schema, dict):
         return schema
     moved: Schema = {}
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
-            moved[key] = {name: embedded(rule, place) for name, rule in value.items()}
+            moved[key] = {name: embed(rule, place) for name, rule in value.items()}
         elif key in _DATA:
             moved[key] = value
         elif key not in ("$schema", "$id"):
-            moved[key] = embedded(value, place)
+            moved[key] = embed(value, place)
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#"):
         moved["$ref"] = place + reference[1:]

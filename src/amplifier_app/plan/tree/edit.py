@@ -99,7 +99,7 @@ def remove_value(file: Path, keys: Sequence[str]) -> bool:
         PlanError: See `set_value`.
         ConfigError: See `set_value`.
     """
-    emptied = _emptied(_data(_read(file), file), keys)
+    emptied = _outermost_emptied(_data(_read(file), file), keys)
     if emptied is None:
         return False
     return _change(
@@ -206,7 +206,7 @@ def _remove(data: Any, keys: Sequence[str]) -> None:
     del data[_place(data, keys[-1])]
 
 
-def _emptied(data: Any, keys: Sequence[str]) -> Sequence[str] | None:
+def _outermost_emptied(data: Any, keys: Sequence[str]) -> Sequence[str] | None:
     """The address of the outermost value that contains nothing else than the value at `keys`."""
     outermost = 0
     for depth, key in enumerate(keys):

@@ -95,19 +95,19 @@ class _Editor:
 
     def set(self, keys: Sequence[str], value: Any) -> str:
         if self._root is None or _is_empty(self._root):
-            return self._at_the_end(_nested(keys, value))
+            return self._at_the_end(_nest(keys, value))
         begin, span, in_flow = 0, self._root, False
         for depth, key in enumerate(keys):
             if span.kind == "alias":
                 raise NotEditable("it is a YAML alias of another value", span.at)
             if span.kind == "scalar":
-                return self._replace(begin, span, _grown(span, keys[depth:], value), in_flow)
+                return self._replace(begin, span, _as_mapping(span, keys[depth:], value), in_flow)
             in_flow = in_flow or span.flow
             found = _child(span, key)
             if found is None:
                 if span.kind == "list":
                     raise NotEditable(f"the list has no {key!r}", span.at)
-                return self._insert(span, {key: _nested(keys[depth + 1 :], value)}, in_flow)
+                return self._insert(span, {key: _nest(keys[depth + 1 :], value)}, in_flow)
             begin, span = found
         return self._replace(begin, span, value, in_flow)
 
@@ -217,17 +217,17 @@ def _is_empty(span: Span) -> bool:
     return span.kind == "scalar" and not span.quoted and span.value in ("", "~", "null")
 
 
-def _grown(span: Span, keys: Sequence[str], value: Any) -> Any:
+def _as_mapping(span: Span, keys: Sequence[str], value: Any) -> Any:
     """The replacement for a scalar that needs to become a mapping."""
     if _is_empty(span):
-        return _nested(keys, value)
+        return _nest(keys, value)
     # A text in a list is the short form of a module entry.
     if span.in_list and (span.quoted or isinstance(plain_scalar(span.value), str)):
-        return {"module": span.value, **_nested(keys, value)}
+        return {"module": span.value, **_nest(keys, value)}
     raise NotEditable("it is inside a value that is not a mapping", span.at)
 
 
-def _nested(keys: Sequence[str], value: Any) -> Any:
+def _nest(keys: Sequence[str], value: Any) -> Any:
     for key in reversed(keys):
         value = {key: value}
     return value

@@ -61,7 +61,7 @@ def _fill_scalar(
     if not filler.names:
         return Scalar(value, node.at, plain=False)
     if node.plain and filler.whole_default is not None:
-        value = _typed(str(value), filler.whole_default)
+        value = _convert(str(value), filler.whole_default)
     stored = environ.secret if isinstance(environ, Environment) else ()
     secret = any(name in stored or is_secret_name(name) for name in filler.names)
     if filler.unset:
@@ -70,7 +70,7 @@ def _fill_scalar(
     return Scalar(value, node.at, plain=False, expression=node.value, secret=secret)
 
 
-def _typed(value: str, default: str) -> ScalarValue:
+def _convert(value: str, default: str) -> ScalarValue:
     wanted = plain_scalar(default)
     if isinstance(wanted, str) or wanted is None:
         return value

@@ -30,7 +30,7 @@ def merge_documents(base: MapNode, child: MapNode, problems: Problems) -> MapNod
         message = f"{one.name!r} is not inherited, so it cannot be excluded"
         problems.add(message, one.at, suggest(one.name, one.known))
     items = {key: value for key, value in inherited.items.items() if key not in _OWN_KEYS}
-    return _stacked(inherited, items, child)
+    return _stack(inherited, items, child)
 
 
 def without_replaced_agents(base: MapNode, child: MapNode) -> MapNode:
@@ -78,7 +78,7 @@ def overlay_settings(
         if isinstance(node, ListNode):
             kept = [entry for entry in node.items if entry_key(entry) not in excluded]
             overlay[section] = ListNode(kept, node.at)
-    merged = _stacked(below, dict(below.items), with_items(settings, overlay))
+    merged = _stack(below, dict(below.items), with_items(settings, overlay))
     return merged._replace(at=base.at), notes
 
 
@@ -89,7 +89,7 @@ def overlay_agent(plan: MapNode, agent: MapNode) -> MapNode:
     plan is the base for source and config.
     """
     below, _ = _without_excluded(plan, agent)
-    merged = _stacked(below, dict(below.items), agent)
+    merged = _stack(below, dict(below.items), agent)
     items = dict(merged.items)
     for section in ("providers", "tools"):
         named, entries = agent.items.get(section), items.get(section)
@@ -100,7 +100,7 @@ def overlay_agent(plan: MapNode, agent: MapNode) -> MapNode:
     return MapNode(items, plan.at, merged.keys)
 
 
-def _stacked(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
+def _stack(base: MapNode, items: dict[str, Node], child: MapNode) -> MapNode:
     for key, value in child.items.items():
         below = items.get(key)
         if key == "extends" or key == "exclude":
@@ -147,7 +147,7 @@ def _merge_agents(base: MapNode, child: MapNode) -> MapNode:
     for name, agent in child.items.items():
         below = items.get(name)
         if isinstance(below, MapNode) and isinstance(agent, MapNode):
-            merged = _stacked(below, dict(below.items), agent)
+            merged = _stack(below, dict(below.items), agent)
             # What an agent excludes is removed later, from the plan it runs in.
             exclude = {key: agent.items[key] for key in ("exclude",) if key in agent.items}
             agent = with_items(merged, {**merged.items, **exclude})

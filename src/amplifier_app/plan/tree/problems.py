@@ -163,9 +163,9 @@ class Problems:
             PlanError: If anything was added.
         """
         if self._found:
-            raise PlanError(self.listed())
+            raise PlanError(self.sorted_problems())
 
-    def listed(self) -> list[Problem]:
+    def sorted_problems(self) -> list[Problem]:
         """The problems with their lines, in the order of the files."""
         lines = {
             file: self._texts[file].splitlines()

@@ -100,28 +100,30 @@ def cost_report(
             is_known = is_known and charge.cost is not None
             costs[name] = costs.get(name, Fraction(0)) + (charge.cost or 0)
             tokens[name] = tokens.get(name, Fraction(0)) + charge.tokens
-    rounded_tokens = _rounded(tokens, round(sum(tokens.values(), Fraction(0))))
+    rounded_tokens = _round_to_total(tokens, round(sum(tokens.values(), Fraction(0))))
     if not is_known:
         shares = [Share(name, None, count) for name, count in rounded_tokens.items()]
-        return Report(None, sum(rounded_tokens.values()), _sorted(shares, by))
+        return Report(None, sum(rounded_tokens.values()), _sort_shares(shares, by))
     total = sum(costs.values(), Fraction(0))
     counted = cost_in(lead.metadata) if what_if is None else None
     if counted is not None and Fraction(counted) > total:
         # The session counts model calls that leave no message.
         costs[_OTHER] = Fraction(counted) - total
         total = Fraction(counted)
-    rounded = _rounded({name: cost * MICRO for name, cost in costs.items()}, round(total * MICRO))
+    rounded = _round_to_total(
+        {name: cost * MICRO for name, cost in costs.items()}, round(total * MICRO)
+    )
     shares = [Share(name, cost, rounded_tokens.get(name, 0)) for name, cost in rounded.items()]
-    return Report(sum(rounded.values()), sum(rounded_tokens.values()), _sorted(shares, by))
+    return Report(sum(rounded.values()), sum(rounded_tokens.values()), _sort_shares(shares, by))
 
 
-def _sorted(shares: list[Share], by: By) -> list[Share]:
+def _sort_shares(shares: list[Share], by: By) -> list[Share]:
     if by == "step":
         return shares
     return sorted(shares, key=lambda one: (-(one.micro_dollars or 0), -one.tokens))
 
 
-def _rounded(amounts: Mapping[str, Fraction], total: int) -> dict[str, int]:
+def _round_to_total(amounts: Mapping[str, Fraction], total: int) -> dict[str, int]:
     """Round amounts to integers that add up to the total: the largest remainders are rounded up."""
     rounded = {name: amount.numerator // amount.denominator for name, amount in amounts.items()}
     rest = total - sum(rounded.values())
@@ -169,14 +171,14 @@ def _charges(
             context += _of_answer(item)
         elif isinstance(item, Prompt):
             source = Source("prompts", "prompts", f"prompt {item.number}: {_begin(item.text)}")
-            context.append(_held(source, item.text))
+            context.append(_content_of(source, item.text))
         elif item.message:
             context.append(_of_note(item))
         else:
             name = "context that replaced an earlier one"
             text = json.dumps(item.replacement, default=str)
             source = Source("", name, name)
-            context[:] = [_held(source, text)] if item.replacement else []
+            context[:] = [_content_of(source, text)] if item.replacement else []
 
 
 def _of_step(
@@ -194,7 +196,7 @@ def _of_step(
     scale = (used.prompt - overhead) / held if held else Fraction(0)
     parts = [_Held(definitions, overhead if held else Fraction(used.prompt))]
     parts += [_Held(one.source._replace(step=name), one.tokens * scale) for one in context]
-    answer = Source(name, "answers", f"answer {step.number}: {_begin(_said(step))}")
+    answer = Source(name, "answers", f"answer {step.number}: {_begin(_text_of_step(step))}")
     charged = _at_prices(parts, used, prices)
     charged.append((answer, Fraction(used.output), Fraction(prices.output) * used.output))
     raw = sum((price for _, _, price in charged), Fraction(0))
@@ -252,29 +254,29 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens | None:
 # The context
 
 
-def _held(source: Source, text: str) -> _Held:
+def _content_of(source: Source, text: str) -> _Held:
     size = len(text.encode("utf-8", "replace"))
     return _Held(source, Fraction(max(size, 1), _BYTES_PER_TOKEN))
 
 
 def _of_note(note: Note) -> _Held:
     name = "system prompt" if note.is_instruction else "added by hooks"
-    return _held(Source(name, name, name), as_text(note.message.get("content")))
+    return _content_of(Source(name, name, name), as_text(note.message.get("content")))
 
 
 def _of_answer(step: Step) -> list[_Held]:
-    name = f"answer {step.number}: {_begin(_said(step))}"
+    name = f"answer {step.number}: {_begin(_text_of_step(step))}"
     inputs = "".join(json.dumps(call.input, default=str) for call in step.calls)
-    held = [_held(Source("", "answers", name), _said(step) + inputs)]
+    held = [_content_of(Source("", "answers", name), _text_of_step(step) + inputs)]
     return held + [_of_result(call) for call in step.calls if call.result is not None]
 
 
 def _of_result(call: Call) -> _Held:
     name = one_line(call.name, 60)
-    return _held(Source("", name, f"result of call {call.number}: {name}"), call.result or "")
+    return _content_of(Source("", name, f"result of call {call.number}: {name}"), call.result or "")
 
 
-def _said(step: Step) -> str:
+def _text_of_step(step: Step) -> str:
     content = step.message.get("content")
     if isinstance(content, str):
         return content

@@ -44,7 +44,7 @@ def redactor() -> Redactor:
     return Redactor(secrets_in(os.environ, fill_environment().secret))
 
 
-def exported(
+def export_session(
     session: SessionFolder, spawned: Iterable[SessionFolder], redact: Callable[[Any], Any]
 ) -> Exported:
     """Read a session and those it spawned.

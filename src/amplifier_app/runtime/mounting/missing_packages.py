@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_app.base.installed import normalised
-from amplifier_app.sources.requirements.fixed_versions import held_by
+from amplifier_app.sources.requirements.fixed_versions import fixed_by
 
 _FOUNDATION = "amplifier-foundation @ git+https://github.com/microsoft/amplifier-foundation"
 _PUBLISHED = "git+https://github.com/microsoft/"
@@ -100,7 +100,7 @@ def _version_hint(provider: _Provider, entry: str) -> str:
     numbers = provider.version.split(".")
     limit = ".".join(numbers[:2]) if numbers[0] == "0" else numbers[0]
     installed = f"the version in use is {provider.name} {provider.version}"
-    if normalised(provider.name) in held_by({}):
+    if normalised(provider.name) in fixed_by({}):
         return f"{installed}, which Amplifier itself requires; use a version of the module that supports it"
     return f"{installed}; for an older version add to {entry}: {_line(f'{provider.name}<{limit}')}"
 

@@ -63,12 +63,12 @@ class LimitedLoader(ModuleLoader):
                 f"Module '{module_id}' cannot be imported: it did not finish within "
                 f"{self._limit()}{where}"
             ) from reached
-        return self._limited(module_id, mount)
+        return self._with_time_limit(module_id, mount)
 
-    def _limited(self, module_id: str, mount: Any) -> MountFunction:
+    def _with_time_limit(self, module_id: str, mount: Any) -> MountFunction:
         async def limited(coordinator: Any) -> Any:
             self._opening.begin(module_id)
-            timer = asyncio.timeout(self._left())
+            timer = asyncio.timeout(self._seconds_left())
             try:
                 with self._interrupting():
                     async with timer:
@@ -92,7 +92,7 @@ class LimitedLoader(ModuleLoader):
             return "the time limit of the run"
         return f"{self._seconds:g} s (session.mount_timeout)"
 
-    def _left(self) -> float | None:
+    def _seconds_left(self) -> float | None:
         deadline = self._opening.deadline
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         return min((one for one in (left, self._seconds) if one is not None), default=None)
@@ -100,7 +100,7 @@ class LimitedLoader(ModuleLoader):
     @contextmanager
     def _interrupting(self) -> Generator[None]:
         """Raise `_TimeReached` in blocking code when the time is over."""
-        left = self._left()
+        left = self._seconds_left()
         main = threading.current_thread() is threading.main_thread()
         if left is None or not main or not hasattr(signal, "setitimer"):
             yield

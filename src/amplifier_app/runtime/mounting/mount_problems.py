@@ -57,7 +57,7 @@ def failure_error(
         module = planned.get((failure.kind, failure.key))
         if module is None:
             continue
-        found = _resolved(module, sources)
+        found = _resolve(module, sources)
         wrong = _config_problems(module, found) if found is not None else []
         if not wrong:
             explained = False
@@ -103,7 +103,7 @@ def _hint(
     return f"check its config; for details: amplifier module validate {shlex.quote(target)}"
 
 
-def _resolved(module: PlannedModule, sources: AppModuleSourceResolver) -> ResolvedSource | None:
+def _resolve(module: PlannedModule, sources: AppModuleSourceResolver) -> ResolvedSource | None:
     try:
         return sources.resolve(module.module, module.source)
     # This only improves an error; on failure the error itself is reported.

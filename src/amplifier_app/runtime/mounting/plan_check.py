@@ -132,13 +132,13 @@ class _Checker:
 
     async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
         if source_is_wrong(module, self._plan, self._plan_problems):
-            return self._checked(module, "not checked", "fix its source first")
+            return self._checked_module(module, "not checked", "fix its source first")
         try:
             return await self._sources.async_resolve(module.module, module.source)
         except (AppError, ModuleNotFoundError) as error:
             problem = source_problem(module, error)
         self._found.append(Finding("module", problem))
-        return self._checked(module, "broken", "unavailable")
+        return self._checked_module(module, "broken", "unavailable")
 
     async def _mount(self, module: PlannedModule, found: ResolvedSource) -> CheckedModule:
         config = module.entry.items.get("config")
@@ -162,22 +162,24 @@ class _Checker:
         wrong = self._config_findings(module, found)
         if not wrong and isinstance(getattr(failure, "__cause__", None), SandboxUnavailable):
             # Reported once, for all modules.
-            return self._checked(module, "broken", "its sandbox is unavailable", found)
+            return self._checked_module(module, "broken", "its sandbox is unavailable", found)
         if not wrong and failure is not None:
-            wrong = [_failed(module, found, failure)]
+            wrong = [_mount_finding(module, found, failure)]
         missing = [] if wrong else self._missing(module, found)
         self._found += [*wrong, *missing]
         if wrong:
             kind = "its config is invalid" if wrong[0].kind == "config" else "cannot be mounted"
-            return self._checked(module, "broken", kind, found)
+            return self._checked_module(module, "broken", kind, found)
         if missing:
-            return self._checked(module, "broken", "files it would download are missing", found)
+            return self._checked_module(
+                module, "broken", "files it would download are missing", found
+            )
         if unset:
-            return self._checked(module, "not checked", f"{', '.join(unset)} not set", found)
+            return self._checked_module(module, "not checked", f"{', '.join(unset)} not set", found)
         if nothing is not None:
-            return self._checked(module, "skipped", nothing, found)
+            return self._checked_module(module, "skipped", nothing, found)
         remarks += [*_declared_id_remark(module, found), *self._tool_faults(before)]
-        return self._checked(module, "ok", "; ".join(remarks), found)
+        return self._checked_module(module, "ok", "; ".join(remarks), found)
 
     def _tool_faults(self, before: Mapping[str, Any]) -> list[str]:
         """Faults in the schemas of newly mounted tools that a provider may reject."""
@@ -194,10 +196,12 @@ class _Checker:
         failure = await self._import(module)
         wrong = self._config_findings(module, found)
         if failure is not None:
-            wrong = [_failed(module, found, failure)]
+            wrong = [_mount_finding(module, found, failure)]
         self._found += wrong
         reason = "cannot be imported" if failure is not None else "its config is invalid"
-        return self._checked(module, "broken" if wrong else "ok", reason if wrong else "", found)
+        return self._checked_module(
+            module, "broken" if wrong else "ok", reason if wrong else "", found
+        )
 
     async def _import(self, module: PlannedModule) -> ModuleImportError | None:
         """Import a module without mounting it; return the import error, if any."""
@@ -235,7 +239,7 @@ class _Checker:
         problems = config_problems(module.entry, module.module, schema, partial=partial)
         return [Finding("config", problem) for problem in problems]
 
-    def _checked(
+    def _checked_module(
         self,
         module: PlannedModule,
         status: Status,
@@ -335,7 +339,7 @@ def _declared_id_remark(module: PlannedModule, found: ResolvedSource) -> list[st
     return [f"its project declares it as {declared!r}"]
 
 
-def _failed(module: PlannedModule, found: ResolvedSource, error: BaseException) -> Finding:
+def _mount_finding(module: PlannedModule, found: ResolvedSource, error: BaseException) -> Finding:
     text = str(error) or type(error).__name__
     return Finding("module", mount_problem(module, found, text, missing_import(error)))
 

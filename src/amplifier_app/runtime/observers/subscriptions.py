@@ -36,7 +36,7 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
     report_unreported_blocks(coordinator)
     for event, handler in recorder.handlers().items():
         # The recorder keeps the text of errors; of other events only names and numbers.
-        handler = redacted(coordinator, handler) if event == "tool:error" else handler
+        handler = with_redaction(coordinator, handler) if event == "tool:error" else handler
         hooks.register(event, handler, FIRST, name="app-recorder")
     shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
     if renderer.is_for_people:
@@ -44,10 +44,10 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
     shown = with_call_ids(with_denied_ends(shown), recorder)
     for event, handler in shown.items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
-        hooks.register(event, redacted(coordinator, handler), priority, name="app-renderer")
+        hooks.register(event, with_redaction(coordinator, handler), priority, name="app-renderer")
 
 
-def redacted(coordinator: Any, handler: EventHandler) -> EventHandler:
+def with_redaction(coordinator: Any, handler: EventHandler) -> EventHandler:
     """Wrap `handler` so that it receives events redacted by the session, if it redacts.
 
     Hooks cannot redact some events, because a tool or the model needs their data.
@@ -68,11 +68,11 @@ def with_call_ids(
     Some loops send none, and calls of one tool that run in parallel could not be distinguished.
     """
 
-    def identified(handler: EventHandler) -> EventHandler:
-        return lambda event, data: handler(event, recorder.identified(data))
+    def with_identity(handler: EventHandler) -> EventHandler:
+        return lambda event, data: handler(event, recorder.with_call_id(data))
 
     return {
-        event: identified(handler) if event in _OF_CALLS else handler
+        event: with_identity(handler) if event in _OF_CALLS else handler
         for event, handler in handlers.items()
     }
 

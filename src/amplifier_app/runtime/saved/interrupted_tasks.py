@@ -39,7 +39,7 @@ def note_sub_session(parent: SavedSession, session_id: str) -> None:
     Raises:
         SessionError: The parent cannot be written.
     """
-    others = [one for one in _noted(parent) if one != session_id]
+    others = [one for one in _noted_tasks(parent) if one != session_id]
     parent.update(**{_KEY: [*others, session_id][-_MOST:]})
 
 
@@ -65,7 +65,7 @@ def answers_after_a_crash(
         else:
             # The others have answered earlier calls, or one of these.
             texts = json.dumps([*messages, *answers], default=str)
-            left = (one for one in _noted(saved) if one not in texts)
+            left = (one for one in _noted_tasks(saved) if one not in texts)
             found = next(filter(None, (_find(one, instruction.strip()) for one in left)), None)
         if found is not None:
             answer["content"] = _content(found)
@@ -95,7 +95,7 @@ def _find(session_id: str, instruction: str) -> _Found | None:
     return _Found(session_id, answer_at_end(messages))
 
 
-def _noted(parent: SavedSession) -> list[str]:
+def _noted_tasks(parent: SavedSession) -> list[str]:
     noted = parent.metadata.get(_KEY)
     return [str(one) for one in noted] if isinstance(noted, list) else []
 

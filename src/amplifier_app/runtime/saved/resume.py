@@ -36,7 +36,7 @@ class Restored(NamedTuple):
     sets: tuple[str, ...] = ()
 
 
-def restored_from(metadata: Mapping[str, Any]) -> Restored:
+def settings_to_restore(metadata: Mapping[str, Any]) -> Restored:
     """Return what the metadata of a saved session changes in its saved plan."""
     chosen = _mapping(metadata.get("chosen"))
     provider, model = (chosen.get(name) for name in ("provider", "model"))
@@ -140,13 +140,13 @@ class Resumption:
             name = str(before.get("profile") or "")
             was = f"was {name}" if name and name != plan.name else "changed since then"
             yield f"plan: {plan.name} ({was})"
-        yield from _changed("provider", before.get("provider"), now.provider)
-        yield from _changed("model", before.get("model"), now.model)
-        yield from _changed("mode", before.get("mode"), now.mode)
+        yield from _describe_change("provider", before.get("provider"), now.provider)
+        yield from _describe_change("model", before.get("model"), now.model)
+        yield from _describe_change("mode", before.get("mode"), now.mode)
         yield from _modules(_mapping(before.get("modules")), now.modules)
 
 
-def _changed(what: str, before: Any, now: str | None) -> Iterator[str]:
+def _describe_change(what: str, before: Any, now: str | None) -> Iterator[str]:
     if isinstance(before, str) and now is not None and before != now:
         yield f"{what}: {_short(now)} (was {_short(before)})"
 
@@ -159,7 +159,7 @@ def _options(before: Mapping[str, Any], plan: ResolvedPlan) -> Iterator[str]:
         old, new = _value(then, path), _value(now, path)
         if path[:-1] == _BUDGET and path[-1] in raised:
             old = _text(raised[path[-1]])
-        yield from _changed(".".join(path), old, new)
+        yield from _describe_change(".".join(path), old, new)
 
 
 def _value(tree: MapNode, path: Path) -> str:

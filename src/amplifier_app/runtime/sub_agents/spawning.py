@@ -23,7 +23,7 @@ from amplifier_app.runtime.observers.subscriptions import redacted_text
 from amplifier_app.runtime.saved.budget_record import BudgetRecord
 from amplifier_app.runtime.saved.interrupted_tasks import note_sub_session
 from amplifier_app.runtime.sub_agents.delegation import MAX_DEPTH, Delegation
-from amplifier_app.runtime.sub_agents.provider_preferences import with_preferences
+from amplifier_app.runtime.sub_agents.provider_selection import with_preferred_provider
 from amplifier_app.runtime.sub_agents.sub_session_notices import SubSessionRenderer
 from amplifier_app.runtime.turns.turn import SubSession
 from amplifier_app.sessions.folder import SessionFolder
@@ -157,7 +157,7 @@ async def spawn(
         tool_inheritance: `{exclude_tools: […]}` or `{inherit_tools: […]}`, by module.
         hook_inheritance: Likewise for hooks.
         provider_preferences: Providers and models to use, the first available one; see
-            `with_preferences`.
+            `with_preferred_provider`.
         parent_messages: Messages at the start of the conversation.
         self_delegation_depth: Passed to the sub-session's modules as a capability of this name.
         **ignored: Unknown arguments of newer callers.
@@ -175,7 +175,7 @@ async def spawn(
     _check(parent)
     narrowed = {"tools": dict(tool_inheritance or {}), "hooks": dict(hook_inheritance or {})}
     plan = _plan(parent, agent_name, narrowed)
-    plan = await with_preferences(plan, provider_preferences, parent.session.coordinator)
+    plan = await with_preferred_provider(plan, provider_preferences, parent.session.coordinator)
     task = _Task(
         agent=agent_name,
         instruction=instruction,
@@ -202,7 +202,7 @@ async def resume(
     _check(parent)
     if parent.saved is None:
         return await _resume_unsaved(parent, sub_session_id, instruction)
-    saved = _saved_by(parent, sub_session_id)
+    saved = _saved_sub_session(parent, sub_session_id)
     agent, narrowed = str(saved.metadata["agent"]), saved.metadata.get(_NARROWED) or {}
     plan = _plan(parent, agent, narrowed)
     task = _Task(agent, instruction, plan, saved.id, resumed=True, narrowed=narrowed, saved=saved)
@@ -257,7 +257,7 @@ def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
     return next(name for name in (named, generated, secrets.token_hex(16)) if ID.fullmatch(name))
 
 
-def _saved_by(parent: Session, session_id: str) -> SessionFolder:
+def _saved_sub_session(parent: Session, session_id: str) -> SessionFolder:
     """Return a saved sub-session of `parent`, or its copy of one that it took over as a fork."""
     store = SessionStore()
     known = ID.fullmatch(session_id) is not None and store.exists(session_id)
@@ -327,7 +327,7 @@ async def _run(
     finally:
         parent_token.unregister_child(token)
         parent.active.discard(session)
-        ended = _ended(session, delegation, time.monotonic() - started)
+        ended = _finished_sub_session(session, delegation, time.monotonic() - started)
         parent.recorder.add_sub_session(ended, session.recorder)
         renderer.end(ended)
         if session.saved is None:
@@ -350,7 +350,7 @@ def _approvals(approvals: Any, agent: str) -> Any:
     return approvals if for_agent is None else for_agent(agent)
 
 
-def _ended(session: Session, delegation: Delegation, seconds: float) -> SubSession:
+def _finished_sub_session(session: Session, delegation: Delegation, seconds: float) -> SubSession:
     own = session.recorder.own_usage
     return SubSession(
         session_id=session.id,

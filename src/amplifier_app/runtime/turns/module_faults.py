@@ -62,7 +62,7 @@ def blaming(session: Any) -> Generator[None]:
         is_failed = isinstance(error, GeneratorExit) or is_failure(error, cancels)
         if is_stopped or isinstance(error, (AppError, LLMError)) or not is_failed:
             raise
-        part = _raised_by(session, error)
+        part = _module_that_raised(session, error)
         if isinstance(error, Exception):
             if part is not None:
                 blame(error, kind=part.kind, obj=part.obj, name=part.name)
@@ -108,7 +108,7 @@ def _wrong_answer(part: _Part, call: str, answer: Any, expected: str) -> ModuleE
     )
 
 
-def _raised_by(session: Any, error: BaseException) -> _Part | None:
+def _module_that_raised(session: Any, error: BaseException) -> _Part | None:
     """Return the module with the innermost frame of an exception."""
     roots = [(part, root) for part in _parts(session) if (root := part.root) is not None]
     found = None

@@ -167,7 +167,7 @@ NO_TURN = TurnResult(response="", status="error", usage={}, steps=0, cost=None, 
 """The result of a turn that never started."""
 
 
-def combined(turns: Sequence[TurnResult]) -> TurnResult:
+def combine_turns(turns: Sequence[TurnResult]) -> TurnResult:
     """Several turns as one: their sums, with the answer and the ending of the last one."""
     if len(turns) == 1:
         return turns[0]

@@ -107,7 +107,7 @@ class TurnRecorder:
         """The tool call that started last, also of an earlier turn."""
         return self._tools[-1] if self._tools else self._last_tool
 
-    def identified(self, data: dict[str, Any]) -> dict[str, Any]:
+    def with_call_id(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the data of an event of a call with the id and duration that `result` has.
 
         Some loops send neither. Valid until the task that emits the event emits that of another call.

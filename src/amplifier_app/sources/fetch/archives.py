@@ -80,14 +80,14 @@ class ArchiveCache:
         wanted = source.sha256 or sha256
         if wanted is not None and (home := self._home(source, wanted)).is_dir():
             # Same hash, same bytes: the URL does not matter.
-            return self._unpacked(source, home, wanted)
+            return self._unpack(source, home, wanted)
         if source.is_local:
             found = self._from_file(source, wanted, stop)
         else:
             found = self._from_url(source, wanted, stop)
-        return self._unpacked(source, self._home(source, found), found)
+        return self._unpack(source, self._home(source, found), found)
 
-    def _unpacked(self, source: ArchiveSource, home: Path, sha256: str) -> Unpacked:
+    def _unpack(self, source: ArchiveSource, home: Path, sha256: str) -> Unpacked:
         content = home / "content"
         root = content if source.is_wheel else unpack.only_folder(content)
         folder = (root / source.subdirectory).resolve()

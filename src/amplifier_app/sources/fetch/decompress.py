@@ -41,7 +41,7 @@ class Limited:
         return data
 
 
-def decompressed(file: IO[bytes], name: str) -> Stream:
+def open_decompressed(file: IO[bytes], name: str) -> Stream:
     """The bytes of a tar archive.
 
     Args:

@@ -95,7 +95,7 @@ class GitCache:
     def last_used(self, source: GitSource) -> str | None:
         """The commit last fetched for the source's ref; None if none was."""
         try:
-            return self._remembered(source).read_text(encoding="utf-8")
+            return self._revision_file(source).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
@@ -153,12 +153,12 @@ class GitCache:
         digest = hashlib.sha256(source.subdirectory.encode()).hexdigest()[:16]
         return whole.with_name(f"{commit}.{digest}")
 
-    def _remembered(self, source: GitSource) -> Path:
+    def _revision_file(self, source: GitSource) -> Path:
         digest = hashlib.sha256((source.ref or "HEAD").encode()).hexdigest()[:16]
         return self._home(source) / "refs" / digest
 
     def _remember(self, source: GitSource, commit: str) -> None:
-        file = self._remembered(source)
+        file = self._revision_file(source)
         with staging(self._home(source)) as stage:
             (stage / "ref").write_text(commit, encoding="utf-8")
             make_tree_private(stage)

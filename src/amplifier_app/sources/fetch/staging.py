@@ -28,7 +28,7 @@ def staging(folder: Path) -> Generator[Path]:
     while True:
         with (
             tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder) as name,
-            _locked(name) as is_ours,
+            _hold_lock(name) as is_ours,
         ):
             if is_ours is False:
                 continue  # Another process took it for abandoned before it was locked.
@@ -37,7 +37,7 @@ def staging(folder: Path) -> Generator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(path: str) -> Generator[bool | None]:
+def _hold_lock(path: str) -> Generator[bool | None]:
     """Hold the lock of a folder; False if it is another process's, or gone; None if it can have none."""
     if os.name != "posix":
         yield None
@@ -66,6 +66,6 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 def _remove_abandoned(folder: Path) -> None:
     for path in list(folder.glob(f"{_PREFIX}*")):
-        with _locked(str(path)) as is_abandoned:
+        with _hold_lock(str(path)) as is_abandoned:
             if is_abandoned:
                 shutil.rmtree(path, ignore_errors=True)

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, Protocol
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.decompress import Limited, TooBig, decompressed
+from amplifier_app.sources.fetch.decompress import Limited, TooBig, open_decompressed
 from amplifier_app.sources.fetch.links import links_out
 from amplifier_support.programs import Stopped
 
@@ -106,7 +106,7 @@ class _Unpacker:
             if self._stop is not None and self._stop.is_set():
                 raise Stopped("unpacking")
             self._count()
-            pure = _checked(entry.name)
+            pure = _check_name(entry.name)
             if pure.parts:
                 self._write(pure, entry)
         for link, target in self._links.items():
@@ -129,7 +129,7 @@ class _Unpacker:
         if path.exists() or pure in self._links:
             raise SourceError(f"duplicate entry {entry.name!r} in the archive")
         if entry.kind == "link":
-            self._links[pure] = _checked_target(entry)
+            self._links[pure] = _check_target(entry)
         elif entry.kind == "same":
             with self._other(entry).open("rb") as other:
                 self._copy(other, path)
@@ -147,7 +147,7 @@ class _Unpacker:
         return self._root / pure
 
     def _other(self, entry: Entry) -> Path:
-        pure = _checked(entry.target)
+        pure = _check_name(entry.target)
         if any(part in self._links for part in (pure, *pure.parents)):
             raise SourceError(f"{entry.name!r} in the archive is below a link")
         other = self._root / pure
@@ -164,7 +164,7 @@ class _Unpacker:
                 file.write(chunk)
 
 
-def _checked(name: str) -> PurePosixPath:
+def _check_name(name: str) -> PurePosixPath:
     pure = PurePosixPath(name)
     if (
         pure.is_absolute()
@@ -178,7 +178,7 @@ def _checked(name: str) -> PurePosixPath:
     return pure
 
 
-def _checked_target(entry: Entry) -> str:
+def _check_target(entry: Entry) -> str:
     if not entry.target or entry.target.startswith("/") or not entry.target.isprintable():
         raise SourceError(f"link {entry.name!r} in the archive points outside it")
     return entry.target
@@ -238,7 +238,7 @@ def _check_directory(archive: Path) -> None:
 def _tar_entries(archive: Path, name: str) -> Iterator[Entry]:
     with archive.open("rb") as file:
         # This mode only needs a stream, despite the annotation.
-        stream: Any = Limited(decompressed(file, name), MAX_BYTES + _TAR_OVERHEAD)
+        stream: Any = Limited(open_decompressed(file, name), MAX_BYTES + _TAR_OVERHEAD)
         # As a stream, without seeking, so that nothing is read twice.
         with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as opened:
             for info in opened:

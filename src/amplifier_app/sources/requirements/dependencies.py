@@ -31,11 +31,11 @@ from amplifier_app.base.locks import hold_lock
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import staging
 from amplifier_app.sources.requirements import vendored
-from amplifier_app.sources.requirements.fixed_versions import held_by, other_versions, refuse_held
+from amplifier_app.sources.requirements.fixed_versions import fixed_by, other_versions, refuse_held
 from amplifier_app.sources.requirements.layout import Layout
 from amplifier_app.sources.requirements.names import (
     distributions,
-    named,
+    name_of,
     required_by,
 )
 from amplifier_app.sources.requirements.preferred_path import preferred_in, separate
@@ -119,7 +119,7 @@ class DependencyCache:
         if _fits(home, present):
             return home
         differing = other_versions(layout, present)
-        holders = self._holders(layout) if differing or _moved(pins, present) else None
+        holders = self._holders(layout) if differing or _changes_versions(pins, present) else None
         if holders is not None:
             refuse_held(layout, differing, holders, present)
         else:
@@ -156,7 +156,7 @@ class DependencyCache:
         """Distribution → what imports it from the environment, other than these modules."""
         own = {layout.module_id for layout in layouts if layout.installed}
         mounted = self._mounted()
-        return held_by({one: mounted[one] for one in mounted if one not in own})
+        return fixed_by({one: mounted[one] for one in mounted if one not in own})
 
     def agree(
         self,
@@ -215,7 +215,9 @@ class DependencyCache:
     ) -> dict[str, str]:
         with staging(self.root) as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
-            return uv.compile(_listed(stage, layouts), "the combined dependencies of the modules")
+            return uv.compile(
+                _write_requirement_files(stage, layouts), "the combined dependencies of the modules"
+            )
 
     def environment(self) -> dict[str, str]:
         """Name → version of what is installed in the environment, without our own caches."""
@@ -227,7 +229,7 @@ class DependencyCache:
             and not any(Path(folder).absolute().is_relative_to(one.absolute()) for one in ours)
         )
 
-    def held(self) -> dict[str, str]:
+    def versions_in_use(self) -> dict[str, str]:
         """Name → version of what this process itself imports from the environment."""
         holders = self._holders()
         return {name: one for name, one in self.environment().items() if name in holders}
@@ -242,8 +244,8 @@ class DependencyCache:
     ) -> None:
         with staging(self.root) as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
-            what = f"the dependencies of {named(layouts[0])}"
-            uv.install(stage / "target", _listed(stage, layouts), what)
+            what = f"the dependencies of {name_of(layouts[0])}"
+            uv.install(stage / "target", _write_requirement_files(stage, layouts), what)
             separate(stage / "target", present)
             if home.exists():
                 # The old one was installed for another state of the environment.
@@ -252,7 +254,7 @@ class DependencyCache:
             (stage / "target").rename(home)
 
 
-def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
+def _write_requirement_files(stage: Path, layouts: list[Layout]) -> list[Path]:
     """Requirement files of modules, for uv."""
     files: list[Path] = []
     for number, layout in enumerate(layouts):
@@ -267,14 +269,14 @@ def _listed(stage: Path, layouts: list[Layout]) -> list[Path]:
         if layout.added:
             files.append(stage / f"added-{number}.txt")
             lines = [
-                one.line(_copied(one, stage / f"repository-{number}-{index}"))
+                one.line(_copy_repository(one, stage / f"repository-{number}-{index}"))
                 for index, one in enumerate(layout.added)
             ]
             files[-1].write_text("\n".join(lines), encoding="utf-8")
     return files
 
 
-def _copied(added: Addition, target: Path) -> str:
+def _copy_repository(added: Addition, target: Path) -> str:
     """The URL of a copy of a requirement's repository, as a build may write into it."""
     checkout = added.checkout
     if checkout is None:
@@ -293,7 +295,7 @@ def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
             valid = False
         if not valid:
             raise SourceError(
-                f"cannot install the dependencies of {named(layout)}: {text!r} is not a package",
+                f"cannot install the dependencies of {name_of(layout)}: {text!r} is not a package",
                 hint="Write 'package', 'package>=1.2,<2' or 'package @ URL'",
             )
 
@@ -333,7 +335,7 @@ def _is_satisfied(requirement: str, present: Mapping[str, str]) -> bool:
     return version is not None and wanted.specifier.contains(version, prereleases=True)
 
 
-def _moved(pins: Mapping[str, str], present: Mapping[str, str]) -> bool:
+def _changes_versions(pins: Mapping[str, str], present: Mapping[str, str]) -> bool:
     """Whether something is pinned to another version than the environment has."""
     return any(present.get(name, version) != version for name, version in pins.items())
 

@@ -55,12 +55,14 @@ def find_distribution(root: Path, extras: Iterable[str] = ()) -> Distribution | 
         facts["Name"],
         facts["Version"],
         modules,
-        tuple(_needed(metadata.requires or (), tuple(extras), found[0].name)),
+        tuple(_needed_requirements(metadata.requires or (), tuple(extras), found[0].name)),
         facts.get("Requires-Python"),
     )
 
 
-def _needed(requires: Iterable[str], extras: tuple[str, ...], where: str) -> Iterable[str]:
+def _needed_requirements(
+    requires: Iterable[str], extras: tuple[str, ...], where: str
+) -> Iterable[str]:
     for text in requires:
         try:
             wanted = Requirement(text)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.installed import DISTRIBUTION, normalised
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.requirements.names import named, required_by, requirement_name
+from amplifier_app.sources.requirements.names import name_of, required_by, requirement_name
 
 if TYPE_CHECKING:
     from amplifier_app.base.errors import Location
@@ -38,7 +38,7 @@ _OPTIONAL = ("keyring",)
 """What Amplifier itself imports if it is installed."""
 
 
-def held_by(modules: Mapping[str, str]) -> dict[str, str]:
+def fixed_by(modules: Mapping[str, str]) -> dict[str, str]:
     """Name of a distribution → what imports it: `"Amplifier"` or a module id.
 
     Args:
@@ -142,7 +142,7 @@ def refuse_held(
             "the environment"
         )
         raise SourceError(
-            f"{named(layout)} requires {'; '.join(wrong)}",
+            f"{name_of(layout)} requires {'; '.join(wrong)}",
             hint=f"A process can use only one version of a package: {advice}",
             location=at,
         )

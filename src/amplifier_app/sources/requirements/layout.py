@@ -137,10 +137,12 @@ def _declared(project: dict[str, Any], module_id: str | None, file: Path) -> tup
     declared: Any = groups.get(ENTRY_POINT_GROUP) if isinstance(groups, dict) else None
     if not isinstance(declared, dict) or not declared:
         return None
-    return _meant(cast("dict[str, Any]", declared), module_id, file)
+    return _choose_module(cast("dict[str, Any]", declared), module_id, file)
 
 
-def _meant(targets: Mapping[str, Any], module_id: str | None, file: Path) -> tuple[str, str]:
+def _choose_module(
+    targets: Mapping[str, Any], module_id: str | None, file: Path
+) -> tuple[str, str]:
     """The id and the entry point of one of several modules."""
     if module_id is not None and module_id in targets:
         name = module_id
@@ -198,7 +200,7 @@ def _of_distribution(root: Path, module_id: str | None, extras: Iterable[str]) -
     named = f"{found.name} {found.version}"
     _check_python(found.requires_python, named, f"{file.name}/METADATA")
     if found.modules:
-        name, target = _meant(found.modules, module_id, file)
+        name, target = _choose_module(found.modules, module_id, file)
         layout = _from_target(root, target, file)._replace(module_id=name)
     else:
         layout = _from_files(root, module_id)

@@ -33,7 +33,7 @@ def distributions(folders: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def named(layout: Layout) -> str:
+def name_of(layout: Layout) -> str:
     """The name of a module in messages."""
     if layout.added:
         return layout.module_id or layout.package.stem

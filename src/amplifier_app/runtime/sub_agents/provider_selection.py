@@ -1,4 +1,4 @@
-"""Provider preferences of a task: use the first requested provider that is available."""
+"""Select the provider and model of a task: the first requested one that is available."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ logger = logging.getLogger(__name__)
 _PATTERN = frozenset("*?[")
 
 
-async def with_preferences(plan: ResolvedPlan, preferences: Any, coordinator: Any) -> ResolvedPlan:
+async def with_preferred_provider(
+    plan: ResolvedPlan, preferences: Any, coordinator: Any
+) -> ResolvedPlan:
     """Return the plan with the first available preference; unchanged if none is available.
 
     Args:
@@ -25,7 +27,7 @@ async def with_preferences(plan: ResolvedPlan, preferences: Any, coordinator: An
         coordinator: The coordinator of a session whose providers list their models.
     """
     for preference in preferences or ():
-        provider, model = _read(preference, "provider"), _read(preference, "model")
+        provider, model = _text_of(preference, "provider"), _text_of(preference, "model")
         if not provider:
             continue
         if model and _PATTERN & set(model):
@@ -39,7 +41,7 @@ async def with_preferences(plan: ResolvedPlan, preferences: Any, coordinator: An
     return plan
 
 
-def _read(wish: Any, name: str) -> str | None:
+def _text_of(wish: Any, name: str) -> str | None:
     if isinstance(wish, Mapping):
         value = cast("Mapping[str, Any]", wish).get(name)
     else:
