@@ -156,6 +156,22 @@ def test_escape_denies_and_ctrl_c_stops_the_turn(tmp_path: Path, key: str, code:
     assert "--approve allow" not in terminal.shown
 
 
+def test_why_names_your_answer(tmp_path: Path) -> None:
+    with Terminal("run", "-f", plan(tmp_path, CHAIN), cwd=tmp_path, size=(80, 30)) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until("Ctrl-C stop the prompt")
+        time.sleep(0.3)
+        terminal.type("y")
+        terminal.until("done here")
+        terminal.prompt()
+        terminal.type("/why" + ENTER)
+        terminal.until(r"allowed by +your answer \(allow once\)")
+        terminal.prompt()
+        terminal.type("/quit" + ENTER)
+        terminal.finish()
+
+
 def test_ctrl_c_at_a_question_is_no_answer_to_it(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan(tmp_path, CHAIN), cwd=tmp_path, size=(80, 30)) as terminal:
         terminal.prompt()

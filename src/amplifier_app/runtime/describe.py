@@ -20,6 +20,9 @@ _MAIN_FIELDS = ("command", "file_path", "path", "pattern", "query", "url", "name
 DENIED_BY_USER = "denied by you"
 """The error of a call that the user denied, as a person sees it."""
 
+DENIED_TO_MODEL = "denied by the user"
+"""The reason of such a denial that the app gives a module."""
+
 _EDITING_TOOLS = ("write_file", "edit_file")
 
 

@@ -240,6 +240,22 @@ def test_on_a_terminal_the_hook_asks_the_user(tmp_path: Path, answer: str, code:
         terminal.type(answer + ENTER)
         assert terminal.finish() == code
     assert (tmp_path / "out.txt").exists() is (code == 0)
+    assert ("touch out.txt · denied by you" in terminal.shown) is (code == 8)
+
+
+def test_why_tells_no_more_than_a_hook_of_another_author_reports(tmp_path: Path) -> None:
+    with Terminal("run", "-f", gated_plan(tmp_path), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until(r"\[3\] Deny")
+        terminal.type("1" + ENTER)
+        terminal.until("as expected")
+        terminal.prompt()
+        terminal.type("/why" + ENTER)
+        terminal.until("allowed by +not reported")
+        terminal.prompt()
+        terminal.type("/quit" + ENTER)
+        terminal.finish()
 
 
 def test_a_module_that_rejects_the_approval_provider_ends_the_run(tmp_path: Path) -> None:

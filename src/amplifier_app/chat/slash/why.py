@@ -18,6 +18,7 @@ from amplifier_app.runtime.approvals.policy import place_of_rule, policy_of_sess
 from amplifier_app.runtime.status import status_of
 from amplifier_app.runtime.turns.module_faults import messages_of
 from amplifier_core._foreign import module_of
+from amplifier_core.session_capabilities import REGISTER_APPROVAL_PROVIDER
 
 _CHARACTERS_PER_TOKEN = 4
 
@@ -49,7 +50,7 @@ async def why(chat: Chat, argument: str) -> Reply:
     table.append(("mounted by", _module_of(chat, call.name)))
     if not describe.was_skipped(call.reason):
         decided = "denied by" if call.outcome == "denied" else "allowed by"
-        table.append((decided, call.decision or _rule_of(chat, call)))
+        table.append((decided, _decision_on(chat, call)))
     sizes = [f"{name} {describe.tokens(count)}" for name, count in (await _parts(chat)).items()]
     table.append(("context", " · ".join(sizes)))
     usage = session.recorder.usage
@@ -60,11 +61,20 @@ async def why(chat: Chat, argument: str) -> Reply:
     return rows(table)
 
 
+def _decision_on(chat: Chat, call: Any) -> str:
+    if call.decision is None:
+        return _rule_of(chat, call)
+    # The event says "answer".
+    return f"your {call.decision}" if call.decision.startswith("answer") else call.decision
+
+
 def _rule_of(chat: Chat, call: Any) -> str:
     """What decides on a call that needed no answer, with its place in the plan."""
     coordinator = chat.session.session.coordinator
     decide = policy_of_session(chat.session.plan, coordinator)
     mode = current_mode(coordinator)
+    if decide is None and REGISTER_APPROVAL_PROVIDER.of(coordinator) is not None:
+        return "not reported"
     if decide is None:
         return f"nothing asked about it (mode {mode})" if mode else "no module asks for approval"
     decision = decide(call.name, call.input if isinstance(call.input, dict) else {})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import visible
+from amplifier_app.runtime import describe
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.interfaces import ApprovalResponse
 from amplifier_core.session_capabilities import APPROVAL_POLICY, REGISTER_APPROVAL_PROVIDER
@@ -240,9 +241,11 @@ class ApprovalAnswers:
         except ApprovalTimeoutError as error:
             raise TimeoutError(str(error)) from None
         approved = answer.lower().startswith("allow")
+        was_asked = getattr(self._system, "is_interactive", False)
+        denied = describe.DENIED_TO_MODEL if was_asked else "approval was denied"
         return ApprovalResponse(
             approved=approved,
-            reason=None if approved else "approval was denied",
+            reason=None if approved else denied,
             remember=answer == _ALWAYS,
         )
 
