@@ -23,6 +23,7 @@ _CAUSES = {
     "RateLimitError": ("rate limited", "for the rate limit"),
     "NetworkError": ("connection failed", "for the connection"),
     "LLMTimeoutError": ("no answer in time", "after a timeout"),
+    "StreamError": ("the answer was cut off", "after an answer was cut off"),
 }
 _OVERLOADED, _UNAVAILABLE = 529, 503
 _OTHER_WAIT = "to repeat a failed request"
@@ -98,7 +99,9 @@ class Progress:
         """
         if self._retry is not None:
             cause, end, attempt = self._retry
-            retrying = _retrying(cause, end - time.monotonic(), attempt)
+            left = end - time.monotonic()
+            others = cells(_retrying("", left, attempt)) + cells(f"  · {key} to give up")
+            retrying = _retrying(clip(cause, max(width - others, 8)), left, attempt)
             return clip(f"{spinner()} {retrying} · {key} to give up", width)
         text = " ".join(filter(None, (self._model, self._doing)))
         if self.seconds() > _SECONDS_SHOWN_AFTER:

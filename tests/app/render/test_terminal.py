@@ -316,12 +316,13 @@ async def test_retries_are_one_live_line_and_one_summary() -> None:
         ("ProviderUnavailableError", None, "", "the provider is unavailable", "for the unavailable provider"),
         ("NetworkError", None, "", "connection failed", "for the connection"),
         ("LLMTimeoutError", None, "", "no answer in time", "after a timeout"),
+        ("StreamError", None, "", "the answer was cut off", "after an answer was cut off"),
     ],
 )  # fmt: skip
 async def test_a_retry_is_shown_with_its_cause(
     kind: str, status: int | None, message: str, live: str, summary: str
 ) -> None:
-    it = Shown()
+    it = Shown(columns=80)
     it.renderer.turn_started()
     about = {"error_type": kind, "status_code": status, "error_message": message}
     await it.emit("provider:retry", delay=0.6, provider="p", **about)
@@ -331,6 +332,20 @@ async def test_a_retry_is_shown_with_its_cause(
     await it.say("Done.")
     it.end("Done.")
     assert it.close()[0] == f"· waited 1 s {summary}"
+
+
+async def test_a_long_cause_of_a_retry_leaves_room_for_the_key() -> None:
+    it = Shown()
+    it.renderer.turn_started()
+    about = {"error_message": "the model is warming up " * 9, "attempt": 1, "max_retries": 4}
+    await it.emit("provider:retry", error_type="LLMError", delay=9.0, provider="p", **about)
+    await asyncio.sleep(0.2)
+    shown = screen(b"".join(it.written).decode())
+    assert re.fullmatch(
+        r". the model is.*… retrying in \d s \(1 of 4\) · Ctrl-C to give up", shown[-1]
+    )
+    it.end()
+    it.close()
 
 
 async def test_a_retry_that_was_stopped_is_not_counted() -> None:
