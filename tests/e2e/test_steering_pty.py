@@ -180,6 +180,36 @@ def test_a_prompt_stopped_before_an_answer_is_sent_again(tmp_path: Path) -> None
     assert "/retry" not in terminal.shown
 
 
+def test_a_prompt_is_sent_again_without_the_messages_that_were_sent_with_it(tmp_path: Path) -> None:
+    with chat(tmp_path, ["fine"]) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER + "and this" + ENTER)
+        terminal.until("› and this")
+        terminal.type(CTRL_C)
+        terminal.until("stopped before an answer; Enter on an empty line sends the prompt again")
+        terminal.prompt()
+        terminal.type(ENTER)
+        terminal.until("fine")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["and this", "go"]
+
+
+def test_a_turn_that_failed_after_a_message_was_answered_is_continued(tmp_path: Path) -> None:
+    failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}}
+    replies = [{"tool_calls": [LISTING]}, failing, "fine"]
+    with chat(tmp_path, replies, **FILES) as terminal:
+        begin(terminal)
+        terminal.type("be brief" + ENTER)
+        terminal.until(waits("queued for the next step", "be brief"))
+        let_go(tmp_path)
+        terminal.until("Enter on an empty line tries again")
+        terminal.prompt()
+        terminal.type(ENTER)
+        terminal.until("fine")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", "be brief", "Continue."]
+
+
 def test_a_failed_turn_returns_queued_lines(tmp_path: Path) -> None:
     failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}}
     with chat(tmp_path, [failing, "fine"]) as terminal:

@@ -17,25 +17,32 @@ CONTINUE = "Continue."
 async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
     """What to send to go on with `prompt`: the prompt itself if the model has not reacted to it."""
     messages = await messages_of(session.session)
-    kept = [*messages]
-    while _role(kept) == "user" and kept[-1].get("content") in (prompt, CONTINUE):
-        del kept[-1]
-    unanswered = [message.get("content") for message in messages[len(kept) :]]
-    if unanswered:
-        await session.context.set_messages(kept)
-    if prompt in unanswered:
+    steered = session.steering.sent
+    answered = [*messages]
+    while _role(answered) == "user" and _content(answered[-1]) in (prompt, CONTINUE, *steered):
+        del answered[-1]
+    unanswered = messages[len(answered) :]
+    # Messages to the turn stay: they are not sent again.
+    kept = [message for message in unanswered if _content(message) not in (prompt, CONTINUE)]
+    if len(kept) < len(unanswered):
+        await session.context.set_messages([*answered, *kept])
+    if prompt in map(_content, unanswered):
         return prompt
     # Without the prompt in the conversation, an answer at its end belongs to an earlier one.
-    asked = (message.get("content") for message in reversed(kept) if message.get("role") == "user")
-    last = next((text for text in asked if text != CONTINUE), None)
+    asked = (_content(message) for message in reversed(answered) if message.get("role") == "user")
+    last = next((text for text in asked if text not in (CONTINUE, *steered)), None)
     is_known = prompt == CONTINUE or (isinstance(last, str) and last.startswith(prompt))
-    begun = _role(kept) == "tool" or (_role(kept) == "assistant" and is_known)
+    begun = _role(answered) == "tool" or (_role(answered) == "assistant" and is_known)
     return CONTINUE if begun else prompt
 
 
 async def finished_answer(session: OpenSession) -> str | None:
     """The answer to the last prompt, if the model has given it; None if the prompt is unfinished."""
     return answer_at_end(await messages_of(session.session))
+
+
+def _content(message: dict[str, Any]) -> Any:
+    return message.get("content")
 
 
 def _role(messages: list[Any]) -> str | None:

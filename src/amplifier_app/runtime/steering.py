@@ -22,15 +22,20 @@ class Steering:
 
     Args:
         session: The session of the kernel.
+
+    Attributes:
+        sent: The messages that the orchestrator has accepted since the turn began.
     """
 
     def __init__(self, session: Any) -> None:
+        self.sent: list[str] = []
         self._session = session
         self._unlisted: list[str] = []  # sent, not yet in the conversation
         self._known: Counter[str] = Counter()  # the user messages in the conversation
 
     async def begin(self, prompt: str) -> None:
         """Begin a turn."""
+        self.sent = []
         self._known = await self._user_messages()
         self._known[prompt] += 1
 
@@ -45,6 +50,7 @@ class Steering:
         except Exception:
             logger.warning("The orchestrator did not accept a message", exc_info=True)
             return False
+        self.sent.append(text)
         if not callable(getattr(steer, "waiting", None)):
             self._unlisted.append(text)
         return True

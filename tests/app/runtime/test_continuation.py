@@ -42,7 +42,9 @@ async def test_an_unanswered_prompt_is_sent_again_and_a_begun_one_continued(
     config = {"session": {"context": "context-simple"}}
     coordinator = SimpleNamespace(get=lambda name: context)
     session: Any = SimpleNamespace(
-        context=context, session=SimpleNamespace(coordinator=coordinator, config=config)
+        context=context,
+        session=SimpleNamespace(coordinator=coordinator, config=config),
+        steering=SimpleNamespace(sent=[]),
     )
     assert await prompt_to_continue(session, prompt) == sent
     assert await context.get_messages() == messages[:left]
