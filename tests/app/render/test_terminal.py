@@ -327,7 +327,7 @@ async def test_a_retry_is_shown_with_its_cause(
     about = {"error_type": kind, "status_code": status, "error_message": message}
     await it.emit("provider:retry", delay=0.6, provider="p", **about)
     await asyncio.sleep(0.65)
-    shown = screen(b"".join(it.written).decode())
+    shown = screen(b"".join(it.written).decode(), columns=80)
     assert shown[-1][2:].startswith(f"{live}, retrying")
     await it.say("Done.")
     it.end("Done.")
