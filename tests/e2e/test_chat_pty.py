@@ -360,7 +360,7 @@ def test_a_pasted_line_is_no_command_in_plain_mode(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan, "--plain", cwd=tmp_path) as terminal:
         terminal.until("> ")
         terminal.type("Look at this:\n!touch pasted\n\nand this\n")
-        terminal.until(r"Not sent yet \(.*\):\s+!touch pasted")
+        terminal.until(r"Not run yet \(Enter runs it; Ctrl-C discards it\):\s+!touch pasted")
         terminal.until("two")
         assert not (tmp_path / "pasted").exists()
         terminal.until("> ")
@@ -368,6 +368,17 @@ def test_a_pasted_line_is_no_command_in_plain_mode(tmp_path: Path) -> None:
         terminal.until("> ")
         assert (tmp_path / "pasted").exists()
         terminal.type("\x04")
+        terminal.finish()
+
+
+def test_pasted_commands_are_all_kept_in_plain_mode(tmp_path: Path) -> None:
+    with Terminal("run", "-f", mock_plan(tmp_path, []), "--plain", cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("!echo first\n!echo second\n")
+        terminal.until(r"Not run yet \(.*\):\s+!echo first\s+!echo second\s+> ")
+        terminal.type(CTRL_C)
+        terminal.until("Ctrl-C again to leave")
+        terminal.type(CTRL_D)
         terminal.finish()
 
 

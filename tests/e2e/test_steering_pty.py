@@ -164,6 +164,24 @@ def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
         assert prompts(leave(terminal)) == ["go", sent]
 
 
+def test_shell_output_is_added_to_a_returned_line_in_plain_mode(tmp_path: Path) -> None:
+    with chat(tmp_path, ["fine"], plain=True) as terminal:
+        begin(terminal)
+        terminal.type("rather this" + ENTER)
+        terminal.until(waits("queued for the next step", "rather this"))
+        terminal.type(CTRL_C)
+        terminal.until("Not sent .*rather this")
+        terminal.prompt()
+        terminal.type("!echo out" + ENTER)
+        terminal.until("exit code 0")
+        terminal.prompt()
+        terminal.type(ENTER)
+        terminal.until("fine")
+        terminal.prompt()
+        sent = "rather this\n$ echo out\nout\n[exit code 0]\n"
+        assert prompts(leave(terminal)) == ["go", sent]
+
+
 def test_a_prompt_stopped_before_an_answer_is_sent_again(tmp_path: Path) -> None:
     with chat(tmp_path, ["fine", "other"]) as terminal:
         begin(terminal)

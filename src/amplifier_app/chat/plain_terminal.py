@@ -76,7 +76,7 @@ class PlainTerminal:
             self._output.write(f"[{new[-1].strip().partition(':')[0]}]\n")
 
     def insert_folded(self, text: str, label: str) -> None:
-        self._draft += text
+        self._draft = self._after_draft(text)
 
     def page(self, text: str) -> bool:
         return False
@@ -120,11 +120,16 @@ class PlainTerminal:
 
     def _ask(self) -> None:
         if self._draft:
+            state = "sent yet (Enter sends it, with what you type"
+            if is_command(self._draft):
+                state = "run yet (Enter runs it"
             draft = for_terminal(self._draft)
-            self._output.write(
-                f"Not sent yet (Enter sends it, with what you type; Ctrl-C discards it):\n{draft}\n"
-            )
+            self._output.write(f"Not {state}; Ctrl-C discards it):\n{draft}\n")
         self._output.write(_PROMPT)
+
+    def _after_draft(self, text: str) -> str:
+        gap = "\n" if self._draft and text and not self._draft.endswith("\n") else ""
+        return f"{self._draft}{gap}{text}"
 
     def _set_reading(self, wanted: bool) -> None:
         if wanted is self._reading:
@@ -163,10 +168,9 @@ class PlainTerminal:
         self._begun = ""
         if self._is_pasted() and (not line or line.startswith(("!", "/"))):
             # A line of pasted text is not a command, although Enter sends it.
-            self._draft = line or self._draft
+            self._draft = self._after_draft(line)
             self._ask()
             return
         if not line or not (is_command(line) or is_command(self._draft)):
-            gap = "\n" if self._draft and line and not self._draft.endswith("\n") else ""
-            line, self._draft = f"{self._draft}{gap}{line}", ""
+            line, self._draft = self._after_draft(line), ""
         self.listener.on_input(Sent(line, line))
