@@ -35,6 +35,21 @@ async def mount(coordinator, config=None):
 
     coordinator.hooks.register("tool:pre", on_tool)
 """
+ONCE_DRAWING_HOOK = """
+import sys
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    from amplifier_core.models import HookResult
+
+    def draw(event, data):
+        sys.stderr.write("\\r* drawing")
+        return HookResult(action="continue")
+
+    coordinator.hooks.register("provider:request", draw)
+"""
 SLEEP = {"name": "bash", "input": {"command": "sleep 60"}}
 
 
@@ -100,3 +115,15 @@ def test_nothing_is_drawn_over_the_input_where_modules_draw(tmp_path: Path) -> N
     # The last drawing is gone, except where the terminal echoed a key behind it.
     assert not any(line.startswith("* drawing") and "^C" not in line for line in lines)
     assert any(line.startswith("amplifier: warning: stopped;") for line in lines)
+
+
+def test_the_answer_replaces_what_a_module_has_drawn_last(tmp_path: Path) -> None:
+    draws = "amplifier_module_hooks_draws"
+    source = str(module_folder(tmp_path, ONCE_DRAWING_HOOK, draws))
+    hooks = [{"module": "hooks-draws", "source": source}]
+    plan = mock_plan(tmp_path, ["the answer"], hooks=hooks)
+    options = ("--screen", "answer", "go")
+    with Terminal("run", "-f", plan, *options, cwd=tmp_path, size=(80, 24)) as terminal:
+        assert terminal.finish() == 0
+    assert "* drawing" in terminal.raw
+    assert "the answer" in screen(terminal.raw, 80, 24)

@@ -195,6 +195,7 @@ class AnswerRenderer(PlainRenderer):
         self.takes_prints = True
         # The terminal echoes the Ctrl-C that stopped it.
         self.has_open_line = self.has_open_line or result.status == "cancelled"
+        self._end_line()
         super().turn_ended(result)
         if self._part and not result.has_answer:
             self._write(for_terminal(self._part))
