@@ -157,7 +157,14 @@ def test_escape_denies_and_ctrl_c_stops_the_turn(tmp_path: Path, key: str, code:
 
 
 def test_why_names_your_answer(tmp_path: Path) -> None:
-    with Terminal("run", "-f", plan(tmp_path, CHAIN), cwd=tmp_path, size=(80, 30)) as terminal:
+    asking = {"tool_calls": [CHAIN]}
+    file = mock_plan(
+        tmp_path,
+        [asking, "done here", asking, "finished"],
+        tools=[{"module": "tool-bash"}],
+        hooks=[{"module": "hooks-approval"}],
+    )
+    with Terminal("run", "-f", file, cwd=tmp_path, size=(80, 30)) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
         terminal.until("Ctrl-C stop the prompt")
@@ -167,6 +174,15 @@ def test_why_names_your_answer(tmp_path: Path) -> None:
         terminal.prompt()
         terminal.type("/why" + ENTER)
         terminal.until(r"allowed by +your answer \(allow once\)")
+        terminal.prompt()
+        terminal.type("/approve deny" + ENTER)
+        terminal.until("deny without asking")
+        terminal.type("again" + ENTER)
+        terminal.until("finished")
+        terminal.prompt()
+        terminal.type("/why" + ENTER)
+        terminal.until(r"outcome +denied *\r?\n")
+        terminal.until("denied by +policy: it needs approval, which was denied")
         terminal.prompt()
         terminal.type("/quit" + ENTER)
         terminal.finish()

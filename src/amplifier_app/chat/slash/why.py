@@ -91,6 +91,8 @@ def _outcome(call: Any) -> str:
     reason = one_line(call.reason, 300) if call.reason else ""
     if describe.was_skipped(reason):
         return reason
+    if call.outcome == "denied" and call.decision is not None:
+        return "denied"  # the reason is a text for the model, and the next row has its cause
     if reason.startswith(call.outcome):
         return f"{reason}{took}"
     return f"{call.outcome}{took}{f': {reason}' if reason else ''}"
