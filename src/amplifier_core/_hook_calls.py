@@ -87,7 +87,7 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
                 injections.append((entry.name, answer))
         else:
             # A result can be changed after validation; an invalid one denies the event.
-            return _with_data(_denied(entry, event, f"action {action!r} with this data"), data)
+            return _with_data(_denial(entry, event, f"action {action!r} with this data"), data)
     if question is not None:
         return _with_data(question, data)
     if injections:
@@ -110,7 +110,7 @@ async def call_handler(
             answer = await InContext(answer, context)
         if answer is None or isinstance(answer, HookResult):
             return answer
-        return _read(entry, event, answer)
+        return _as_result(entry, event, answer)
     # Handlers are foreign code: one that fails is skipped and the event continues.
     except BaseException as error:
         if not is_failure(error, cancels):
@@ -162,24 +162,24 @@ def plain(data: Any) -> Any:
     return data.model_dump(mode="json") if isinstance(data, BaseModel) else data
 
 
-def _read(entry: Registration, event: str, answer: Any) -> HookResult:
+def _as_result(entry: Registration, event: str, answer: Any) -> HookResult:
     """Convert a handler's return value to a result; an invalid value denies the event."""
     dump = getattr(answer, "model_dump", None)
     try:
         fields = dump() if callable(dump) else answer
         if not isinstance(fields, dict):
-            return _denied(entry, event, f"{type(answer).__name__}, not a HookResult")
+            return _denial(entry, event, f"{type(answer).__name__}, not a HookResult")
         action = cast("dict[str, Any]", fields).get("action", "continue")
         if action not in _ACTIONS:
             valid = ", ".join(_ACTIONS)
-            return _denied(entry, event, f"the action {action!r} (valid: {valid})")
+            return _denial(entry, event, f"the action {action!r} (valid: {valid})")
         return HookResult.model_validate(fields)
     # Foreign objects may raise anything when read; that makes the result invalid.
     except Exception as error:
-        return _denied(entry, event, f"an invalid result: {describe_exception(error, None)}")
+        return _denial(entry, event, f"an invalid result: {describe_exception(error, None)}")
 
 
-def _denied(entry: Registration, event: str, answer: str) -> HookResult:
+def _denial(entry: Registration, event: str, answer: str) -> HookResult:
     """The result for an event whose handler returned an invalid value."""
     where = where_defined(entry.handler)
     logger.error("%s (%s) answered %s with %s; the event was denied", entry, where, event, answer)

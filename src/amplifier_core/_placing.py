@@ -243,7 +243,7 @@ def _check_hook(
         return
     wrong = [kind for kind in kinds if kind in ("orchestrator", "context")]
     if wrong and loaded.declared is None:
-        raise _listed_elsewhere(entry, wrong)
+        raise _wrong_kind_error(entry, wrong)
     if not kinds and not callable(result):
         raise NothingMountedError("; ".join(logged) or "its mount function registered nothing")
 
@@ -254,7 +254,7 @@ def _check_nothing(
     reason = "; ".join(logged)
     kinds, registered = before.kinds(), before.registered()
     if kinds:
-        raise _listed_elsewhere(entry, kinds)
+        raise _wrong_kind_error(entry, kinds)
     if result is not None and (isinstance(result, type) or not callable(result)):
         # Probably meant to be the instance: report why it is not one.
         _check_instances(entry, {"returned": result}, loaded)
@@ -292,7 +292,7 @@ def _instead(result: Any, registered: list[str]) -> str:
     return f"{done} and returned {what}"
 
 
-def _listed_elsewhere(entry: PlanEntry, kinds: list[str]) -> ModuleValidationError:
+def _wrong_kind_error(entry: PlanEntry, kinds: list[str]) -> ModuleValidationError:
     kind = kinds[0]
     return ModuleValidationError(
         f"Module '{entry.module}' is listed under '{SECTIONS[entry.kind]}', but mounted a "

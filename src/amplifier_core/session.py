@@ -144,7 +144,7 @@ class AmplifierSession:
                 **more,
             )
         except BaseException as error:
-            await self._failed(error)
+            await self._report_failure(error)
             raise
         if self.coordinator.cancellation.is_cancelled:
             self.status.status = "cancelled"
@@ -162,7 +162,7 @@ class AmplifierSession:
             raise RuntimeError(f"No providers mounted: {why}")
         return points
 
-    async def _failed(self, error: BaseException) -> None:
+    async def _report_failure(self, error: BaseException) -> None:
         cancelled = self.coordinator.cancellation.is_cancelled
         self.status.status = (
             "failed" if isinstance(error, Exception) and not cancelled else "cancelled"

@@ -74,7 +74,7 @@ class _UpdateFile:
             self._output.write(f"{_BEGIN}{text}{_END}")
 
     @contextlib.contextmanager
-    def held(self) -> Generator[None]:
+    def hold_output(self) -> Generator[None]:
         """Write everything in it at once, at the end."""
         self._held += 1
         try:
@@ -169,7 +169,7 @@ class ChatApplication:
         if not self._is_drawn:
             self._output.write(text)
             return
-        with self._file.held():
+        with self._file.hold_output():
             if text:
                 self._app.renderer.erase(leave_alternate_screen=False)
                 self._app.output.write_raw(text)
@@ -354,12 +354,12 @@ class ChatApplication:
         renderer = self._app.renderer
         last = renderer.last_rendered_screen
         if last is not None and self._layout.height(self._size()) < last.height:
-            with self._file.held():
+            with self._file.hold_output():
                 renderer.erase(leave_alternate_screen=False)
 
     def _mark(self, mark: str) -> None:
         if self._is_drawn and not os.environ.get("TERM", "").startswith("linux"):
-            with self._file.held():
+            with self._file.hold_output():
                 self._app.renderer.erase(leave_alternate_screen=False)
                 self._app.output.write_raw(mark)
                 self._redraw()

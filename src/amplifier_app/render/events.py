@@ -16,10 +16,10 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import Level, SessionFacts, SubSessionFacts
 from amplifier_app.runtime.turns.event_data import (
     EventHandler,
+    has_succeeded,
     input_in,
     peek,
     result_in,
-    succeeded,
 )
 from amplifier_app.runtime.turns.turn import SubSession, TurnResult
 
@@ -131,7 +131,7 @@ class EventStream(StderrNotices):
         )
 
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
-        self._tool_end(data, succeeded(result_in(data)), describe.result_text(data))
+        self._tool_end(data, has_succeeded(result_in(data)), describe.result_text(data))
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
         self._tool_end(data, False, describe.error_text(data, _MAX_ERROR))

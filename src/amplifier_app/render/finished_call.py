@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.turns.event_data import input_in, peek, result_in, succeeded
+from amplifier_app.runtime.turns.event_data import has_succeeded, input_in, peek, result_in
 from amplifier_app.runtime.turns.usage import field_of
 
 _LONGEST_RESULT = 1_000_000
@@ -40,7 +40,7 @@ class FinishedCall(NamedTuple):
     @property
     def has_failed(self) -> bool:
         """Whether it failed or was refused."""
-        return self.error is not None or not succeeded(self._result)
+        return self.error is not None or not has_succeeded(self._result)
 
     @property
     def is_denied(self) -> bool:

@@ -181,7 +181,7 @@ class BackupHook:
             return
         async with self._busy:
             try:
-                changed = await self._keeper.finish(call, succeeded=ran and _succeeded(values))
+                changed = await self._keeper.finish(call, succeeded=ran and _has_succeeded(values))
             except OSError as error:
                 self._warn_once(error)
                 return
@@ -249,7 +249,7 @@ class BackupHook:
         return self._own
 
 
-def _succeeded(values: Mapping[str, Any]) -> bool:
+def _has_succeeded(values: Mapping[str, Any]) -> bool:
     result = values.get("tool_result", values.get("result"))
     if isinstance(result, Mapping):
         return bool(cast("Mapping[str, Any]", result).get("success", True))

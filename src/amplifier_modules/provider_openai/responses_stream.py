@@ -112,7 +112,7 @@ class ResponsesStream:
                 self._take(done, pieces)
             kind = f"response.{response['status']}"
             if kind not in _ENDS:
-                raise self._failed(response.get("error"))
+                raise self._error_of(response.get("error"))
             self._take({"type": kind, "response": response}, pieces)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise self._broken(f"sent {describe_invalid_event(error)}", retryable=False) from error
@@ -154,25 +154,25 @@ class ResponsesStream:
         if kind in _TEXTS:
             self._delta(event, _TEXTS[kind], pieces)
         elif kind == "response.output_item.added":
-            self._added(event["item"], Key(event["output_index"]), pieces)
+            self._handle_added(event["item"], Key(event["output_index"]), pieces)
         elif kind == "response.reasoning_summary_part.added":
             block = self._open.get(Key(event["output_index"]))
             if block is not None and block.texts:
                 pieces.append(self._text(block, _BETWEEN_SUMMARIES))
         elif kind == "response.output_item.done":
-            self._done(event["item"], event["output_index"], pieces)
+            self._handle_done(event["item"], event["output_index"], pieces)
         elif kind in ("response.created", "response.in_progress"):
             self.response = _response_in(event)
         elif kind in _ENDS:
             self.response = _response_in(event)
             if self.response.get("status") in ("failed", "cancelled") or kind.endswith("failed"):
-                raise self._failed(self.response.get("error"))
+                raise self._error_of(self.response.get("error"))
             self._end_the_rest(pieces)
             self.ended = True
         elif kind == "error":
-            raise self._failed(event.get("error") or event)
+            raise self._error_of(event.get("error") or event)
 
-    def _added(self, item: Item, key: Key, pieces: list[Piece]) -> None:
+    def _handle_added(self, item: Item, key: Key, pieces: list[Piece]) -> None:
         kind = _KINDS.get(item["type"])
         if kind is None:
             return  # a message begins with its first part
@@ -194,7 +194,7 @@ class ResponsesStream:
         if text := text_in(event, "delta"):
             pieces.append(self._text(block, text))
 
-    def _done(self, item: Item, at: int, pieces: list[Piece]) -> None:
+    def _handle_done(self, item: Item, at: int, pieces: list[Piece]) -> None:
         if item["type"] == "message":
             for part, content in enumerate(item.get("content") or ()):
                 finished = self._message_part(item, content)
@@ -206,7 +206,7 @@ class ResponsesStream:
             self._end(Key(at), "thinking", finished, _BETWEEN_SUMMARIES.join(texts), pieces)
         elif item["type"] == "function_call":
             if Key(at) not in self._open:
-                self._added(item, Key(at), pieces)
+                self._handle_added(item, Key(at), pieces)
             text = text_in(item, "arguments")
             self._end(Key(at), "tool_call", _call_block(self._open[Key(at)], text), text, pieces)
         else:
@@ -276,7 +276,7 @@ class ResponsesStream:
 
     # -- errors ------------------------------------------------------------------------------
 
-    def _failed(self, error: Any) -> LLMError:
+    def _error_of(self, error: Any) -> LLMError:
         details: Item = dict(cast("Mapping[str, Any]", error)) if isinstance(error, Mapping) else {}
         code = str(details.get("code") or "")
         if code.startswith(("invalid_", "image_", "unsupported_", "empty_")):

@@ -34,7 +34,7 @@ def connection_to(url: str, headers: Mapping[str, str], patience: float) -> Conn
         headers={"accept-encoding": _ENCODING, **headers},
         timeout=limits,
         verify=_context_with(certificates_of_environment()),
-        event_hooks={"response": [_bound, _note_lost_session]},
+        event_hooks={"response": [_limit_body, _note_lost_session]},
     )
     transport = streamable_http_client(url, http_client=client)
     return Connection(transport, lambda: None, client.aclose)
@@ -63,7 +63,7 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-async def _bound(response: Any) -> None:
+async def _limit_body(response: Any) -> None:
     """Make the body of a response fail if it is too long or compressed."""
     encoding = response.headers.get("content-encoding", _ENCODING).strip().lower()
     if encoding not in ("", _ENCODING):

@@ -49,7 +49,7 @@ class Rules(NamedTuple):
     spec: Any
 
 
-def ignored(path: str, rules: list[Rules]) -> bool:
+def is_ignored(path: str, rules: list[Rules]) -> bool:
     """Whether the nearest rules that match `path`, from the top, ignore it."""
     for rule in reversed(rules):
         verdict = rule.spec.check_file(path[len(rule.folder) :]).include
@@ -109,7 +109,7 @@ def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iter
         if entry.name == ".git":
             continue
         if entry.is_dir(follow_symlinks=False):
-            if rules and ignored(f"{prefix}{path}/", rules):
+            if rules and is_ignored(f"{prefix}{path}/", rules):
                 continue
             try:
                 below = os.open(entry.name, _FLAGS | os.O_DIRECTORY, dir_fd=opened)
@@ -120,7 +120,9 @@ def walk(opened: int, here: str, prefix: str, rules: list[Rules] | None) -> Iter
                 yield from walk(below, f"{path}/", prefix, rules)
             finally:
                 os.close(below)
-        elif entry.is_file(follow_symlinks=False) and not (rules and ignored(prefix + path, rules)):
+        elif entry.is_file(follow_symlinks=False) and not (
+            rules and is_ignored(prefix + path, rules)
+        ):
             yield File(path, opened, entry.name)
 
 

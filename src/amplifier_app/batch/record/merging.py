@@ -98,14 +98,14 @@ def _facts(parts: Sequence[BatchFolder], target: Path) -> dict[str, Any]:
     deadlines = [part.facts.get("deadline") or math.inf for part in parts]
     facts["deadline"] = None if math.inf in deadlines else max(deadlines)
 
-    def moved(file: str | None) -> str | None:
+    def copy_saved_input(file: str | None) -> str | None:
         source = Path(file or "")
         # The parts may be removed later.
         return str(_copy_file(source, target)) if source.parent == first.path else file
 
-    facts["input"] = moved(facts.get("input"))
+    facts["input"] = copy_saved_input(facts.get("input"))
     if request := facts.get("request"):
-        facts["request"] = {**request, "schema": moved(request.get("schema"))}
+        facts["request"] = {**request, "schema": copy_saved_input(request.get("schema"))}
     return facts
 
 

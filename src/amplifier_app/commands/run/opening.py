@@ -169,7 +169,7 @@ def approvals_for(
     if terminal is None:
         return Approvals(request.approve or "deny")
 
-    async def stopped() -> None:
+    async def stop_turn() -> None:
         """Stop the turn, and with it what asks; the answer is no if that waits elsewhere."""
         approvals.stop()
         await asyncio.sleep(_STOP_SECONDS)
@@ -182,7 +182,7 @@ def approvals_for(
             with renderer.paused():
                 return await ask_on_terminal(terminal, prompt, options, timeout)
         except Stopped:
-            return await stopped()
+            return await stop_turn()
 
     async def ask_about_tool(
         about: ToolApproval, agent: str, timeout: float | None
@@ -197,7 +197,7 @@ def approvals_for(
                     terminal, about, agent, timeout, is_plain=is_plain
                 )
         except Stopped:
-            return await stopped()
+            return await stop_turn()
 
     approvals = Approvals(request.approve or "ask", ask, ask_about_tool)
     return approvals

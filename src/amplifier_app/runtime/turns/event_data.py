@@ -27,7 +27,7 @@ def result_in(data: object) -> Any:
     return peek(data, "result") if result is None else result
 
 
-def succeeded(result: Any) -> bool:
+def has_succeeded(result: Any) -> bool:
     """Whether a tool's result, in the kernel's or another form, is a success."""
     success = field_of(result, "success")
     return True if success is None else bool(success)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.runtime.turns.event_data import EventHandler, peek, result_in, succeeded
+from amplifier_app.runtime.turns.event_data import EventHandler, has_succeeded, peek, result_in
 from amplifier_app.runtime.turns.turn import (
     DeniedCall,
     LimitReached,
@@ -237,11 +237,11 @@ class TurnRecorder:
 
     def _on_tool_post(self, event: str, data: dict[str, Any]) -> None:
         result = result_in(data)
-        error = None if succeeded(result) else field_of(result, "error")
+        error = None if has_succeeded(result) else field_of(result, "error")
         if field_of(error, "denied") is True:
             self._end(data, "denied", str(field_of(error, "message") or "") or None)
         else:
-            self._end(data, "ok" if succeeded(result) else "error", None)
+            self._end(data, "ok" if has_succeeded(result) else "error", None)
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
         error = peek(data, "error") or {}

@@ -104,7 +104,7 @@ class Budget:
         """Set a higher limit for the rest of the session."""
         amount = Decimal(str(allowed)) if limit == "max_cost" else int(allowed)
         self.limits = self.limits.model_copy(update={limit: amount})
-        self._changed()
+        self._notify_listeners()
 
     @property
     def allowed(self) -> dict[str, int | float]:
@@ -179,7 +179,7 @@ class Budget:
         granted = min(wanted, *left, wanted)
         for level in self._levels():
             level.spent.tool_calls += granted
-        self._changed()
+        self._notify_listeners()
         return granted
 
     def as_dict(self) -> dict[str, Any]:
@@ -256,9 +256,9 @@ class Budget:
             for future in waiting:
                 if not future.done():
                     future.set_result(None)
-        self._changed()
+        self._notify_listeners()
 
-    def _changed(self) -> None:
+    def _notify_listeners(self) -> None:
         for level in self._levels():
             for listener in level._listeners:
                 listener()

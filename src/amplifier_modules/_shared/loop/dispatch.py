@@ -84,7 +84,7 @@ class Dispatcher:
         """Apply the injections that hooks requested while the calls ran."""
         await self._channel.release()
 
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the session was asked to stop, at once or after the step in flight."""
         return self.token is not None and self.token.is_cancelled
 
@@ -128,7 +128,7 @@ class _Batch:
 
         async def decide() -> None:
             for call in group:
-                if self._dispatcher.stopped():
+                if self._dispatcher.is_stopped():
                     return
                 prepared.append((call, await self._dispatcher.runner.prepare(call, self._parent)))
 
