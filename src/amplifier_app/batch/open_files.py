@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import resource
+import contextlib
+import sys
+
+if sys.platform != "win32":
+    import resource
 
 _MOST_FILES = 1 << 16
 
 
 def allow_many_files() -> None:
     """Raise the limit on open files of this process as far as it may."""
+    if sys.platform == "win32":
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        # macOS names no hard limit and still has one.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
