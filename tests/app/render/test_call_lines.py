@@ -101,6 +101,33 @@ async def test_a_denied_call_ends_in_loops_that_do_not_say_so() -> None:
     assert lines == ["2 bash ls: ok, 5 ms", "1 bash make: not now"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("Denied", "1 mail: denied by you"),
+        ("ToolError", "1 mail: failed, 5 ms: denied by the user"),
+    ],
+)
+async def test_only_a_denial_is_shown_as_yours(kind: str, line: str) -> None:
+    lines: list[str] = []
+    calls = CallLines(lines.append, int, 200)
+
+    class Lines(Renderer):
+        is_for_people = True
+
+        def handlers(self) -> dict[str, EventHandler]:
+            return calls.handlers()
+
+    coordinator = ModuleCoordinator()
+    subscribe(coordinator, Lines(), TurnRecorder())
+    error = {"type": kind, "message": "denied by the user"}
+    await coordinator.hooks.emit("tool:pre", call(1, "mail"))
+    await coordinator.hooks.emit(
+        "tool:error", {**call(1, "mail"), "error": error, "duration_ms": 5}
+    )
+    assert lines == [line]
+
+
 async def test_a_long_call_has_a_line_when_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_lines, "LONG_CALL_SECONDS", 0.01)
     lines: list[str] = []

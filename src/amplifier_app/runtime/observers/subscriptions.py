@@ -100,7 +100,9 @@ def with_short_denials(handlers: dict[str, EventHandler]) -> dict[str, EventHand
 
     def failed(event: str, data: dict[str, Any]) -> None:
         text = denials.pop(peek(data, "tool_call_id"), None)
-        if describe.error_text(data).endswith(describe.DENIED_TO_MODEL):
+        # A tool may fail with the same words.
+        is_denial = peek(peek(data, "error"), "type") in ("Denied", None)
+        if is_denial and describe.error_text(data).endswith(describe.DENIED_TO_MODEL):
             text = describe.DENIED_BY_USER
         if text is not None:
             data = {**data, "error": {"type": "Denied", "message": text}}
