@@ -14,7 +14,9 @@ from amplifier_core.message_models import ChatResponse
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_local import mount
 from amplifier_modules.provider_local.catalogue import find_model
+from amplifier_modules.provider_local.config import LocalConfig
 from amplifier_modules.provider_local.engine import Engine
+from amplifier_modules.provider_local.weights import obtain_weights
 
 pytestmark = [pytest.mark.local_model, pytest.mark.timeout(600)]
 
@@ -40,7 +42,7 @@ asyncio.run(main(sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fetched into by the first test and used by the others."""
+    """Fetched into by the first test of each worker, and used by its others."""
     return tmp_path_factory.mktemp("cache")
 
 
@@ -121,7 +123,7 @@ async def test_it_listens_on_loopback_only_and_asks_for_its_key(cache):
     import httpx
 
     weights = find_model("smollm2-135m").weights
-    path = cache / "models" / weights.file
+    path = await obtain_weights(weights, LocalConfig(cache_dir=str(cache)), MockCoordinator())
     engine = Engine("m", path, context_window=512)
     try:
         assert engine.base_url.startswith("http://127.0.0.1:")
