@@ -74,7 +74,6 @@ def temporary_dir() -> str:
     Raises:
         ConfigError: There is none.
     """
-    # Most commands do not need it.
     try:
         temporary_folder()
         return tempfile.gettempdir()

@@ -372,9 +372,8 @@ class OpenSession:
 
     async def _spawn(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The capability `session.spawn`."""
-        from amplifier_app.runtime.sub_agents.spawning import (
-            spawn,  # Most sessions have no sub-agents.
-        )
+        # Most sessions have no sub-agents.
+        from amplifier_app.runtime.sub_agents.spawning import spawn
 
         return await spawn(self, *args, **kwargs)
 
