@@ -11,7 +11,7 @@ from tests.e2e.test_chat_keys_pty import ESC, line_is, shows, wait_for
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan
-from tests.support.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, Terminal
 
 CTRL_X_CTRL_E = "\x18\x05"
 
@@ -43,6 +43,20 @@ def test_a_command_typed_after_shell_output_is_run_and_the_output_kept(
         session_id = leave(terminal)
     expected = "".join(f"$ echo {one}\n{one}\n[exit code 0]\n" for one in ("one", "two"))
     assert prompts(session_id) == [f"{expected}why?"]
+
+
+def test_shell_output_after_a_folded_paste_begins_on_a_line_of_its_own(tmp_path: Path) -> None:
+    pasted = "\n".join(map(str, range(12)))
+    with Terminal(*chat_arguments(tmp_path, False), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type(PASTE.format(pasted))
+        terminal.until("pasted 12 lines")
+        terminal.type("!echo out" + ENTER)
+        terminal.until("output of `echo out`")
+        terminal.type("why?" + ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == [f"{pasted}\n$ echo out\nout\n[exit code 0]\nwhy?"]
 
 
 def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Path) -> None:

@@ -209,7 +209,9 @@ class ChatApplication:
             self._app.invalidate()
 
     def insert_folded(self, text: str, label: str) -> None:
-        self.buffer.insert_text(self.folds.fold(text, label))
+        before = self.folds.unfold(self.buffer.document.text_before_cursor)
+        gap = "\n" if before and not before.endswith("\n") else ""
+        self.buffer.insert_text(self.folds.fold(gap + text, label))
 
     def page(self, text: str) -> bool:
         if text.count("\n") < self.height:

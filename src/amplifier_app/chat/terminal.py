@@ -88,7 +88,7 @@ class ChatTerminal(Protocol):
         ...
 
     def insert_folded(self, text: str, label: str) -> None:
-        """Insert text into the input line, shown as `[label]`."""
+        """Insert text into the input line, as lines of their own, shown as `[label]`."""
         ...
 
     def page(self, text: str) -> bool:
