@@ -260,9 +260,15 @@ class ChatApplication:
 
     async def __aexit__(self, *exc: Any) -> None:
         assert self._task is not None
-        if not self._task.done():
+        if not (self._task.done() or self._app.is_done):  # done without a terminal
             self._app.exit()
         await asyncio.wait([self._task])
+
+    def restore(self) -> None:
+        """Leave the terminal if the event loop has ended without the application."""
+        if self._app.is_running:
+            self._app.renderer.erase()
+            self._app._is_running = False  # pyright: ignore[reportPrivateUsage]
 
     # For key bindings
 

@@ -314,15 +314,22 @@ class Conversation:
 
     async def _run(self, prompt: str) -> bool:
         """Run a turn; return whether it succeeded."""
-        with Interrupts(lambda _: self.terminal.interrupt()) as interrupts:
+
+        def stop(_: bool) -> None:
+            # Ctrl-C may only end a search; the other signals wait for no tool and no answer.
+            if interrupts.terminated:
+                self.session.stop(immediate=True)
+            else:
+                self.terminal.interrupt()
+
+        with Interrupts(stop) as interrupts:
             try:
                 await self.session.run(prompt)
             except SessionError:
                 raise
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
-                has_history = not self.terminal.echoes
-                show_failure(self.renderer, outcome_of(error), has_history=has_history)
+                show_failure(self.renderer, outcome_of(error), has_history=not self.is_plain)
                 self._on_empty_line = RETRY
                 return False
         if interrupts.terminated:

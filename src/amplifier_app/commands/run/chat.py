@@ -20,6 +20,7 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.observers.observer import Renderer
 
 
 def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: Opening) -> Outcome:
@@ -35,7 +36,7 @@ def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: 
     while True:
         try:
             found = chosen if part.request is request else choose(part.request, invocation.stdout)
-            with _terminal(part.request, found, invocation.stdout) as terminal:
+            with _terminal(part, found, invocation.stdout) as terminal:
                 return run_loop(_chat(part, invocation, found, terminal, opening))
         except Reopen as reopen:
             back = None if reopen.back is None else _with_changes(part.request, reopen.back)
@@ -57,6 +58,7 @@ class _Part:
         greets: Whether to show what the session continues.
         failure: Why the chat is still in this session.
         is_open: Whether the session has been opened.
+        renderer: Shows it; None before there is one.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class _Part:
         self.greets = greets
         self.failure = failure
         self.is_open = False
+        self.renderer: Renderer | None = None
 
 
 def _with_changes(request: Request, changes: Mapping[str, Any]) -> Request:
@@ -76,9 +79,9 @@ def _with_changes(request: Request, changes: Mapping[str, Any]) -> Request:
 
 @contextlib.contextmanager
 def _terminal(
-    request: Request, chosen: Chosen, stdout: Output
+    part: _Part, chosen: Chosen, stdout: Output
 ) -> Generator[ChatApplication | PlainTerminal]:
-    if not request.draws(chosen.plan.display):
+    if not part.request.draws(chosen.plan.display):
         yield PlainTerminal(stdout)
         return
     with KeyMode(0) as keys:
@@ -91,7 +94,13 @@ def _terminal(
         )
         if failure:
             terminal.commit(f"! prompt history is unavailable: {failure}\n")
-        yield terminal
+        try:
+            yield terminal
+        finally:
+            # More signals may have ended the event loop before everything was closed.
+            terminal.restore()
+            if part.renderer is not None:
+                part.renderer.close()
 
 
 async def _chat(
@@ -115,6 +124,7 @@ async def _chat(
 
         screen = terminal if isinstance(terminal, ChatApplication) else None
         renderer = choose_renderer(request, invocation, chosen.plan.display, screen=screen)
+        part.renderer = renderer
         renderer.while_paused = terminal.suspended
         renderer.typing_paused = terminal.typing_paused
         approvals = approvals_for(request, renderer, invocation.stdout, is_plain=screen is None)

@@ -1,0 +1,99 @@
+"""Signals to a chat, and a terminal that goes away, on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.plans import mock_plan, module_folder
+from tests.support.processes import processes_in
+from tests.support.terminal import ENTER, Terminal
+
+BLOCKING_HOOK = """
+import asyncio
+import time
+from pathlib import Path
+
+__amplifier_module_type__ = "hook"
+tasks = []
+
+
+async def mount(coordinator, config):
+    folder = Path(config["folder"])
+
+    async def block_when_cancelled():
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            (folder / "blocked").touch()
+            time.sleep(60)
+
+    # So many that one of them is cancelled before the task that draws.
+    tasks.extend(asyncio.create_task(block_when_cancelled()) for _ in range(50))
+"""
+
+
+def blocking_plan(folder: Path) -> Path:
+    source = module_folder(folder, BLOCKING_HOOK, "amplifier_module_hooks_blocking")
+    config = {"folder": str(folder)}
+    hook = {"module": "hooks-blocking", "source": str(source), "config": config}
+    return mock_plan(folder, ["answered"], hooks=[hook], mock={"on_end": "repeat"})
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def wait_for_block(folder: Path) -> None:
+    wait_until((folder / "blocked").exists)
+
+
+def send(terminal: Terminal, signum: signal.Signals) -> None:
+    assert terminal.process.pid is not None
+    os.kill(terminal.process.pid, signum)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("screen", ["full", "plain"])
+def test_a_signal_ends_the_chat_without_waiting_for_a_tool_or_an_answer(
+    tmp_path: Path, screen: str, asks: bool
+) -> None:
+    call = {"name": "bash", "input": {"command": "touch begun; sleep 3600"}}
+    modules = {"hooks": [{"module": "hooks-approval"}]} if asks else {}
+    replies = [{"tool_calls": [call]}, "never"]
+    plan = mock_plan(tmp_path, replies, tools=[{"module": "tool-bash"}], **modules)
+    options = ["--plain"] if screen == "plain" else []
+    with Terminal("run", "-f", plan, *options, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        if asks:
+            terminal.until("Ctrl-C stop the prompt")
+        else:
+            wait_until((tmp_path / "begun").exists)
+        send(terminal, signal.SIGHUP if screen == "plain" else signal.SIGTERM)
+        assert terminal.finish() == 143
+    wait_until(lambda: not processes_in(tmp_path))
+    assert "never" not in terminal.raw
+
+
+def test_a_second_signal_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    with Terminal("run", "-f", blocking_plan(tmp_path), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        send(terminal, signal.SIGTERM)
+        wait_for_block(tmp_path)
+        send(terminal, signal.SIGTERM)
+        assert terminal.finish() == 143
+    for on, off in (
+        ("\x1b[?2004h", "\x1b[?2004l"),  # bracketed paste
+        ("\x1b[?25l", "\x1b[?25h"),  # hidden cursor
+        ("\x1b[22;2t", "\x1b[23;2t"),  # title of the window
+    ):
+        assert terminal.raw.rfind(on) < terminal.raw.rfind(off)
