@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.plans import mock_plan, module_folder
 from tests.support.processes import processes_in
-from tests.support.terminal import ENTER, Terminal
+from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 
 BLOCKING_HOOK = """
 import asyncio
+import select
 import time
 from pathlib import Path
 
@@ -23,8 +25,27 @@ __amplifier_module_type__ = "hook"
 tasks = []
 
 
+def readable():
+    return bool(select.select([0], [], [], 0)[0])
+
+
 async def mount(coordinator, config):
-    folder = Path(config["folder"])
+    at, folder = config["at"], Path(config["folder"])
+
+    async def block_while_a_line_is_discarded(event, data):
+        while not readable():
+            time.sleep(0.01)
+        # The event loop has seen the line when this goes on, and reads it afterwards.
+        await asyncio.sleep(0)
+        (folder / "blocked").touch()
+        while readable():
+            time.sleep(0.01)
+
+    async def wait_for_a_line():
+        (folder / "blocked").touch()
+        while not readable():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
 
     async def block_when_cancelled():
         try:
@@ -33,14 +54,19 @@ async def mount(coordinator, config):
             (folder / "blocked").touch()
             time.sleep(60)
 
-    # So many that one of them is cancelled before the task that draws.
-    tasks.extend(asyncio.create_task(block_when_cancelled()) for _ in range(50))
+    if at == "request":
+        coordinator.hooks.register("provider:request", block_while_a_line_is_discarded)
+    elif at == "close":
+        return wait_for_a_line
+    else:
+        # So many that one of them is cancelled before the task that draws.
+        tasks.extend(asyncio.create_task(block_when_cancelled()) for _ in range(50))
 """
 
 
-def blocking_plan(folder: Path) -> Path:
+def blocking_plan(folder: Path, at: str) -> Path:
     source = module_folder(folder, BLOCKING_HOOK, "amplifier_module_hooks_blocking")
-    config = {"folder": str(folder)}
+    config = {"at": at, "folder": str(folder)}
     hook = {"module": "hooks-blocking", "source": str(source), "config": config}
     return mock_plan(folder, ["answered"], hooks=[hook], mock={"on_end": "repeat"})
 
@@ -84,8 +110,36 @@ def test_a_signal_ends_the_chat_without_waiting_for_a_tool_or_an_answer(
     assert "never" not in terminal.raw
 
 
+def test_ctrl_c_that_discards_a_line_does_not_block_a_plain_chat(tmp_path: Path) -> None:
+    plan = blocking_plan(tmp_path, "request")
+    with Terminal("run", "-f", plan, "--plain", cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("first" + ENTER)
+        terminal.until("first")
+        terminal.type("discarded" + ENTER)
+        wait_for_block(tmp_path)
+        terminal.type(CTRL_C)
+        terminal.until("stopped before an answer")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["first"]
+
+
+def test_what_is_typed_while_a_plain_chat_closes_is_ignored(tmp_path: Path) -> None:
+    plan = blocking_plan(tmp_path, "close")
+    with Terminal("run", "-f", plan, "--plain", cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("first" + ENTER)
+        terminal.until("answered")
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        wait_for_block(tmp_path)
+        terminal.type("late" + ENTER)
+        assert terminal.finish() == 0
+    assert "rror" not in terminal.raw
+
+
 def test_a_second_signal_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
-    with Terminal("run", "-f", blocking_plan(tmp_path), cwd=tmp_path) as terminal:
+    with Terminal("run", "-f", blocking_plan(tmp_path, "end"), cwd=tmp_path) as terminal:
         terminal.prompt()
         send(terminal, signal.SIGTERM)
         wait_for_block(tmp_path)

@@ -148,13 +148,19 @@ class PlainTerminal:
         return is_followed or self._last_line - before < _PASTED_SECONDS
 
     def _read(self) -> None:
+        if self.listener is None:
+            # The chat is over: what is typed from now on is for whoever reads next.
+            self._set_reading(False)
+            return
         try:
+            # Ctrl-C empties the terminal's queue; reading would then wait for the next line.
+            if not select.select([0], [], [], 0)[0]:
+                return
             data = os.read(0, 1 << 16)
         except BlockingIOError:
             return
         except OSError:  # the terminal is gone
             data = b""
-        assert self.listener is not None
         self._interrupted = False
         if not data:
             # Ctrl-D can be pressed again; a terminal that is gone is always at its end.
