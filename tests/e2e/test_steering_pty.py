@@ -212,6 +212,31 @@ def test_a_prompt_is_sent_again_without_the_messages_that_were_sent_with_it(tmp_
         assert prompts(leave(terminal)) == ["and this", "go"]
 
 
+def test_files_are_added_once_to_what_is_sent_again(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("see @a.txt\n")
+    file = '\n\n<file path="a.txt">\nsee @a.txt\n</file>'
+    with chat(tmp_path, ["one", "two"]) as terminal:
+        terminal.prompt()
+        terminal.type("what is @a.txt ?" + ENTER)
+        terminal.until("added a.txt")
+        terminal.type("and @a.txt ?" + ENTER)
+        terminal.until(waits("queued for the next step", "and @a.txt"))
+        terminal.type(CTRL_C)
+        terminal.until("Enter on an empty line sends the prompt again")
+        terminal.prompt()
+        terminal.until("› and @a.txt")
+        terminal.type(CTRL_U + ENTER)
+        let_go(tmp_path)
+        terminal.until("one")
+        terminal.prompt()
+        terminal.type("last @a.txt" + ENTER)
+        terminal.until("two")
+        terminal.prompt()
+        sent = [f"what is @a.txt ?{file}", f"last @a.txt{file}"]
+        assert prompts(leave(terminal)) == sent
+    assert "<file" not in terminal.shown
+
+
 def test_a_turn_that_failed_after_a_message_was_answered_is_continued(tmp_path: Path) -> None:
     failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}}
     replies = [{"tool_calls": [LISTING]}, failing, "fine"]

@@ -124,6 +124,7 @@ class Conversation:
         self._inputs: asyncio.Queue[Sent | None] = asyncio.Queue()
         self._upcoming: list[str] = []  # to run after the turn, in order
         self._shown: dict[str, str] = {}  # inputs with folded parts → as shown
+        self._typed: dict[str, str] = {}  # prompts with files → as typed
         self._turn_runs = False
         self._on_empty_line: str | None = None  # what Enter on an empty line sends
         self._command: asyncio.Task[None] | None = None
@@ -257,12 +258,15 @@ class Conversation:
 
     def _with_files(self, text: str) -> str:
         """Return a prompt with the files it mentions; show what was added."""
+        if text in self._typed:  # has them already
+            return text
         included = with_files(text, os.getcwd())
         for note in included.notes:
             self.renderer.notice(note, "info", "chat")
         for problem in included.problems:
             self.renderer.notice(problem, "warning", "chat")
         if included.notes:
+            self._typed[included.text] = text
             self._shown[included.text] = self._as_shown(text)
         return included.text
 
@@ -376,7 +380,7 @@ class Conversation:
         """Run unused messages next; after a failed or stopped turn, return them to the input line."""
         waiting = [*self.session.steering.take_back(), *self._upcoming]
         if not succeeded:
-            texts = [text for text in waiting if not is_command(text)]
+            texts = [self._typed.get(text, text) for text in waiting if not is_command(text)]
             draft = self.terminal.draft
             if texts:
                 self.terminal.draft = "\n".join([*texts, *([draft] if draft else [])])
