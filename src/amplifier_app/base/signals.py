@@ -75,7 +75,7 @@ class Interrupts:
         stop: Called in the event loop with ``immediate``.
 
     Attributes:
-        received: The last signal received; None if there was none.
+        received: The last signal received, or the last that was not Ctrl-C; None if there was none.
     """
 
     def __init__(self, stop: Callable[[bool], Any]) -> None:
@@ -101,11 +101,12 @@ class Interrupts:
 
     @property
     def terminated(self) -> bool:
-        """Whether the last signal was not Ctrl-C."""
+        """Whether a signal was not Ctrl-C."""
         return self.received in _TERMINATING
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        self.received = signum
+        if not self.terminated or signum in _TERMINATING:
+            self.received = signum
         level = self._level + 1
         self._level = level if signum == signal.SIGINT else max(level, _NOW)
         if self._level > _NOW:
