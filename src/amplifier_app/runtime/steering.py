@@ -51,13 +51,13 @@ class Steering:
             logger.warning("The orchestrator did not accept a message", exc_info=True)
             return False
         self.sent.append(text)
-        if not callable(getattr(steer, "waiting", None)):
+        if not all(callable(getattr(steer, method, None)) for method in ("waiting", "take_back")):
             self._unlisted.append(text)
         return True
 
     def waiting(self) -> list[str]:
         """Return the queued messages."""
-        return [*self._texts("waiting"), *self._unlisted]
+        return _union(self._texts("waiting"), self._unlisted)
 
     async def take_arrived(self) -> list[str]:
         """Return the messages that have arrived in the conversation, of those the orchestrator does not list."""
@@ -76,7 +76,7 @@ class Steering:
     def take_back(self) -> list[str]:
         """Remove and return the messages that the finished turn did not use."""
         unlisted, self._unlisted = self._unlisted, []
-        return [*self._texts("take_back"), *unlisted]
+        return _union(self._texts("take_back"), unlisted)
 
     async def _user_messages(self) -> Counter[str]:
         try:
@@ -97,6 +97,15 @@ class Steering:
             logger.warning("The orchestrator did not list its queued messages", exc_info=True)
             return []
         return [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
+
+
+def _union(texts: list[str], others: list[str]) -> list[str]:
+    """`texts`, and those of `others` that they lack; a text may be there several times."""
+    others = [*others]
+    for text in texts:
+        if text in others:
+            others.remove(text)
+    return [*texts, *others]
 
 
 def _text(message: dict[str, Any]) -> str:

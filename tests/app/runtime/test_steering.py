@@ -81,6 +81,26 @@ async def test_messages_are_kept_if_the_context_does_not_list_its_messages() -> 
     assert it.take_back() == ["one"]
 
 
+@pytest.mark.parametrize("method", ["waiting", "take_back"])
+async def test_half_of_the_methods_neither_loses_nor_doubles_a_message(method: str) -> None:
+    coordinator = MockCoordinator()
+    await context_simple.mount(coordinator, {})
+    queued: list[str] = []
+
+    def steer(text: str) -> None:
+        queued.append(text)
+
+    setattr(steer, method, lambda: [*queued])
+    coordinator.register_capability("session.steer", steer)
+    it = Steering(AmplifierSessionOf(coordinator))
+    await it.begin("go")
+    assert it.send("one")
+    assert it.send("one")
+    assert it.waiting() == ["one", "one"]
+    assert await it.take_arrived() == []
+    assert it.take_back() == ["one", "one"]
+
+
 class Broken:
     def __call__(self, text: str) -> None:
         raise RuntimeError("not now")
