@@ -45,6 +45,24 @@ def test_a_command_typed_after_shell_output_is_run_and_the_output_kept(
     assert prompts(session_id) == [f"{expected}why?"]
 
 
+@plain
+def test_shell_output_adds_no_files(tmp_path: Path, plain: bool) -> None:
+    (tmp_path / "key.txt").write_text("hidden\n")
+    (tmp_path / "log").write_text("fixed by @key.txt\n")
+    with Terminal(*chat_arguments(tmp_path, plain), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("!cat log" + ENTER)
+        terminal.until("fixed by @key.txt")
+        terminal.prompt()
+        terminal.type("explain @log" + ENTER)
+        terminal.until("added log: 1 line")
+        terminal.until("ok")
+        terminal.prompt()
+        (sent,) = prompts(leave(terminal))
+    assert '<file path="log">' in sent
+    assert "hidden" not in sent
+
+
 def test_shell_output_after_a_folded_paste_begins_on_a_line_of_its_own(tmp_path: Path) -> None:
     pasted = "\n".join(map(str, range(12)))
     with Terminal(*chat_arguments(tmp_path, False), cwd=tmp_path) as terminal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.outcome_messages import RETRY, show_ending, show_failure, show_outcome
 from amplifier_app.chat.picker import Picker, pick
-from amplifier_app.chat.project_files import with_files
+from amplifier_app.chat.prompt_files import PromptFiles
 from amplifier_app.chat.resume_header import resume_header
 from amplifier_app.chat.shell_lines import run_shell_line
 from amplifier_app.chat.slash.contributed import contributed_commands
@@ -124,7 +123,7 @@ class Conversation:
         self._inputs: asyncio.Queue[Sent | None] = asyncio.Queue()
         self._upcoming: list[str] = []  # to run after the turn, in order
         self._shown: dict[str, str] = {}  # inputs with folded parts → as shown
-        self._typed: dict[str, str] = {}  # prompts with files → as typed
+        self._files = PromptFiles(renderer)
         self._turn_runs = False
         self._on_empty_line: str | None = None  # what Enter on an empty line sends
         self._command: asyncio.Task[None] | None = None
@@ -245,7 +244,7 @@ class Conversation:
             if is_recalled and self._is_unanswered and self.last_prompt is not None:
                 # The edited prompt replaces the one that was not answered.
                 await prompt_to_continue(self.session, self.last_prompt)
-            await self._turn(self._with_files(text))
+            await self._turn(self._files.add_to(text))
         return True
 
     @property
@@ -254,21 +253,8 @@ class Conversation:
         return self._on_empty_line == RETRY
 
     async def _shell(self, text: str) -> None:
-        await run_shell_line(text, self.session, self.renderer, self.terminal)
-
-    def _with_files(self, text: str) -> str:
-        """Return a prompt with the files it mentions; show what was added."""
-        if text in self._typed:  # has them already
-            return text
-        included = with_files(text, os.getcwd())
-        for note in included.notes:
-            self.renderer.notice(note, "info", "chat")
-        for problem in included.problems:
-            self.renderer.notice(problem, "warning", "chat")
-        if included.notes:
-            self._typed[included.text] = text
-            self._shown[included.text] = self._as_shown(text)
-        return included.text
+        output = await run_shell_line(text, self.session, self.renderer, self.terminal)
+        self._files.ignore_mentions_in(output)
 
     async def command(self, text: str) -> None:
         """Run a slash command and show what it returns.
@@ -348,7 +334,9 @@ class Conversation:
         if is_shell_line(text) or (command is not None and command.during_turn):
             self._run_concurrently(text)
         elif (
-            self._upcoming or is_command(text) or not steering.send(text := self._with_files(text))
+            self._upcoming
+            or is_command(text)
+            or not steering.send(text := self._files.add_to(text))
         ):
             self._upcoming.append(text)
         self.terminal.refresh()
@@ -380,7 +368,7 @@ class Conversation:
         """Run unused messages next; after a failed or stopped turn, return them to the input line."""
         waiting = [*self.session.steering.take_back(), *self._upcoming]
         if not succeeded:
-            texts = [self._typed.get(text, text) for text in waiting if not is_command(text)]
+            texts = [self._files.as_typed(text) for text in waiting if not is_command(text)]
             draft = self.terminal.draft
             if texts:
                 self.terminal.draft = "\n".join([*texts, *([draft] if draft else [])])
@@ -390,7 +378,8 @@ class Conversation:
     # What is shown
 
     def _as_shown(self, text: str) -> str:
-        return self._shown.get(text, text)
+        typed = self._files.as_typed(text)
+        return self._shown.get(typed, typed)
 
     def _waiting(self) -> Sequence[str]:
         """Return lines on the messages that were sent and have not been used."""

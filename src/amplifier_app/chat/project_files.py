@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -113,14 +113,22 @@ def _rank(name: str, wanted: str) -> int | None:
     return 3
 
 
-def with_files(prompt: str, folder: str) -> Included:
+def with_files(prompt: str, folder: str, quoted: Iterable[str] = ()) -> Included:
     """Return a prompt followed by the files it mentions: `@path`, `@path:10`, `@path:10-40`.
 
     Words that name no file stay as they are. A file outside the folder, a binary file and one that is too
     large are not added.
+
+    Args:
+        prompt: The prompt.
+        folder: The working directory.
+        quoted: Parts of the prompt that others have written; they add no files.
     """
     parts, notes, problems = [prompt], list[str](), list[str]()
-    for mention in _mentions(prompt):
+    written = prompt
+    for text in quoted:
+        written = written.replace(text, "\n")
+    for mention in _mentions(written):
         path = mention["path"]
         if not os.path.isfile(os.path.join(folder, path)):
             path = path.rstrip(".,;?!)")

@@ -23,18 +23,18 @@ _MOST_OUTPUT_BYTES = 100_000
 
 async def run_shell_line(
     text: str, session: OpenSession, renderer: Renderer, terminal: ChatTerminal
-) -> None:
-    """Run a shell command; its output becomes part of the input line."""
+) -> str | None:
+    """Run a shell command, and return what becomes part of the input line; None if it cannot run."""
     command = text[1:].strip()
     if not command:
         renderer.notice("! expects a shell command", "error", "chat")
-        return
+        return None
     try:
         coordinator = session.session.coordinator
         result = await run_shell(command, coordinator, most_bytes=_MOST_OUTPUT_BYTES)
     except CommandError as error:
         renderer.notice(f"cannot run the command: {error}", "error", "chat")
-        return
+        return None
     output = result.output.rstrip("\n")
     lines = output.splitlines()
     more = len(lines) - _MAX_OUTPUT
@@ -46,3 +46,4 @@ async def run_shell_line(
     folded = f"$ {command}\n{output}\n[exit code {result.exit_code}]\n"
     label = f"output of `{one_line(command, 30)}`, {describe.count(len(lines), 'line')}"
     terminal.insert_folded(folded, label)
+    return folded

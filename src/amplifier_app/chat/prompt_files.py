@@ -1,0 +1,43 @@
+"""The files that the prompts of a chat mention, each added once."""
+
+from __future__ import annotations
+
+import os
+
+from amplifier_app.chat.project_files import with_files
+from amplifier_app.runtime.observers.observer import Renderer
+
+
+class PromptFiles:
+    """Adds files to prompts.
+
+    Args:
+        renderer: Shows what was added.
+    """
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self._typed: dict[str, str] = {}  # prompts with files → as typed
+        self._outputs: list[str] = []
+
+    def add_to(self, text: str) -> str:
+        """Return a prompt with the files it mentions, unless it has them already."""
+        if text in self._typed:
+            return text
+        included = with_files(text, os.getcwd(), self._outputs)
+        for note in included.notes:
+            self._renderer.notice(note, "info", "chat")
+        for problem in included.problems:
+            self._renderer.notice(problem, "warning", "chat")
+        if included.notes:
+            self._typed[included.text] = text
+        return included.text
+
+    def as_typed(self, text: str) -> str:
+        """Return a prompt without the files that were added."""
+        return self._typed.get(text, text)
+
+    def ignore_mentions_in(self, output: str | None) -> None:
+        """Note the output of a shell command, which others have written: it adds no files."""
+        if output:
+            self._outputs.append(output)
