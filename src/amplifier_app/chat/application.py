@@ -209,9 +209,8 @@ class ChatApplication:
             self._app.invalidate()
 
     def insert_folded(self, text: str, label: str) -> None:
-        before = self.folds.unfold(self.buffer.document.text_before_cursor)
-        gap = "\n" if before and not before.endswith("\n") else ""
-        self.buffer.insert_text(self.folds.fold(gap + text, label))
+        before = self.buffer.document.text_before_cursor
+        self.buffer.insert_text(self.folds.fold(text, label, before))
 
     def page(self, text: str) -> bool:
         if text.count("\n") < self.height:
@@ -288,11 +287,10 @@ class ChatApplication:
             self.buffer.insert_text(kept)
         else:
             self.folds = Folds()
-        if self.listener is None:
-            if text.strip():
-                self._sent_early.append(sent)
-        else:
+        if self.listener is not None:
             self.listener.on_input(sent)
+        elif text.strip():
+            self._sent_early.append(sent)
 
     def interrupt(self) -> None:
         """Handle Ctrl-C: stop what runs, clear the line, or leave when pressed twice."""

@@ -12,8 +12,10 @@ class Folds:
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
-    def fold(self, text: str, label: str) -> str:
-        """Return the marker shown instead of `text`."""
+    def fold(self, text: str, label: str, before: str = "") -> str:
+        """Return the marker shown instead of `text`, which begins a line if a line is `before` it."""
+        before = self.unfold(before)
+        text = f"\n{text}" if before and not before.endswith("\n") else text
         marker, number = f"[{label}]", 1
         while marker in self._texts:
             number += 1
