@@ -321,11 +321,11 @@ class Conversation:
             except Exception as error:
                 show_failure(self.renderer, outcome_of(error), has_history=not self.is_plain)
                 self._on_empty_line = RETRY
-                return False
         if interrupts.terminated:
             raise Terminated
-        self._on_empty_line = show_ending(self.session, self.renderer)
-        return self.session.turn.status == "success"
+        if self._on_empty_line is None:
+            self._on_empty_line = show_ending(self.session, self.renderer)
+        return self._on_empty_line is None and self.session.turn.status == "success"
 
     def _take(self, text: str) -> None:
         """Take a line typed during the turn: steer the turn, or run it afterwards."""
