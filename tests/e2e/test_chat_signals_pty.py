@@ -61,6 +61,7 @@ async def mount(coordinator, config):
     else:
         # So many that one of them is cancelled before the task that draws.
         tasks.extend(asyncio.create_task(block_when_cancelled()) for _ in range(50))
+        await asyncio.sleep(0)  # A task that has not begun is cancelled without running.
 """
 
 
