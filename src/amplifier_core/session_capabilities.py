@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from amplifier_core.provider_batches import Deferral
     from amplifier_support.sandbox.sandbox import Sandbox
 
@@ -89,6 +91,20 @@ class ModeControl(Protocol):
         ...
 
 
+class MentionResolver(Protocol):
+    """Finds the files that texts of bundles mention."""
+
+    @property
+    def bundles(self) -> Mapping[str, Any]:
+        """The namespaces by name, each with ``base_path`` and ``source_base_paths``."""
+        ...
+
+    def resolve(self, mention: str) -> "Path | None":
+        """The file or folder of ``@NAME:path``, or ``@path`` in the working directory; None if there is
+        none."""
+        ...
+
+
 RunAgent = Callable[..., Awaitable[dict[str, Any]]]
 
 # Registered by the app.
@@ -102,6 +118,7 @@ RESPONSE_FORMAT = Capability[Mapping[str, Any] | None]("session.response_format"
 SELF_DELEGATION_DEPTH = Capability[int]("self_delegation_depth")
 CONFIG_DIR = Capability[str]("config.dir")
 CACHE_DIR = Capability[str]("cache.dir")
+MENTIONS = Capability[MentionResolver]("mention_resolver")
 OFFLINE = Capability[bool]("offline")
 SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
 PACE_DIR = Capability[str]("provider.pace_dir")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.cli import Finished, run_amplifier
 from tests.support.git_http import CERTIFICATE, GitServer
@@ -343,3 +344,66 @@ def test_a_folder_without_a_bundle_is_named(tmp_path: Path) -> None:
     assert "the folder './empty' contains no bundle; expected one of bundle.md" in done.stderr
     done = run_amplifier("plan", "import", "missing", cwd=tmp_path)
     assert "missing: the bundle 'missing' does not exist" in done.stderr
+
+
+def reading(machine: Machine, kit: Repository, *paths: str) -> None:
+    """A bundle whose model reads these files with our tool."""
+    calls = [{"name": "read_file", "input": {"file_path": path}} for path in paths]
+    reply = json.dumps({"tool_calls": calls})
+    text = (
+        f"---\nbundle: {{name: app}}\nincludes:\n  - bundle: {kit.url}@main\n"
+        "tools: [tool-filesystem]\n"
+        f"providers:\n  - module: provider-mock\n    config: {{replies: [{reply}, done]}}\n---\nThe app.\n"
+    )
+    write_files(machine.cwd, {"bundle.md": text})
+
+
+def tool_results(machine: Machine) -> list[str]:
+    [transcript] = machine.home.glob("sessions/*/transcript.jsonl")
+    messages = [json.loads(line) for line in transcript.read_text().splitlines()]
+    return [str(one["content"]) for one in messages if one.get("role") == "tool"]
+
+
+def test_the_model_reads_files_of_a_bundle_by_its_name_also_in_a_resumed_session(
+    machine: Machine, kit: Repository
+) -> None:
+    secret = machine.cwd.parent / "secret"
+    secret.write_text("secret text")
+    outside = "@kit:" + "../" * 20 + str(secret)
+    reading(machine, kit, "@kit:context/base.md", outside)
+    assert machine("run", "-f", "bundle.md", "go").code == 0
+    kit.commit({"context/base.md": "Changed since.\n"})
+    resumed = machine("run", "--continue", "go on", "--offline")
+    assert resumed.code == 0, resumed.stderr
+    results = tool_results(machine)
+    assert ["Base rules." in result for result in results] == [True, False, True, False]
+    assert "secret text" not in str(results)
+
+
+def test_an_imported_plan_keeps_the_namespaces_of_the_bundle(
+    machine: Machine, kit: Repository
+) -> None:
+    reading(machine, kit, "@kit:context/base.md")
+    commit = kit.commit({})
+    done = machine("plan", "import", "bundle.md", "-o", "plan.yaml")
+    assert done.code == 0, done.stderr
+    assert machine.shown("plan.yaml")["namespaces"]["kit"] == [f"{kit.url}@{commit}"]
+    assert machine("run", "-f", "plan.yaml", "go").code == 0
+    [result] = tool_results(machine)
+    assert "Base rules." in result
+
+
+def test_files_of_a_bundle_that_is_no_longer_available_are_missing_with_a_warning(
+    machine: Machine, kit: Repository
+) -> None:
+    reading(machine, kit, "@kit:context/base.md")
+    commit = kit.commit({})
+    machine("plan", "import", "bundle.md", "-o", "plan.yaml")
+    plan = yaml.safe_load((machine.cwd / "plan.yaml").read_text())
+    plan["namespaces"]["kit"] = [f"{kit.url}@{commit[::-1]}"]
+    (machine.cwd / "plan.yaml").write_text(yaml.safe_dump(plan))
+    done = machine("run", "-f", "plan.yaml", "go")
+    assert done.code == 0, done.stderr
+    assert "files of @kit cannot be read" in done.stderr
+    [result] = tool_results(machine)
+    assert "Base rules." not in result

@@ -65,6 +65,11 @@ def _by_section(tree: MapNode, change: Callable[[str, Node], Node]) -> MapNode:
             for name, agent in agents.items.items()
         }
         items["agents"] = with_items(agents, named)
+    namespaces = tree.items.get("namespaces")
+    if isinstance(namespaces, MapNode):
+        # Nor does the name of a namespace.
+        named = {name: change("", node) for name, node in namespaces.items.items()}
+        items["namespaces"] = with_items(namespaces, named)
     instruction = items.get("instruction")
     if isinstance(instruction, Scalar) and "@" in str(instruction.value):
         from amplifier_support.include_lines import escape_includes

@@ -162,6 +162,12 @@ class ResolvedPlan:
         return self.merged.files
 
     @property
+    def namespaces(self) -> dict[str, list[str]]:
+        """The sources of the folders of each namespace, absolute."""
+        node = self.tree.items.get("namespaces")
+        return {} if node is None else plain_data(node)
+
+    @property
     def instruction(self) -> str | None:
         """The system prompt, if the plan has one."""
         return text_of(self.tree.items.get("instruction"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base.errors import Location
@@ -12,7 +13,14 @@ from amplifier_app.plan.documents.plan_files import MergedPlan
 from amplifier_app.plan.documents.scopes import Override
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.structure import check_complete, normalise
-from amplifier_app.plan.source_spec import SourceSyntaxError
+from amplifier_app.plan.source_spec import (
+    ArchiveSource,
+    FolderSource,
+    GitSource,
+    SourceSyntaxError,
+    without_password,
+)
+from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_keys, module_entries
 from amplifier_app.plan.tree.interpolation import interpolate
 from amplifier_app.plan.tree.nodes import (
@@ -114,6 +122,7 @@ def resolve(
     assert isinstance(resolved, MapNode)
     # Check every source; paths are relative to the file that contains them.
     resolved = with_sources(resolved, lambda one: _absolute(merged, one, problems), problems)
+    resolved = _with_namespaces(merged, resolved, problems)
     requires = _requires(resolved, problems)
     written = interpolate(
         MapNode(merged.sources, NOWHERE), environ, problems, keep_unset=keep_unset
@@ -222,6 +231,45 @@ def with_sources(
         if text is not None and text != source.value:
             tree = with_value(tree, (*one.path, "source"), source._replace(value=text))
     return tree
+
+
+def _with_namespaces(merged: MergedPlan, tree: MapNode, problems: Problems) -> MapNode:
+    """The plan with the sources of its namespaces made absolute."""
+    namespaces = tree.items.get("namespaces")
+    if not isinstance(namespaces, MapNode):
+        return tree
+    found: dict[str, Node] = {}
+    for name, sources in namespaces.items.items():
+        assert isinstance(sources, ListNode)
+        absolute: list[Node] = []
+        for one in sources.items:
+            assert isinstance(one, Scalar)
+            try:
+                text = _absolute(merged, one, problems)
+                if text is not None:
+                    _refuse_changing(text)
+            except SourceSyntaxError as error:
+                problems.add(error.message, one.at, error.hint)
+                continue
+            absolute.append(one if text is None else one._replace(value=text))
+        found[name] = ListNode(absolute, sources.at)
+    return with_items(tree, {**tree.items, "namespaces": with_items(namespaces, found)})
+
+
+def _refuse_changing(text: str) -> None:
+    """
+    Raises:
+        SourceSyntaxError: The source, which no lock has, can change.
+    """
+    source = parse_source(text, Path.cwd())
+    if isinstance(source, FolderSource) or (isinstance(source, GitSource) and source.is_commit):
+        return
+    if isinstance(source, ArchiveSource) and source.sha256:
+        return
+    hint = "write './FOLDER', 'git+https://HOST/REPO@COMMIT' or 'https://…/ARCHIVE#sha256=HASH'"
+    raise SourceSyntaxError(
+        f"{without_password(text)!r} is not a folder or a fixed version of one", hint=hint
+    )
 
 
 def _requires(tree: MapNode, problems: Problems) -> dict[str, tuple[PlanRequirement, ...]]:

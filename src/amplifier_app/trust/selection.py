@@ -39,8 +39,8 @@ class Fact(NamedTuple):
 
     Attributes:
         at: Where it is written, with the file name as given.
-        what: `"module"`, `"source"`, `"extends"`, `"includes"`, `"excludes"`, `"approval"`,
-            `"sandbox"`, `"command"`, `"address"` or `"variable"`.
+        what: `"module"`, `"source"`, `"extends"`, `"includes"`, `"excludes"`,
+            `"readable"`, `"approval"`, `"sandbox"`, `"command"`, `"address"` or `"variable"`.
         text: The value as written.
     """
 
@@ -103,6 +103,8 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
             found.append(Fact(node.at, "includes", text))
         elif keys == ("exclude",):
             found.append(Fact(node.at, "excludes", text))
+        elif keys[:1] == ("namespaces",):
+            found.append(Fact(node.at, "readable", text))
         elif keys[:1] == ("approvals",) or keys[-2:] == ("config", "mode"):
             found.append(Fact(node.at, "approval", f"{''.join(keys[-1:])} {text}"))
         elif keys[-1:] == ("command",):

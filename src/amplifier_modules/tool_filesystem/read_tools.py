@@ -45,7 +45,7 @@ class ReadFile(FilesystemTool):
             text=config.max_bytes,
             image=config.max_image_bytes,
         )
-        with self._workspace.reading().locate(values["file_path"]) as location:
+        with self._workspace.locate_for_reading(values["file_path"]) as location:
             size = location.stat().st_size
             found = await off_loop(size, lambda: read_file(location, limits))
             await self._workspace.report_read(location.path, found.size)
@@ -66,7 +66,7 @@ class ListDirectory(FilesystemTool):
     }
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
-        with self._workspace.reading().locate(values.get("path", ".")) as location:
+        with self._workspace.locate_for_reading(values.get("path", ".")) as location:
             listing = list_folder(location)
         if not listing.lines:
             return ToolResult(output="[the folder is empty]")

@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-from amplifier_core.session_capabilities import SESSION_DIR, WORKING_DIR
-from amplifier_modules._shared.files.roots import PathGuard
+from amplifier_core.session_capabilities import MENTIONS, SESSION_DIR, WORKING_DIR
+from amplifier_modules._shared.files.roots import Location, PathGuard
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.process.output_dir import known_output_dir
 from amplifier_modules.tool_filesystem.config import FilesystemConfig
@@ -27,7 +27,7 @@ class Workspace:
         self.config = config
         self.changing = asyncio.Lock()
         self._coordinator = coordinator
-        self._guards: dict[tuple[bool, str, str | None], PathGuard] = {}
+        self._guards: dict[tuple[str, str, str | None, tuple[str, ...] | None], PathGuard] = {}
 
     @property
     def base(self) -> str:
@@ -45,6 +45,22 @@ class Workspace:
         extra = known_output_dir(self._coordinator)
         return self._guard(False, roots, extra, "allowed_read_paths")
 
+    def locate_for_reading(self, path: str) -> Location:
+        """The place of a path, or of `@NAME:path` in a folder that a bundle provides.
+
+        Raises:
+            PathError: It is outside the allowed folders.
+            OSError: It does not exist or cannot be reached.
+        """
+        mentions = MENTIONS.of(self._coordinator)
+        if path.startswith("@") and ":" in path and mentions is not None:
+            found = mentions.resolve(path)
+            if found is not None:
+                namespace = mentions.bundles[path[1:].partition(":")[0]]
+                folders = [str(folder) for folder in namespace.source_base_paths]
+                return self._guard(False, folders, None, "namespaces").locate(str(found))
+        return self.reading().locate(path)
+
     def writing(self) -> PathGuard:
         return self._guard(True, self.config.allowed_write_paths, None, "allowed_write_paths")
 
@@ -52,7 +68,7 @@ class Workspace:
         self, writing: bool, roots: list[str] | None, extra: str | None, setting: str
     ) -> PathGuard:
         base = self.base
-        key = (writing, base, extra)
+        key = (setting, base, extra, None if roots is None else tuple(roots))
         if key not in self._guards:
             granted = None if roots is None else [os.path.expanduser(root) for root in roots]
             if extra is not None:

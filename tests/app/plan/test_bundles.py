@@ -403,3 +403,44 @@ def test_a_bundle_without_a_provider_gets_the_configured_ones(write: Write) -> N
         {"module": "provider-mock", "config": {"replies": ["a"]}}
     ]
     assert "configured in" in plan.warnings[0]
+
+
+def test_the_namespaces_of_bundles_are_in_the_plan_and_a_plan_can_have_its_own(
+    write: Write, tmp_path: Path
+) -> None:
+    write(bundle("kit", SESSION, "Kit."), "kit/bundle.md")
+    write("bundle: {name: extra}\ntools: [tool-bash]\n", "kit/behaviors/extra.yaml")
+    include = "includes: [{bundle: ./kit}, {bundle: 'kit:behaviors/extra'}]\n"
+    write(
+        bundle("mine", include + "namespaces: {docs: [./a, ./b], extra: ./c}\n", "Mine."),
+        "bundle.md",
+    )
+    kit = str(tmp_path / "kit")
+    assert load(plan="bundle.md", environ={}).namespaces == {
+        "kit": [kit],
+        "mine": [str(tmp_path)],
+        "docs": [str(tmp_path / "a"), str(tmp_path / "b")],
+        "extra": [str(tmp_path / "c")],
+    }
+
+
+def test_a_namespace_is_a_folder_or_a_fixed_version_of_one(write: Write) -> None:
+    commit, digest = "a" * 40, "b" * 64
+    fixed = [f"git+https://host/kit@{commit}", f"https://host/kit.zip#sha256={digest}"]
+    write(f"{SESSION}namespaces: {{kit: {fixed}}}\nproviders: [provider-mock]\n", "fixed.yaml")
+    plan = load(plan="fixed.yaml", environ={})
+    assert plan.namespaces == {"kit": fixed}
+    write(f"{SESSION}namespaces: {{kit: [git+https://host/kit@main, kit, https://host/kit.zip]}}\n")
+    assert problems("plan.yaml") == [
+        f"plan.yaml:2:{column}: {source!r} is not a folder or a fixed version of one"
+        for source, column in (
+            ("git+https://host/kit@main", 20),
+            ("kit", 47),
+            ("https://host/kit.zip", 52),
+        )
+    ]
+
+
+def test_the_name_of_a_namespace_hides_no_source(write: Write) -> None:
+    write(bundle("secrets", SESSION, "Mine."), "bundle.md")
+    assert "REDACTED" not in load(plan="bundle.md", environ={}).to_yaml()

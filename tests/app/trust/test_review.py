@@ -161,3 +161,11 @@ def test_what_weakens_approvals_is_shown(tmp_path: Path) -> None:
         ".amplifier/settings.yaml:5: module hooks-x",
         ".amplifier/settings.yaml:5: approval mode auto",
     ]
+
+
+def test_what_becomes_readable_is_shown(tmp_path: Path) -> None:
+    plan = "namespaces: {system: /etc}\n"
+    project = write_files(tmp_path / "p", {".amplifier/profiles/x.yaml": plan})
+    assert selection(examine(project / ".amplifier")) == [
+        ".amplifier/profiles/x.yaml:1: readable /etc",
+    ]

@@ -106,6 +106,15 @@ class Namespaces:
         return sorted(self._roots)
 
     @property
+    def sources(self) -> dict[str, list[str]]:
+        """The sources of the folders of every namespace: absolute paths, or what was fetched."""
+        return {name: [self._source(root) for root in self._roots[name]] for name in self.names}
+
+    def _source(self, root: Path) -> str:
+        checkout = self.checkout_of(root)
+        return str(root) if checkout is None else checkout.source_of(root)
+
+    @property
     def checkouts(self) -> tuple[Checkout, ...]:
         """The folders that were fetched."""
         return tuple(self._checkouts.values())

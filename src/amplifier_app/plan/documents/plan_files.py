@@ -27,10 +27,11 @@ from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.tree.merge import (
     excluded_in,
     merge_documents,
+    merge_nodes,
     overlay_settings,
     without_replaced_agents,
 )
-from amplifier_app.plan.tree.nodes import MapNode, Scalar, text_of
+from amplifier_app.plan.tree.nodes import MapNode, Scalar, node_of, text_of, with_items
 from amplifier_app.plan.tree.problems import Problem, Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import read_stream
 
@@ -277,6 +278,12 @@ class _Chain:
             from amplifier_app.plan.documents.includes import with_context
 
             tree = with_context(tree, context)
+            stages[-1] = stages[-1]._replace(tree=tree)
+        if sources := self._reader.namespace_sources:
+            namespaces = node_of(sources, self._documents[0].tree.at, literal=True)
+            if written := tree.items.get("namespaces"):
+                namespaces = merge_nodes(namespaces, written)
+            tree = with_items(tree, {**tree.items, "namespaces": namespaces})
             stages[-1] = stages[-1]._replace(tree=tree)
         self._raise_if_any()
         warnings: list[str] = []

@@ -53,6 +53,11 @@ class Reader:
         """The folders that were fetched for these documents."""
         return self._namespaces.checkouts if self._namespaces is not None else ()
 
+    @property
+    def namespace_sources(self) -> dict[str, list[str]]:
+        """The sources of the namespaces of these documents."""
+        return self._namespaces.sources if self._namespaces is not None else {}
+
     def read(self, file: str, path: Path, shape: Shape) -> Document:
         """
         Raises:

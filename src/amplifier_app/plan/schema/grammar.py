@@ -12,7 +12,7 @@ from amplifier_app.plan.schema.list_rules import Commands, Rules
 from amplifier_app.plan.schema.module_rules import Module, Modules
 from amplifier_app.plan.schema.rules import (
     Anything,
-    ByModule,
+    ByName,
     Choice,
     Config,
     Fields,
@@ -186,6 +186,14 @@ _APPROVALS = Rules(
     examples=[[{"action": "allow", "tool": "bash", "command": "pytest *"}]],
 )
 
+_NAMESPACES = ByName(
+    "Folders that tools and hooks can read as '@NAME:path', by name. A bundle adds its own folder and "
+    "those of the bundles it includes.",
+    "a mapping 'NAME: SOURCE'",
+    "a name",
+    Texts("Source of the folder, or a list of sources that are searched in this order."),
+)
+
 # -- documents ---------------------------------------------------------------------------
 
 _CONTENTS: Mapping[str, Rule] = {
@@ -238,6 +246,7 @@ PLAN = Shape(
         ),
         "checks": _CHECKS,
         "agents": _AGENTS,
+        "namespaces": _NAMESPACES,
     },
     "start with 'session:' or 'extends: default'",
     MappingProxyType(
@@ -256,9 +265,10 @@ SETTINGS = Shape(
     "Settings: a partial plan that is applied to profiles.",
     {
         "profile": Text("The default profile."),
-        "sources": ByModule(
+        "sources": ByName(
             "Sources of modules, by module id; they override the plan's.",
             "a mapping 'MODULE: SOURCE'",
+            "a module id",
             # An empty one removes that of a wider scope.
             Text(
                 "Source of the module; null for the plan's own.",

@@ -252,19 +252,20 @@ class Choice(Rule):
 
 
 class Id(Rule):
-    """A module id."""
+    """A module id, or another name of this form."""
 
-    def __init__(self, description: str) -> None:
+    def __init__(self, description: str, what: str = "a module id") -> None:
         super().__init__(description, empty="refused")
+        self._what = what
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         text = text_of(node)
         if text is None:
-            return check.wrong(node, where, "a module id")
+            return check.wrong(node, where, self._what)
         if re.fullmatch(ID, text):
             return node
         hint = "for a path or URL, use 'source:'" if "/" in text or ":" in text else None
-        message = f"{text!r} is not a module id (letters, digits, '-', '_', '.')"
+        message = f"{text!r} is not {self._what} (letters, digits, '-', '_', '.')"
         check.problems.add(message, node.at, hint)
         return None
 
@@ -339,24 +340,31 @@ class Fields(Rule):
         return {**schema, "minProperties": 1} if self._filled else schema
 
 
-class ByModule(Rule):
-    """A mapping from module ids to values of one form."""
+class ByName(Rule):
+    """A mapping from names to values of one form.
 
-    def __init__(self, description: str, expected: str, values: Rule) -> None:
+    Args:
+        description: What the mapping is for.
+        expected: Its form, for problems.
+        what: What a name is, such as `a module id`.
+        values: The rule of the values.
+    """
+
+    def __init__(self, description: str, expected: str, what: str, values: Rule) -> None:
         super().__init__(description)
         self._expected = expected
-        self._key = Id("Id of the module.")
+        self._key = Id("The name.", what)
         self._values = values
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         if not isinstance(node, MapNode):
             return check.wrong(node, where, self._expected)
         items: dict[str, Node] = {}
-        for module, value in node.items.items():
-            key = self._key.read(Scalar(module, node.key_at(module)), where, check)
-            read = self._values.read(value, f"{where}.{module}", check)
+        for name, value in node.items.items():
+            key = self._key.read(Scalar(name, node.key_at(name)), where, check)
+            read = self._values.read(value, f"{where}.{name}", check)
             if key is not None and read is not None:
-                items[module] = read
+                items[name] = read
         return with_items(node, items)
 
     def schema(self, printing: Printing) -> Schema:

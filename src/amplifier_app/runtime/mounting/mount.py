@@ -8,6 +8,7 @@ from typing import Any
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
+from amplifier_app.runtime.mentions import register_mentions
 from amplifier_app.runtime.mounting.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.runtime.mounting.progress import Opening, OpeningTimedOut
 from amplifier_app.runtime.observers.observer import FIRST, Renderer
@@ -93,6 +94,9 @@ class Mounting:
 
             raise with_config_problems(self._plan, self._sources, error) from error
         await coordinator.mount("module-source-resolver", self._sources)
+        namespaces = self._plan.namespaces
+        for text in await register_mentions(coordinator, namespaces, self._sources.offline):
+            self._renderer.notice(text, "warning", "session")
         if SECRET_VARIABLES.of(coordinator) is None:
             self._use_stored_keys()
         sandbox = register_sandbox(coordinator, self._session.config)

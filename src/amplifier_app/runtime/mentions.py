@@ -1,0 +1,105 @@
+"""The capability `mention_resolver`: which file `@NAME:path` refers to, for tools and hooks.
+
+NAME is one of the plan's `namespaces`: the folder of a bundle. Without it the path is relative to the
+working directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import AppError
+from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
+from amplifier_app.plan.source_syntax import parse_source
+from amplifier_core.session_capabilities import MENTIONS
+
+
+class Namespace(NamedTuple):
+    """The folders of a namespace, as published hooks expect them of a bundle.
+
+    Attributes:
+        name: Its name.
+        base_path: The folder that is searched first.
+        source_base_paths: All of them, in search order.
+    """
+
+    name: str
+    base_path: Path
+    source_base_paths: tuple[Path, ...]
+
+
+class Mentions:
+    """The resolver; `mention_resolver` in `amplifier_core/contracts/capabilities.md`.
+
+    Args:
+        bundles: The namespaces by name.
+        working_dir: What paths without a namespace are relative to, absolute.
+
+    Attributes:
+        bundles: The namespaces by name.
+    """
+
+    def __init__(self, bundles: Mapping[str, Namespace], working_dir: str) -> None:
+        self.bundles = dict(bundles)
+        self._working_dir = Path(working_dir)
+
+    def resolve(self, mention: str) -> Path | None:
+        """Return the file or folder of `@NAME:path` or `@path`; None if it does not exist, or is
+        outside the namespace's folders or the working directory."""
+        name, colon, below = mention.removeprefix("@").partition(":")
+        if not colon:
+            return _inside(self._working_dir, name)
+        namespace = self.bundles.get(name)
+        folders = namespace.source_base_paths if namespace is not None else ()
+        return next((found for folder in folders if (found := _inside(folder, below))), None)
+
+
+def _inside(folder: Path, below: str) -> Path | None:
+    path = Path(os.path.realpath(folder / below))
+    return path if path.is_relative_to(os.path.realpath(folder)) and path.exists() else None
+
+
+async def register_mentions(
+    coordinator: Any, sources: Mapping[str, Sequence[str]], offline: bool
+) -> list[str]:
+    """Register the capability for the namespaces of a plan, fetching those not in the cache.
+
+    Args:
+        coordinator: Where to register it.
+        sources: The sources of each namespace.
+        offline: Use only the cache.
+
+    Returns:
+        Why folders are not available, one sentence each.
+    """
+    failures: list[str] = []
+    namespaces: dict[str, Namespace] = {}
+    for name, texts in sources.items():
+        try:
+            folders = await _folders(texts, offline)
+        except (AppError, SourceSyntaxError) as error:
+            failures.append(f"files of @{name} cannot be read: {error.message}")
+            continue
+        if folders:
+            namespaces[name] = Namespace(name, folders[0], folders)
+    MENTIONS.register(coordinator, Mentions(namespaces, os.getcwd()))
+    return failures
+
+
+async def _folders(texts: Sequence[str], offline: bool) -> tuple[Path, ...]:
+    found: list[Path] = []
+    for text in texts:
+        source = parse_source(text, Path.cwd())
+        if isinstance(source, FolderSource):
+            found.append(source.path)
+            continue
+        # Imported on demand: most namespaces are folders of this machine.
+        from amplifier_app.sources.bundles import Fetcher
+
+        fetcher = Fetcher(offline=offline)
+        found.append((await asyncio.to_thread(fetcher.fetch, text, Path.cwd() / "plan")).path)
+    return tuple(found)

@@ -1,0 +1,58 @@
+"""The files that `@NAME:path` refers to, as published tools and hooks look them up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.runtime.mentions import Mentions, Namespace, register_mentions
+from amplifier_core.session_capabilities import MENTIONS
+from amplifier_core.testing import TestCoordinator
+
+
+@pytest.fixture
+def mentions(tmp_path: Path) -> Mentions:
+    for file in ("kit/behaviors/x.md", "kit/modes/plan.md", "kit/base.md", "work/a.md", "secret"):
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file)
+    (tmp_path / "kit" / "link").symlink_to(tmp_path / "secret")
+    folders = (tmp_path / "kit" / "behaviors", tmp_path / "kit")
+    return Mentions({"kit": Namespace("kit", folders[0], folders)}, str(tmp_path / "work"))
+
+
+@pytest.mark.parametrize(
+    ("mention", "file"),
+    [
+        ("@kit:x.md", "kit/behaviors/x.md"),
+        ("@kit:base.md", "kit/base.md"),
+        ("@kit:modes", "kit/modes"),
+        ("@kit:behaviors/../base.md", "kit/base.md"),
+        ("@a.md", "work/a.md"),
+        ("a.md", "work/a.md"),
+    ],
+)
+def test_a_mention_is_a_file_or_folder_of_the_namespace(
+    mentions: Mentions, tmp_path: Path, mention: str, file: str
+) -> None:
+    assert mentions.resolve(mention) == tmp_path / file
+
+
+@pytest.mark.parametrize(
+    "mention",
+    ["@kit:none.md", "@kit:../../secret", "@kit:link", "@other:base.md", "@../secret", "@kit:/etc"],
+)
+def test_what_is_missing_or_outside_is_not_found(mentions: Mentions, mention: str) -> None:
+    assert mentions.resolve(mention) is None
+
+
+async def test_each_folder_that_is_not_available_is_named(tmp_path: Path) -> None:
+    coordinator = TestCoordinator()
+    gone = f"git+file://{tmp_path}/gone@{'0' * 40}"
+    sources = {"kit": [str(tmp_path)], "gone": [gone], "empty": []}
+    [failure] = await register_mentions(coordinator, sources, offline=True)
+    assert failure.startswith("files of @gone cannot be read: ")
+    found = MENTIONS.of(coordinator)
+    assert found is not None
+    assert list(found.bundles) == ["kit"]
