@@ -6,7 +6,7 @@ import heapq
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_app.batch.input.rows import parse_key, session_id_of
 from amplifier_app.batch.open_files import allow_many_files
-from amplifier_app.batch.record.folder import WORK, BatchFolder, require_unused
+from amplifier_app.batch.record.folder import WORK, BatchFolder
 from amplifier_app.batch.record.journal import Record
+from amplifier_app.batch.record.new_folder import new_folder
 from amplifier_app.batch.record.progress import OF_PROVIDER_BATCHES, Progress
 from amplifier_app.batch.record.writer import BatchWriter, writing
 from amplifier_support.readable_files import open_to_read
@@ -47,8 +48,17 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
             )
     states = _states(parts)
     allow_many_files()
-    require_unused(target)
-    merged = BatchFolder.create(target, _facts(parts, target.absolute()), first.plan)
+    with new_folder(target, whole=True):
+        merged = BatchFolder.create(target, _facts(parts, target.absolute()), first.plan)
+        _fill(merged, parts, states)
+    return merged
+
+
+def _fill(
+    merged: BatchFolder,
+    parts: Sequence[BatchFolder],
+    states: Mapping[str, tuple[BatchFolder, Progress]],
+) -> None:
     for part in parts:
         _copy_folders(part.sessions, merged.sessions)
     with writing(merged) as writer:
@@ -68,7 +78,6 @@ def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
                 _copy_folders(part.path / WORK, merged.path / WORK, session)
                 writer.claim(key, state.attempt, session)
                 writer.release(key, "merged", progress.recorded.get(key))
-    return merged
 
 
 def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progress]]:

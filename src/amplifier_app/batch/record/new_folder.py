@@ -11,8 +11,12 @@ from amplifier_app.batch.record.folder import has_begun, require_unused
 
 
 @contextlib.contextmanager
-def new_folder(path: Path) -> Generator[Callable[[], None]]:
+def new_folder(path: Path, *, whole: bool = False) -> Generator[Callable[[], None]]:
     """Create the folder of a batch, and remove it if the block raises before a row has begun or a log was written.
+
+    Args:
+        path: The folder; new or empty.
+        whole: Whether to remove it later, too: what is in it is a copy.
 
     Yields a function that removes it without an error, also with a log.
 
@@ -23,7 +27,7 @@ def new_folder(path: Path) -> Generator[Callable[[], None]]:
     created = [one for one in (path, *path.parents) if not one.exists()]
 
     def remove() -> None:
-        if not has_begun(path):
+        if whole or not has_begun(path):
             _remove(path, created)
 
     require_unused(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tracemalloc
 from decimal import Decimal
@@ -54,6 +55,17 @@ def test_batches_with_the_same_row_or_that_run_are_not_merged(tmp_path: Path) ->
     with writing(parts[0]), pytest.raises(SessionError, match="is running"):
         merge(parts[:1], tmp_path / "all")
     assert not (tmp_path / "all").exists()
+
+
+def test_a_merge_that_fails_leaves_no_folder_and_can_be_repeated(tmp_path: Path) -> None:
+    parts = [part(tmp_path / str(n), f"row{n}", n, ended=n == 1) for n in (1, 2)]
+    pipe = parts[1].sessions / "row2" / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(SessionError, match="is a named pipe"):
+        merge(parts, tmp_path / "new" / "all")
+    assert not (tmp_path / "new").exists()
+    pipe.unlink()
+    assert merge(parts, tmp_path / "new" / "all").counts()[0].ended == 1
 
 
 def test_merging_keeps_the_order_of_the_rows_without_keeping_the_results(tmp_path: Path) -> None:
