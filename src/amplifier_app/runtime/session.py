@@ -33,7 +33,6 @@ from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_core.llm_errors import LLMError
 from amplifier_core.session import AmplifierSession
 from amplifier_core.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
 
@@ -289,7 +288,7 @@ class OpenSession:
                 self._task = asyncio.create_task(self._execute(prompt))
                 returned = await self._task
                 if self.recorder.provider_error is not None:
-                    raise LLMError(self.recorder.provider_error)
+                    raise self.recorder.provider_error
                 answer = checked_answer(self.session, returned)
                 response = await shown_answer(self.session, self.renderer.visibility, answer)
             if self.stopping.is_requested and not response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.runtime.budget.limits import describe_reached
+from amplifier_app.runtime.describe import count
 from amplifier_app.runtime.turns.turn import LimitReached, TurnResult
 
 _RAISE_OPTIONS = {"max_tokens": "--max-tokens-total N", "max_cost": "--max-cost DOLLARS"}
@@ -28,7 +29,7 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
         return Outcome(Ending.INTERRUPTED, "the prompt was stopped", resume)
     if turn.status == "error":
         return Outcome(Ending.ERROR, "the orchestrator reported an error", resume)
-    if turn.status == "incomplete":
+    if turn.status == "incomplete" or turn.reason == "max_iterations":
         return _incomplete(turn, session_id, resume)
     if denied is not None:
         return denied
@@ -67,7 +68,7 @@ def _incomplete(turn: TurnResult, session_id: str | None, resume: str | None) ->
     if turn.reason == "max_steps":
         message = "stopped at the step limit of the orchestrator (max_steps)"
         return Outcome(Ending.BUDGET, message, resume)
-    message = f"stopped after {turn.steps} model calls without a final answer"
+    message = f"stopped after {count(turn.steps, 'model call')} without a final answer"
     return Outcome(Ending.BUDGET, message, _joined("Raise the limit with --max-steps.", resume))
 
 

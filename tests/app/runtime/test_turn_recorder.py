@@ -149,6 +149,40 @@ async def test_a_call_that_a_third_party_loop_never_ended_was_denied() -> None:
     ]
 
 
+async def test_a_call_of_a_tool_that_a_third_party_loop_does_not_know_was_not_denied() -> None:
+    it = Recorded()
+    await it.emit("tool:pre", tool_name="nope", tool_input={})
+    await it.emit("error:tool", error_type="tool_not_found", error_message="Tool nope not found")
+    await it.emit("tool:pre", tool_name="bash", tool_input={})
+    await it.emit("error:tool", error_type="execution_failed", error_message="no")
+    await it.emit("tool:post", tool_name="bash", result=ToolResult(success=False))
+    await it.emit("provider:request")
+    result = it.result()
+    assert [(tool.name, tool.outcome, tool.reason) for tool in result.tools] == [
+        ("nope", "error", "Tool nope not found"),
+        ("bash", "error", None),
+    ]
+    assert result.denied == ()
+
+
+async def test_why_a_third_party_loop_has_no_answer_is_seen_from_its_events() -> None:
+    it = Recorded()
+
+    async def reason_of(*events: str, response: str = "", **request: bool) -> str | None:
+        it.recorder.begin()
+        for event in events:
+            await it.emit(event, tool_name="read", **request)
+        await it.emit("orchestrator:complete", status="incomplete", turn_count=1)
+        return it.recorder.result(response).reason
+
+    step = ("provider:request", "tool:pre", "tool:post")
+    assert await reason_of("provider:request") == "empty"
+    assert await reason_of(*step, "provider:request") == "empty"
+    assert await reason_of(*step) is None
+    assert await reason_of(*step, "provider:request", max_reached=True) == "max_iterations"
+    assert await reason_of(*step, "provider:request", max_reached=True, response="so far") is None
+
+
 async def test_a_decision_without_its_source_or_reason() -> None:
     it = Recorded()
     about = {"tool_name": "bash", "tool_call_id": "1"}

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_app.runtime.turns.usage import field_of
 from amplifier_app.sessions.recording_context import RecordingContext
 from amplifier_core._foreign import blame, line_in, module_of, root_of, where_defined
 from amplifier_core.cancellation import is_failure, task_cancel_count
@@ -72,13 +73,17 @@ def blaming(session: Any) -> Generator[None]:
 
 
 def checked_answer(session: Any, answer: Any) -> str:
-    """Return the answer of an orchestrator.
+    """Return the answer of an orchestrator, or the text of its blocks.
 
     Raises:
-        ModuleError: It is not a string.
+        ModuleError: It is neither.
     """
     if isinstance(answer, str):
         return answer
+    # Some loops return the blocks of the answer that they get at their limit on steps.
+    if isinstance(answer, list) and all(field_of(block, "type") for block in answer):
+        texts = (field_of(block, "text") for block in answer)
+        return "\n\n".join(text for text in texts if isinstance(text, str) and text)
     raise _wrong_answer(_orchestrator(session), "execute", answer, "the answer as a string")
 
 

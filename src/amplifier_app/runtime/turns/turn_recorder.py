@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -21,6 +22,7 @@ from amplifier_app.runtime.turns.turn import (
 )
 from amplifier_app.runtime.turns.usage import Usage, field_of, total_tokens
 from amplifier_core.events import APPROVAL_DENIED
+from amplifier_core.llm_errors import LLMError
 
 _OUTCOMES: dict[str, ToolOutcome] = {
     "Denied": "denied",
@@ -35,7 +37,7 @@ class TurnRecorder:
 
     Attributes:
         context_tokens: Tokens of the conversation as of the last model call; None before the first.
-        provider_error: What a loop that returns the error of a provider as its answer said of it.
+        provider_error: The error of a provider that a loop returns as its answer.
     """
 
     def __init__(self) -> None:
@@ -46,11 +48,13 @@ class TurnRecorder:
 
     def begin(self) -> None:
         """Reset for a new turn."""
-        self.provider_error: str | None = None
+        self.provider_error: LLMError | None = None
         self._status: Status = "success"
         self._reason: str | None = None
         self._limit: LimitReached | None = None
         self._requests = 0
+        self._is_at_limit = False
+        self._has_called = False
         self._turn_count = 0
         self._reported_by_loop = Usage()
         self._unreported = 0
@@ -75,6 +79,7 @@ class TurnRecorder:
             "tool:pre": self._on_tool_pre,
             "tool:post": self._on_tool_post,
             "tool:error": self._on_tool_error,
+            "error:tool": self._on_unknown_tool,
             "approval:required": self._on_question,
             "approval:granted": self._on_decision,
             APPROVAL_DENIED: self._on_decision,
@@ -156,11 +161,18 @@ class TurnRecorder:
             steps=max(self._turn_count, self._requests),
             cost=usage.cost_usd,
             tools=tuple(self._tools),
-            reason=self._reason,
+            reason=self._reason if status or response.strip() else self._reason_of_no_answer,
             sub_sessions=tuple(self._sub_sessions),
             limit=self._limit,
             denied=(*self._own_denied, *self._denied_below),
         )
+
+    @property
+    def _reason_of_no_answer(self) -> str | None:
+        if self._reason is None and self._is_at_limit:
+            return "max_iterations"
+        is_empty = self._status == "incomplete" and self._limit is None and not self._has_called
+        return "empty" if self._reason is None and is_empty else self._reason
 
     @property
     def _own_denied(self) -> list[DeniedCall]:
@@ -175,9 +187,13 @@ class TurnRecorder:
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._requests += 1
+        self._has_called = False
+        # Some loops ask for a last answer at their limit on steps.
+        self._is_at_limit = peek(data, "max_reached") is True
         self._settle("denied")
 
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
+        self._has_called = False
         usage = peek(data, "usage")
         self._reported_by_loop.add(usage)
         # Attempts before the answer were billed, too.
@@ -190,15 +206,20 @@ class TurnRecorder:
         self._reported_by_loop.add(peek(data, "usage"))
 
     def _on_answered_error(self, event: str, data: dict[str, Any]) -> None:
-        self.provider_error = str(peek(data, "error_message") or "the provider failed")
+        handled = sys.exception()  # these loops emit the event while they handle the error
+        if not isinstance(handled, LLMError):
+            handled = LLMError(str(peek(data, "error_message") or "the provider failed"))
+        self.provider_error = handled
 
     def _on_llm_response(self, event: str, data: dict[str, Any]) -> None:
+        self._has_called = False
         usage = peek(data, "usage")
         self._reported_by_provider.add(usage)
         if not self._reported_by_loop.calls:
             self.context_tokens = total_tokens(usage) or self.context_tokens
 
     def _on_tool_pre(self, event: str, data: dict[str, Any]) -> None:
+        self._has_called = True
         name = str(peek(data, "tool_name") or "")
         tool = ToolUse(
             str(peek(data, "tool_call_id") or f"call-{len(self._tools) + 1}"),
@@ -248,6 +269,13 @@ class TurnRecorder:
         message = field_of(error, "message")
         outcome = _OUTCOMES.get(str(field_of(error, "type")), "error")
         self._end(data, outcome, str(message) if message else None)
+
+    def _on_unknown_tool(self, event: str, data: dict[str, Any]) -> None:
+        # The other errors in this event are also those of a result.
+        key = self._key(data)
+        if key in self._running and peek(data, "error_type") == "tool_not_found":
+            message = str(peek(data, "error_message") or "") or None
+            self._end({**data, "tool_call_id": key}, "error", message)
 
     def _end(self, data: dict[str, Any], outcome: ToolOutcome, reason: str | None) -> None:
         key = self._key(data)
