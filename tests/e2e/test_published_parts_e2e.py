@@ -237,6 +237,14 @@ def test_an_error_that_a_loop_gives_as_its_answer_is_an_error_of_the_run(
     assert "too odd" in result["error"]["message"]
 
 
+def test_secrets_are_redacted_in_the_answer_of_any_loop(tmp_path: Path) -> None:
+    key = "AKIA" + "IOSFODNN7EXAMPLX"
+    _, result = run_answering(
+        tmp_path, f"It is {key}.", "go", hooks=[{"module": "hooks-redaction"}]
+    )
+    assert result["response"] == "It is [REDACTED:aws-access-token]."
+
+
 def test_a_loop_may_answer_with_the_blocks_of_the_model(tmp_path: Path) -> None:
     code, result = run_answering(tmp_path, "never used", "as blocks")
     assert (code, result["response"]) == (0, "so far")

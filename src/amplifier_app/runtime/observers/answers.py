@@ -9,13 +9,15 @@ from amplifier_core.session import AmplifierSession
 
 
 async def shown_answer(session: AmplifierSession, visibility: Visibility, answer: str) -> str:
-    """Return an answer without hidden blocks."""
+    """Return an answer without hidden blocks and, if the session redacts, without secrets."""
     if not answer:
         return answer
-    messages = await messages_of(session)
-    return shown_text(
-        answer, messages, visibility, lambda text: redacted_text(session.coordinator, text)
-    )
+
+    def redact(text: str) -> str:
+        return redacted_text(session.coordinator, text)
+
+    # Loops need not use what hooks make of the answer in `prompt:complete`.
+    return shown_text(redact(answer), await messages_of(session), visibility, redact)
 
 
 async def partial_answer(session: AmplifierSession) -> str:
