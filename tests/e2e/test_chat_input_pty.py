@@ -10,10 +10,20 @@ import pytest
 from tests.e2e.test_chat_keys_pty import ESC, line_is, shows, wait_for
 from tests.e2e.test_chat_pty import leave, prompts
 from tests.support.cli import run_amplifier
-from tests.support.plans import mock_plan
-from tests.support.terminal import CTRL_C, CTRL_D, ENTER, PASTE, TAB, Terminal
+from tests.support.plans import held_plan, mock_plan
+from tests.support.terminal import (
+    CTRL_C,
+    CTRL_D,
+    ENTER,
+    OUTPUT_MARK,
+    PASTE,
+    TAB,
+    UP,
+    Terminal,
+)
 
 CTRL_X_CTRL_E = "\x18\x05"
+DOWN = "\x1b[B"
 
 plain = pytest.mark.parametrize("plain", [False, True], ids=["drawn", "plain"])
 
@@ -75,6 +85,44 @@ def test_shell_output_after_a_folded_paste_begins_on_a_line_of_its_own(tmp_path:
         terminal.until("ok")
         terminal.prompt()
         assert prompts(leave(terminal)) == [f"{pasted}\n$ echo out\nout\n[exit code 0]\nwhy?"]
+
+
+def test_a_folded_text_comes_back_folded_and_is_sent_whole(tmp_path: Path) -> None:
+    rows = "\n".join(f"row {number}" for number in range(200))
+    text, shown = f"see {rows} please", "see [pasted 200 lines] please"
+    plan = held_plan(tmp_path, ["never", "ok", "ok"], (0,))
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until(OUTPUT_MARK)
+        terminal.type(f"see {PASTE.format(rows)} please" + ENTER)
+        wait_for(terminal, shows("queued for the next step: see"))
+        terminal.type(CTRL_C)
+        terminal.prompt()
+        wait_for(terminal, line_is(shown))
+        terminal.type(ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        # Up, twice with an edit and its end.
+        terminal.type(UP)
+        wait_for(terminal, line_is(shown))
+        terminal.type("!" + UP + DOWN + DOWN)
+        wait_for(terminal, line_is(""))
+        terminal.type(UP)
+        wait_for(terminal, line_is(f"{shown}!"))
+        terminal.type(ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["go", text, f"{text}!"]
+    # What was pasted in an earlier chat is not known.
+    with Terminal(*chat_arguments(tmp_path, False), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type(UP)
+        wait_for(terminal, shows(r"› see row 0\n +\[199 more lines\]$"))
+        terminal.type("!" + ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == [f"{text}!!"]
 
 
 def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Path) -> None:

@@ -35,13 +35,10 @@ from amplifier_app.chat.external_editor import edit
 from amplifier_app.chat.folding import Folds
 from amplifier_app.chat.keys import key_bindings
 from amplifier_app.chat.layout import STYLE, ChatLayout
-from amplifier_app.chat.renderer import ReflowRenderer, TerminalOutput
+from amplifier_app.chat.renderer import ReflowRenderer, TerminalOutput, UpdateFile
 from amplifier_app.chat.slash.registry import is_command
 from amplifier_app.chat.terminal import Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
-
-# Terminals with synchronized updates draw nothing in between; others ignore the sequences.
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 
 # Marks of a prompt and of the output after it: terminals jump between them.
 _PROMPT_MARK, _OUTPUT_MARK = "\x1b]133;A\x1b\\", "\x1b]133;C\x1b\\"
@@ -50,44 +47,6 @@ _TYPING_PAUSE = 1.0
 """Seconds after the last key when a question may take over the keyboard."""
 
 _LEAVE_NOTE = "Ctrl-C again to leave"
-
-
-class _UpdateFile:
-    """A file for prompt_toolkit that collects what belongs to one update."""
-
-    encoding = "utf-8"
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._parts: list[str] = []
-        self._held = 0
-
-    def write(self, text: str) -> int:
-        self._parts.append(text)
-        return len(text)
-
-    def flush(self) -> None:
-        if self._held:
-            return
-        text, self._parts = "".join(self._parts), []
-        if text:
-            self._output.write(f"{_BEGIN}{text}{_END}")
-
-    @contextlib.contextmanager
-    def hold_output(self) -> Generator[None]:
-        """Write everything in it at once, at the end."""
-        self._held += 1
-        try:
-            yield
-        finally:
-            self._held -= 1
-            self.flush()
-
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._output.fd
 
 
 class ChatApplication:
@@ -105,7 +64,7 @@ class ChatApplication:
     ) -> None:
         self.echoes = False
         self._output = output
-        self._file = _UpdateFile(output)
+        self._file = UpdateFile(output)
         self._keys = keys
         self.listener: Listener | None = None
         self.waiting: Callable[[], Sequence[str]] = tuple
@@ -121,7 +80,7 @@ class ChatApplication:
             history=history,
             completer=DynamicCompleter(lambda: self.completer),
             complete_while_typing=Condition(self._completes_while_typing),
-            on_text_changed=lambda _: self.clear_note(),
+            on_text_changed=lambda _: self._text_changed(),
         )
         self._layout = ChatLayout(self)
         self._app: Application[None] = Application(
@@ -193,7 +152,8 @@ class ChatApplication:
 
     @draft.setter
     def draft(self, text: str) -> None:
-        self.buffer.document = Document(text)
+        self.folds = self.folds.for_next_line()
+        self.buffer.document = Document(self.folds.fold_again(text))
 
     def set_state(self, state: State) -> None:
         before, self.state = self.state, state
@@ -207,6 +167,9 @@ class ChatApplication:
     def refresh(self) -> None:
         if self._is_drawn:
             self._app.invalidate()
+
+    def shown(self, text: str) -> str:
+        return self.folds.for_next_line().fold_again(text)
 
     def insert_folded(self, text: str, label: str) -> None:
         before = self.buffer.document.text_before_cursor
@@ -280,13 +243,12 @@ class ChatApplication:
         text = self.folds.unfold(shown)
         if text.strip():
             self.buffer.history.append_string(text)
-        lines = self.buffer._working_lines  # pyright: ignore[reportPrivateUsage]
-        sent = Sent(text, shown, is_recalled=self.buffer.working_index < len(lines) - 1)
+        sent = Sent(text, is_recalled=self._is_recalled)
         self.buffer.reset()
         if kept:
             self.buffer.insert_text(kept)
         else:
-            self.folds = Folds()
+            self.folds = self.folds.for_next_line()
         if self.listener is not None:
             self.listener.on_input(sent)
         elif text.strip():
@@ -300,8 +262,7 @@ class ChatApplication:
             self.listener.on_interrupt()
         elif self.buffer.text:
             self.buffer.cancel_completion()
-            self.buffer.document = Document()
-            self.folds = Folds()
+            self.draft = ""
         elif self.note:
             self.leave()
         else:
@@ -327,19 +288,28 @@ class ChatApplication:
             self.refresh()
         else:
             self.draft = text
-            self.buffer.cursor_position = len(text)
 
     def cycle_mode(self) -> None:
         """Switch to the next approval mode."""
         if self.listener is not None:
             self.listener.cycle_mode()
 
-    def clear_note(self) -> None:
-        self.note = ""
-
     def suspend_to_background(self) -> None:
         """Stop the process as the shell's job, until it is continued."""
         self._app.suspend_to_background()
+
+    def _text_changed(self) -> None:
+        self.note = ""
+        text = self.buffer.text
+        # As it was stored; what is edited stays.
+        if self._is_recalled and text in self.buffer.history.get_strings():
+            self.buffer.text = self.folds.fold_entry(text)
+
+    @property
+    def _is_recalled(self) -> bool:
+        """Whether the input line shows an entry of the history."""
+        lines = self.buffer._working_lines  # pyright: ignore[reportPrivateUsage]
+        return self.buffer.working_index < len(lines) - 1
 
     # Drawing
 

@@ -122,7 +122,6 @@ class Conversation:
         self.last_prompt: str | None = None
         self._inputs: asyncio.Queue[Sent | None] = asyncio.Queue()
         self._upcoming: list[str] = []  # to run after the turn, in order
-        self._shown: dict[str, str] = {}  # inputs with folded parts → as shown
         self._files = PromptFiles(renderer)
         self._turn_runs = False
         self._on_empty_line: str | None = None  # what Enter on an empty line sends
@@ -180,8 +179,6 @@ class Conversation:
 
     def on_input(self, sent: Sent) -> None:
         """Take an input: the next prompt, or a message to the running turn."""
-        if sent.shown != sent.text:
-            self._shown[sent.text] = sent.shown
         if not self._turn_runs:
             self._inputs.put_nowait(sent)
         elif sent.text.strip():
@@ -378,8 +375,7 @@ class Conversation:
     # What is shown
 
     def _as_shown(self, text: str) -> str:
-        typed = self._files.as_typed(text)
-        return self._shown.get(typed, typed)
+        return self.terminal.shown(self._files.as_typed(text))
 
     def _waiting(self) -> Sequence[str]:
         """Return lines on the messages that were sent and have not been used."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 MAX_LINES = 10
-"""A pasted text with more lines is folded."""
+"""A text with more lines is folded when it is pasted, or comes from the history."""
 
 
 class Folds:
-    """The folded parts of one input line."""
+    """The folded parts of one input line.
 
-    def __init__(self) -> None:
+    Args:
+        labels: Every text folded so far in the chat, with its label.
+    """
+
+    def __init__(self, labels: dict[str, str] | None = None) -> None:
         self._texts: dict[str, str] = {}
+        self._labels: dict[str, str] = {} if labels is None else labels
+
+    def for_next_line(self) -> Folds:
+        """Return the folds of another, empty line of the chat."""
+        return Folds(self._labels)
 
     def fold(self, text: str, label: str, before: str = "") -> str:
         """Return the marker shown instead of `text`, which begins a line if a line is `before` it."""
@@ -21,6 +30,7 @@ class Folds:
             number += 1
             marker = f"[{label}, {number}]"
         self._texts[marker] = text
+        self._labels[text] = label
         return marker
 
     def fold_if_long(self, text: str) -> str:
@@ -28,6 +38,22 @@ class Folds:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.removesuffix("\n").count("\n") + 1
         return self.fold(text, f"pasted {lines} lines") if lines > MAX_LINES else text
+
+    def fold_again(self, line: str) -> str:
+        """Return the input line with each text that was folded before replaced by a marker."""
+        for text in sorted(self._labels, key=len, reverse=True):
+            while text in line:
+                line = line.replace(text, self.fold(text, self._labels[text]), 1)
+        return line
+
+    def fold_entry(self, entry: str) -> str:
+        """Return an entry of the history; a long one of an earlier chat keeps its first line."""
+        entry = self.fold_again(entry)
+        first, end, rest = entry.partition("\n")
+        more = rest.count("\n") + 1
+        return (
+            f"{first}{end}{self.fold(rest, f'{more} more lines')}" if more >= MAX_LINES else entry
+        )
 
     def unfold(self, line: str) -> str:
         """Return the input line with each marker replaced by its text."""

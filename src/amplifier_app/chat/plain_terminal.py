@@ -75,6 +75,9 @@ class PlainTerminal:
         if new:
             self._output.write(f"[{new[-1].strip().partition(':')[0]}]\n")
 
+    def shown(self, text: str) -> str:
+        return text
+
     def insert_folded(self, text: str, label: str) -> None:
         self._draft = self._after_draft(text)
 
@@ -179,4 +182,4 @@ class PlainTerminal:
             return
         if not line or not (is_command(line) or is_command(self._draft)):
             line, self._draft = self._after_draft(line), ""
-        self.listener.on_input(Sent(line, line))
+        self.listener.on_input(Sent(line))

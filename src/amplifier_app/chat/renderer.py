@@ -1,9 +1,10 @@
-"""How prompt_toolkit erases what the chat has drawn, so that nothing of it stays in the scrollback."""
+"""How prompt_toolkit draws the chat at once, and erases it so that nothing of it stays in the scrollback."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from prompt_toolkit.data_structures import Point
@@ -11,7 +12,49 @@ from prompt_toolkit.layout.screen import Char, Screen
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 
+from amplifier_app.base.stdio import Output
 from amplifier_app.render.screen import ERASE_DOWN, reflows
+
+# Terminals with synchronized updates draw nothing in between; others ignore the sequences.
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+
+
+class UpdateFile:
+    """A file for prompt_toolkit that collects what belongs to one update."""
+
+    encoding = "utf-8"
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._parts: list[str] = []
+        self._held = 0
+
+    def write(self, text: str) -> int:
+        self._parts.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._held:
+            return
+        text, self._parts = "".join(self._parts), []
+        if text:
+            self._output.write(f"{_BEGIN}{text}{_END}")
+
+    @contextlib.contextmanager
+    def hold_output(self) -> Generator[None]:
+        """Write everything in it at once, at the end."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self.flush()
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._output.fd
 
 
 class TerminalOutput(Vt100_Output):

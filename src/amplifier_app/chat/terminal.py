@@ -26,12 +26,10 @@ class Sent(NamedTuple):
 
     Attributes:
         text: What was typed or pasted.
-        shown: The same with long pasted parts folded.
         is_recalled: Whether it is an earlier input, perhaps edited.
     """
 
     text: str
-    shown: str
     is_recalled: bool = False
 
 
@@ -85,6 +83,10 @@ class ChatTerminal(Protocol):
 
     def interrupt(self) -> None:
         """Handle Ctrl-C."""
+        ...
+
+    def shown(self, text: str) -> str:
+        """Return an input as the input line shows it."""
         ...
 
     def insert_folded(self, text: str, label: str) -> None:
