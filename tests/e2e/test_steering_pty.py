@@ -21,6 +21,7 @@ from tests.support.terminal import (
     ENTER,
     OUTPUT_MARK,
     PASTE,
+    UP,
     Terminal,
 )
 
@@ -198,8 +199,9 @@ def test_a_prompt_stopped_before_an_answer_is_sent_again(tmp_path: Path) -> None
     assert "/retry" not in terminal.shown
 
 
-def test_a_prompt_is_sent_again_without_the_messages_that_were_sent_with_it(tmp_path: Path) -> None:
-    with chat(tmp_path, ["fine"]) as terminal:
+@pytest.mark.parametrize("edit", ["", f"{UP}{UP}{BACKSPACE}{BACKSPACE}do"], ids=["same", "edited"])
+def test_messages_to_a_prompt_follow_it_when_it_is_sent_again(tmp_path: Path, edit: str) -> None:
+    with chat(tmp_path, ["fine"], held=(0, 1)) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER + "and this" + ENTER)
         terminal.until("› and this")
@@ -207,9 +209,13 @@ def test_a_prompt_is_sent_again_without_the_messages_that_were_sent_with_it(tmp_
         terminal.until("stopped before an answer; Enter on an empty line sends the prompt again")
         terminal.prompt()
         terminal.type(ENTER)
-        terminal.until("fine")
+        terminal.until("› go.*› and this")
+        terminal.type(CTRL_C)
         terminal.prompt()
-        assert prompts(leave(terminal)) == ["and this", "go"]
+        terminal.type(edit + ENTER)
+        terminal.until("› and this.*fine")
+        terminal.prompt()
+        assert prompts(leave(terminal)) == ["do" if edit else "go", "and this"]
 
 
 def test_files_are_added_once_to_what_is_sent_again(tmp_path: Path) -> None:

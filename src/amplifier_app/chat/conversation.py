@@ -283,10 +283,12 @@ class Conversation:
 
     async def _turn(self, prompt: str) -> None:
         """Send a prompt; lines typed while it runs go to the same turn."""
-        await self.session.steering.begin(prompt)
+        following = await self.session.steering.begin(prompt)
         succeeded = False
         self.last_prompt = prompt
         self._turn_runs, self._on_empty_line = True, None
+        for text in following:
+            self._take(text)
         # Lines typed before the turn has begun are messages to it, too.
         while not self._inputs.empty():
             sent = self._inputs.get_nowait()

@@ -22,11 +22,13 @@ async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
     while _role(answered) == "user" and _content(answered[-1]) in (prompt, CONTINUE, *steered):
         del answered[-1]
     unanswered = messages[len(answered) :]
-    # Messages to the turn stay: they are not sent again.
+    # Messages to the turn.
     kept = [message for message in unanswered if _content(message) not in (prompt, CONTINUE)]
+    is_unanswered = prompt in map(_content, unanswered)
     if len(kept) < len(unanswered):
-        await session.context.set_messages([*answered, *kept])
-    if prompt in map(_content, unanswered):
+        await session.context.set_messages(answered if is_unanswered else [*answered, *kept])
+    if is_unanswered:
+        session.steering.following = [*map(_content, kept)]
         return prompt
     # Without the prompt in the conversation, an answer at its end belongs to an earlier one.
     asked = (_content(message) for message in reversed(answered) if message.get("role") == "user")

@@ -25,19 +25,23 @@ class Steering:
 
     Attributes:
         sent: The messages that the orchestrator has accepted since the turn began.
+        following: Messages to the turn before that belong after the prompt of the next one.
     """
 
     def __init__(self, session: Any) -> None:
         self.sent: list[str] = []
+        self.following: list[str] = []
         self._session = session
         self._unlisted: list[str] = []  # sent, not yet in the conversation
         self._known: Counter[str] = Counter()  # the user messages in the conversation
 
-    async def begin(self, prompt: str) -> None:
-        """Begin a turn."""
+    async def begin(self, prompt: str) -> list[str]:
+        """Begin a turn; return the messages to send in it."""
         self.sent = []
+        following, self.following = self.following, []
         self._known = await self._user_messages()
         self._known[prompt] += 1
+        return following
 
     def send(self, text: str) -> bool:
         """Queue `text` for the running turn; False if its orchestrator does not accept it."""
