@@ -246,7 +246,8 @@ def test_an_edited_prompt_replaces_the_one_that_failed(tmp_path: Path) -> None:
         assert prompts(leave(terminal)) == ["first edited", "second", "a new one"]
 
 
-def test_an_answer_that_was_cut_off_is_continued_in_the_chat(tmp_path: Path) -> None:
+@pytest.mark.parametrize("typed", ["", "/retry"])
+def test_an_answer_that_was_cut_off_is_continued_in_the_chat(tmp_path: Path, typed: str) -> None:
     plan = mock_plan(tmp_path, [{"text": "the first half", "finish_reason": "length"}, "the rest"])
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
@@ -254,7 +255,7 @@ def test_an_answer_that_was_cut_off_is_continued_in_the_chat(tmp_path: Path) -> 
         shown = terminal.until("Enter on an empty line continues")
         assert "Resume with" not in shown
         terminal.prompt()
-        terminal.type(ENTER)
+        terminal.type(typed + ENTER)
         terminal.until("the rest")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "Continue."]

@@ -148,7 +148,8 @@ def test_ctrl_c_returns_queued_lines(tmp_path: Path, plain: bool) -> None:
         terminal.type("and th")
         terminal.until("and th")
         terminal.type(CTRL_C)
-        terminal.until("stopped before an answer; Enter on an empty line")
+        key = "/retry" if plain else "Enter on an empty line"
+        terminal.until(f"stopped before an answer; {key} sends")
         if plain:  # the terminal itself discards its line
             terminal.until("Not sent .*rather this")
             terminal.prompt()
@@ -272,6 +273,22 @@ def test_a_failed_turn_returns_queued_lines(tmp_path: Path) -> None:
         terminal.until("fine")
         terminal.prompt()
         assert prompts(leave(terminal)) == ["go", "hello?"]
+
+
+def test_a_failed_plain_turn_is_sent_again_before_queued_lines(tmp_path: Path) -> None:
+    failing = {"error": {"type": "InvalidRequestError", "message": "no such model"}}
+    with chat(tmp_path, [failing, "fine"], plain=True) as terminal:
+        begin(terminal)
+        terminal.type("hello?" + ENTER)
+        terminal.until(waits("queued for the next step", "hello"))
+        let_go(tmp_path)
+        terminal.until("/retry tries again")
+        terminal.until(r"Not sent yet.*hello\?")
+        terminal.type("/retry" + ENTER)
+        terminal.until("fine")
+        terminal.until(r"Not sent yet.*hello\?")
+        assert prompts(leave(terminal)) == ["go"]
+    assert "Enter on an empty line" not in terminal.shown
 
 
 def test_at_the_limit_of_a_turn_the_line_is_the_next_prompt(tmp_path: Path) -> None:
@@ -445,7 +462,8 @@ def test_ctrl_c_returns_lines_that_the_loop_would_drop(tmp_path: Path, plain: bo
         terminal.type("rather this" + ENTER)
         terminal.until(waits("queued for the next step", "rather this"))
         terminal.type(CTRL_C)
-        terminal.until("stopped before an answer; Enter on an empty line")
+        key = "/retry" if plain else "Enter on an empty line"
+        terminal.until(f"stopped before an answer; {key} sends")
         let_go(tmp_path)
         if plain:
             terminal.until("Not sent .*rather this")

@@ -318,13 +318,20 @@ class Conversation:
                 raise
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
-                show_failure(self.renderer, outcome_of(error), has_history=not self.is_plain)
+                outcome, has_history = outcome_of(error), not self.is_plain
+                show_failure(self.renderer, outcome, self._retry_key(), has_history=has_history)
                 self._on_empty_line = RETRY
         if interrupts.terminated:
             raise Terminated
         if self._on_empty_line is None:
-            self._on_empty_line = show_ending(self.session, self.renderer)
+            self._on_empty_line = show_ending(self.session, self.renderer, self._retry_key())
         return self._on_empty_line is None and self.session.turn.status == "success"
+
+    def _retry_key(self) -> str:
+        """Return what sends a prompt again; Enter on an empty plain line sends a draft instead."""
+        waiting = [*self.session.steering.waiting(), *self._upcoming]
+        drafts = [self.terminal.draft, *(text for text in waiting if not is_command(text))]
+        return RETRY if self.is_plain and any(drafts) else "Enter on an empty line"
 
     def _take(self, text: str) -> None:
         """Take a line typed during the turn: steer the turn, or run it afterwards."""

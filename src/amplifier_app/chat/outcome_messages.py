@@ -24,8 +24,6 @@ _NEXT_KEYS = {
 RETRY = "/retry"
 """The command that sends a prompt again."""
 
-_CONTINUES = "Enter on an empty line continues"
-
 
 def show_outcome(renderer: Renderer, outcome: Outcome, level: Level) -> None:
     """Show what happened, with its hint."""
@@ -33,18 +31,20 @@ def show_outcome(renderer: Renderer, outcome: Outcome, level: Level) -> None:
     renderer.notice(f"{outcome.message}{hint}", level, "chat")
 
 
-def show_failure(renderer: Renderer, outcome: Outcome, *, has_history: bool) -> None:
+def show_failure(renderer: Renderer, outcome: Outcome, key: str, *, has_history: bool) -> None:
     """Show why a turn failed, and what the user can do next.
 
-    Only keys that type nothing are offered: a letter would be taken from the next prompt.
+    Apart from commands, only keys that type nothing are offered: a letter would be taken from the
+    next prompt.
 
     Args:
         renderer: Shows it.
         outcome: How the turn ended.
+        key: What sends the prompt again.
         has_history: Whether Up recalls the prompt.
     """
     edit = " · Up edits it" if has_history else ""
-    following = f"Enter on an empty line tries again{edit}{_NEXT_KEYS.get(outcome.ending, '')}"
+    following = f"{key} tries again{edit}{_NEXT_KEYS.get(outcome.ending, '')}"
     # Hints of the command line name options; here commands do the same.
     with_options = outcome.ending in (Ending.UNAVAILABLE, Ending.PROVIDER)
     hints = [outcome.hint] if outcome.hint and not with_options else []
@@ -54,14 +54,14 @@ def show_failure(renderer: Renderer, outcome: Outcome, *, has_history: bool) -> 
     show_outcome(renderer, outcome._replace(hint=hint), "error")
 
 
-def show_ending(session: OpenSession, renderer: Renderer) -> str | None:
-    """Show how a turn without an error ended, if not well; return what Enter on an empty line sends."""
+def show_ending(session: OpenSession, renderer: Renderer, key: str) -> str | None:
+    """Show how a turn without an error ended, if not well, and what `key` sends; return that."""
     turn = session.turn
     if turn.status == "cancelled":
         begun = bool(turn.response or turn.tools)
-        following = _CONTINUES if begun else "Enter on an empty line sends the prompt again"
         stopped = "stopped" if begun else "stopped before an answer"
-        renderer.notice(f"{stopped}; {following}", "warning", "chat")
+        following = "continues" if begun else "sends the prompt again"
+        renderer.notice(f"{stopped}; {key} {following}", "warning", "chat")
         return CONTINUE if begun else RETRY
     # The hint on resuming helps only at a limit, which a new run can raise.
     limited = turn.limit is not None and session.is_saved
@@ -70,6 +70,6 @@ def show_ending(session: OpenSession, renderer: Renderer) -> str | None:
         return None
     continues = turn.status == "incomplete" and turn.limit is None and turn.reason != "denied"
     if continues:
-        outcome = outcome._replace(hint=_CONTINUES)
+        outcome = outcome._replace(hint=f"{key} continues")
     show_outcome(renderer, outcome, "warning")
     return CONTINUE if continues else None

@@ -111,7 +111,7 @@ async def retry(chat: Chat, argument: str) -> Reply:
     prompt = chat.last_prompt
     if prompt is None:
         raise UsageError("there is no prompt to send again")
-    if chat.session.turn.status in ("error", "cancelled"):
+    if chat.session.turn.status != "success":
         # What was done is not repeated.
         prompt = await prompt_to_continue(chat.session, prompt)
     chat.send(prompt)
