@@ -407,3 +407,20 @@ def test_files_of_a_bundle_that_is_no_longer_available_are_missing_with_a_warnin
     assert "files of @kit cannot be read" in done.stderr
     [result] = tool_results(machine)
     assert "Base rules." not in result
+
+
+def test_a_rule_for_a_path_holds_for_files_that_are_named_by_their_bundle(machine: Machine) -> None:
+    call = {"name": "read_file", "input": {"file_path": "@app:private/key"}}
+    text = (
+        "bundle: {name: app}\n"
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        "tools: [tool-filesystem]\nhooks: [hooks-approval]\n"
+        "approvals: [{action: deny, tool: read_file, path: 'private/**'}]\n"
+        "providers:\n  - module: provider-mock\n"
+        f"    config: {{replies: [{json.dumps({'tool_calls': [call]})}, done]}}\n"
+    )
+    write_files(machine.cwd, {"bundle.yaml": text, "private/key": "the key\n"})
+    machine("run", "-f", "bundle.yaml", "go")
+    [result] = tool_results(machine)
+    assert "denied" in result.lower()
+    assert "the key" not in result

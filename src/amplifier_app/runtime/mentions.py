@@ -59,8 +59,11 @@ class Mentions:
 
 
 def _inside(folder: Path, below: str) -> Path | None:
-    path = Path(os.path.realpath(folder / below))
-    return path if path.is_relative_to(os.path.realpath(folder)) and path.exists() else None
+    path = folder / below
+    if not os.path.exists(path):  # Unlike that of Path, also False for names that are too long.
+        return None
+    real = Path(os.path.realpath(path))
+    return real if real.is_relative_to(os.path.realpath(folder)) else None
 
 
 async def register_mentions(

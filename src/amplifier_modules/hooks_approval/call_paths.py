@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
+from amplifier_core.session_capabilities import MentionResolver
 from amplifier_support.path_patterns import fits
 
 _PATH_KEYS = """
@@ -24,28 +25,36 @@ class Place(NamedTuple):
     written: str
 
 
-def places_in(values: Mapping[str, Any], base: str) -> list[Place]:
+def places_in(
+    values: Mapping[str, Any], base: str, mentions: MentionResolver | None = None
+) -> list[Place]:
     """The paths in a tool's input, each once, also inside lists and objects.
+
+    For `@NAME:path`, these are the path as it is written and the file that `mentions` finds.
 
     Raises:
         ValueError: A path contains a NUL character.
     """
     found: list[Place] = []
     for key, value in values.items():
-        _collect(value, base, found, named=key.lower() in _KEYS)
+        for path in _paths_in(value, named=key.lower() in _KEYS):
+            found.append(place(path, base))
+            if path.startswith("@") and mentions is not None:
+                file = mentions.resolve(path)
+                found += [] if file is None else [place(str(file), base)]
     return list(dict.fromkeys(found))
 
 
-def _collect(value: Any, base: str, found: list[Place], *, named: bool) -> None:
+def _paths_in(value: Any, *, named: bool) -> Iterator[str]:
     if isinstance(value, str):
         if named:
-            found.append(place(value, base))
+            yield value
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
-            _collect(item, base, found, named=named)
+            yield from _paths_in(item, named=named)
     elif isinstance(value, dict):
         for key, item in cast("dict[Any, Any]", value).items():
-            _collect(item, base, found, named=str(key).lower() in _KEYS)
+            yield from _paths_in(item, named=str(key).lower() in _KEYS)
 
 
 def place(path: str, base: str) -> Place:

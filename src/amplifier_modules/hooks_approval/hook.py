@@ -16,6 +16,7 @@ from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_RE
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import (
     CONFIG_DIR,
+    MENTIONS,
     OUTSIDE_SANDBOX,
     REMEMBERED_APPROVALS,
     SECRET_VARIABLES,
@@ -89,7 +90,7 @@ class ApprovalHook:
     ) -> dict[str, Any]:
         """The capability `approval.policy`: the decision on a call, without asking."""
         base = self._base if working_dir is None else os.path.realpath(working_dir)
-        call = Call(tool, input, base, is_sandboxed=self._is_sandboxed(tool))
+        call = self._call(tool, input, base)
         verdict = self._decision_on(call, mode or self._mode.mode)
         return {
             "decision": verdict.action,
@@ -109,12 +110,18 @@ class ApprovalHook:
     def _base(self) -> str:
         return os.path.realpath(WORKING_DIR.of(self._coordinator) or ".")
 
-    def _call(self, tool: str, values: Mapping[str, Any], base: str) -> Call:
-        # A command starts in the folder in which the tool's last one ended.
+    def _start_of(self, tool: str) -> str | None:
+        """The folder in which the tool's last command ended, where the next one starts."""
         where = tool_working_dir(tool).of(self._coordinator)
         folder = where() if where is not None else None
-        start = os.path.realpath(folder) if isinstance(folder, str) else None
-        return Call(tool, values, base, start, is_sandboxed=self._is_sandboxed(tool))
+        return os.path.realpath(folder) if isinstance(folder, str) else None
+
+    def _call(
+        self, tool: str, values: Mapping[str, Any], base: str, start: str | None = None
+    ) -> Call:
+        mentions = MENTIONS.of(self._coordinator)
+        sandboxed = self._is_sandboxed(tool)
+        return Call(tool, values, base, start, is_sandboxed=sandboxed, mentions=mentions)
 
     def _is_sandboxed(self, tool: str) -> bool:
         """Whether the sandbox restricts the commands of a tool."""
@@ -136,7 +143,7 @@ class ApprovalHook:
         for values in distinct:
             if not isinstance(values, Mapping):
                 return _denial("the input is not an object")
-            call = self._call(tool, cast("Mapping[str, Any]", values), base)
+            call = self._call(tool, cast("Mapping[str, Any]", values), base, self._start_of(tool))
             result = await self._decide_on(call, given)
             if result.action == "deny":
                 return result
@@ -232,7 +239,7 @@ class ApprovalHook:
         asking = [
             id
             for id, name, values in calls
-            if id == this or self._asks(self._call(name, values, call.base))
+            if id == this or self._asks(self._call(name, values, call.base, self._start_of(name)))
         ]
         return (asking.index(this) + 1, len(asking)) if this in asking else (1, 1)
 

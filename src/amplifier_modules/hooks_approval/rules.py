@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from amplifier_core.session_capabilities import MentionResolver
 from amplifier_modules._shared.module.config import listed
 from amplifier_modules.hooks_approval import call_paths, commands
 from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, RuleAction
@@ -61,6 +62,7 @@ class Call:
         start: str | None = None,
         *,
         is_sandboxed: bool = False,
+        mentions: MentionResolver | None = None,
     ) -> None:
         self.tool = tool
         self.values = values
@@ -72,7 +74,7 @@ class Call:
         self.words: list[str] | None = None
         self.unclear: str | None = None
         try:
-            self.places = call_paths.places_in(values, self.start)
+            self.places = call_paths.places_in(values, self.start, mentions)
         except (ValueError, OSError) as error:
             self.unclear = f"its paths cannot be read: {error}"
         self._read_command()

@@ -41,7 +41,16 @@ def test_a_mention_is_a_file_or_folder_of_the_namespace(
 
 @pytest.mark.parametrize(
     "mention",
-    ["@kit:none.md", "@kit:../../secret", "@kit:link", "@other:base.md", "@../secret", "@kit:/etc"],
+    [
+        "@kit:none.md",
+        "@kit:../../secret",
+        "@kit:link",
+        "@other:base.md",
+        "@../secret",
+        "@kit:/etc",
+        "@kit:\0",
+        "@" + "n" * 9999,
+    ],
 )
 def test_what_is_missing_or_outside_is_not_found(mentions: Mentions, mention: str) -> None:
     assert mentions.resolve(mention) is None
