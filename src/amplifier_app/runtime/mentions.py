@@ -87,6 +87,8 @@ async def register_mentions(
         except (AppError, SourceSyntaxError) as error:
             failures.append(f"files of @{name} cannot be read: {error.message}")
             continue
+        missing = [folder for folder in folders if not folder.is_dir()]
+        failures += [f"files of @{name} cannot be read: {one} is not a folder" for one in missing]
         if folders:
             namespaces[name] = Namespace(name, folders[0], folders)
     MENTIONS.register(coordinator, Mentions(namespaces, os.getcwd()))

@@ -59,8 +59,11 @@ def test_what_is_missing_or_outside_is_not_found(mentions: Mentions, mention: st
 async def test_each_folder_that_is_not_available_is_named(tmp_path: Path) -> None:
     coordinator = TestCoordinator()
     gone = f"git+file://{tmp_path}/gone@{'0' * 40}"
-    sources = {"kit": [str(tmp_path)], "gone": [gone], "empty": []}
-    [failure] = await register_mentions(coordinator, sources, offline=True)
+    file = tmp_path / "file"
+    file.touch()
+    sources = {"kit": [str(tmp_path), str(file)], "gone": [gone], "empty": []}
+    not_a_folder, failure = await register_mentions(coordinator, sources, offline=True)
+    assert not_a_folder == f"files of @kit cannot be read: {file} is not a folder"
     assert failure.startswith("files of @gone cannot be read: ")
     found = MENTIONS.of(coordinator)
     assert found is not None
