@@ -101,10 +101,17 @@ class ApprovalHook:
 
     def _decision_on(self, call: Call, mode: Mode) -> Verdict:
         verdict = judge(self._policy, call, mode)
+        if verdict.action == "allow" and self._is_required(call.tool):
+            verdict = Verdict("ask", "session_state", "a module asks for approval of this tool")
         held = None
         if verdict.action == "ask" and self._config.remember:
             held = self._memory.recall(call)
         return verdict if held is None else Verdict("allow", f"remembered ({held})")
+
+    def _is_required(self, tool: str) -> bool:
+        """Whether a module, such as the published hooks-mode, requires approval of each call of a tool."""
+        state: Mapping[str, Any] = getattr(self._coordinator, "session_state", {})
+        return tool in (state.get("require_approval_tools") or ())
 
     @property
     def _base(self) -> str:

@@ -483,3 +483,17 @@ async def test_an_answer_given_for_the_sandbox_does_not_hold_without_it(folder: 
     box.enforced = True
     assert await session.allows("bash", command="make")
     assert len(session.asked) == 3
+
+
+async def test_a_module_can_require_approval_of_a_tool(folder: Path) -> None:
+    session = await opened(folder, "Allow once", rules=[{"action": "allow"}], mode="auto")
+    state = session.coordinator.session_state
+    assert await session.allows("read_file", path="x")
+    state["require_approval_tools"] = {"read_file"}
+    assert await session.allows("read_file", path="x")
+    assert not await session.allows("read_file", path="x")
+    assert await session.allows("list_directory", path="x")
+    state["require_approval_tools"] = set()
+    assert await session.allows("read_file", path="x")
+    [first, _] = session.asked
+    assert "a module asks for approval of this tool" in first[0]
