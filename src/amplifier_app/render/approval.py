@@ -12,6 +12,7 @@ from amplifier_app.base.sanitize import visible
 from amplifier_app.render.ansi import cells, fold, paint
 from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, summary
 from amplifier_core.approval import ToolApproval
+from amplifier_support.fields import mapping_of
 from amplifier_support.private_files import open_regular
 
 _MOST_CHANGED = 24
@@ -204,7 +205,7 @@ def _edits(values: Mapping[str, Any]) -> list[_Edit]:
     given = cast("list[Any]", listed) if isinstance(listed, list) else [values]
     found: list[_Edit] = []
     for one in given:
-        edit = cast("dict[str, Any]", one) if isinstance(one, Mapping) else {}
+        edit = mapping_of(one)
         old, new = edit.get("old_string"), edit.get("new_string")
         if not isinstance(old, str) or not isinstance(new, str) or not old:
             return []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.turns.event_data import has_succeeded, input_in, peek, result_in
-from amplifier_app.runtime.turns.usage import field_of
+from amplifier_support.fields import field_of, mapping_of
 
 _LONGEST_RESULT = 1_000_000
 
@@ -29,8 +29,7 @@ class FinishedCall(NamedTuple):
     @property
     def input(self) -> Mapping[str, Any]:
         """Its input; empty if it is not a mapping."""
-        value = input_in(self.data)
-        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+        return mapping_of(input_in(self.data))
 
     @property
     def error(self) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from amplifier_app.runtime.turns.event_data import result_in
-from amplifier_app.runtime.turns.usage import field_of
+from amplifier_support.fields import field_of
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _SIZE = struct.Struct(">II")

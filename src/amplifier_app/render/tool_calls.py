@@ -13,7 +13,7 @@ from amplifier_app.render.diff import FileDiff, diff_lines, parse, summary
 from amplifier_app.render.finished_call import FinishedCall, about_call
 from amplifier_app.render.pictures import image_blocks
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.turns.usage import field_of
+from amplifier_support.fields import field_of
 
 _MOST_LINES = 2000
 RESULT_LINES = 4

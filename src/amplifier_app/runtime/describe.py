@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.turns.event_data import input_in, peek, result_in
-from amplifier_app.runtime.turns.usage import field_of
+from amplifier_support.fields import field_of, mapping_of
 
 _MAIN_FIELDS = ("command", "file_path", "path", "pattern", "query", "url", "name", "prompt", "task")
 """Input fields that identify a call, most specific first."""
@@ -59,8 +59,7 @@ def tool_input(data: dict[str, Any], limit: int = 100) -> str:
 
 def call(name: str, input: Any) -> str:
     """Summarize a tool call in a few words: its command, or else its name and input."""
-    fields = cast("Mapping[str, Any]", input) if isinstance(input, Mapping) else {}
-    command = fields.get("command")
+    command = mapping_of(input).get("command")
     if isinstance(command, str) and command.strip():
         return one_line(command, 60)
     return one_line(f"{name} {tool_input({'tool_input': input})}", 60)

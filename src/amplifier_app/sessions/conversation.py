@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
 from amplifier_app.sessions.transcript import is_by_hook
+from amplifier_support.fields import mapping_of
 from amplifier_support.usage import token_count
 
 Message = dict[str, Any]
@@ -63,11 +64,9 @@ class Step(NamedTuple):
     @property
     def usage(self) -> Mapping[str, Any]:
         """Tokens and cost as the provider reported them, without invalid counts; empty if unknown."""
-        usage = self._metadata.get("usage")
-        items = cast("dict[str, Any]", usage).items() if isinstance(usage, dict) else ()
         return {
             name: value
-            for name, value in items
+            for name, value in mapping_of(self._metadata.get("usage")).items()
             if not isinstance(value, int) or token_count(value) is not None
         }
 
@@ -78,8 +77,7 @@ class Step(NamedTuple):
 
     @property
     def _metadata(self) -> Mapping[str, Any]:
-        metadata = self.message.get("metadata")
-        return cast("Mapping[str, Any]", metadata) if isinstance(metadata, dict) else {}
+        return mapping_of(self.message.get("metadata"))
 
 
 class Note(NamedTuple):

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.metadata import read_metadata, utc_time
+from amplifier_support.fields import mapping_of
 from amplifier_support.usage import dollars
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -103,17 +104,16 @@ def read_summary(path: Path) -> SessionSummary:
 
 def cost_in(metadata: Mapping[str, Any]) -> Decimal | None:
     """What the session has cost so far in US dollars; None if any price is unknown."""
-    return None if has_unpriced_calls(metadata) else dollars(_usage_of(metadata).get("cost_usd"))
+    return (
+        None
+        if has_unpriced_calls(metadata)
+        else dollars(mapping_of(metadata.get("spent")).get("cost_usd"))
+    )
 
 
 def has_unpriced_calls(metadata: Mapping[str, Any]) -> bool:
     """Whether the session has made model calls whose price is unknown."""
-    return bool(_usage_of(metadata).get("unpriced"))
-
-
-def _usage_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    spent = metadata.get("spent")
-    return cast("dict[str, Any]", spent) if isinstance(spent, dict) else {}
+    return bool(mapping_of(metadata.get("spent")).get("unpriced"))
 
 
 def _text(data: Mapping[str, Any], key: str) -> str | None:

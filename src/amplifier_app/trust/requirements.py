@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from amplifier_support.fields import mapping_of
+
 _FILE_URL = re.compile(r"(?:git\+)?file:(?://[^/]*)?(/[^\s;#?@]*)")
 _NAMED = re.compile(r"@\s*([./~][^\s;]*)")
 _PATH = re.compile(r"(?:\.{0,2}|~)/|\.{1,2}$")
@@ -53,22 +55,22 @@ def _paths_named_in(folder: Path) -> Iterator[Path]:
         for _, text in _texts(project.get(table)):
             yield from (Path(unquote(path)) for path in _FILE_URL.findall(text))
             yield from (folder / os.path.expanduser(path) for path in _NAMED.findall(text))
-    settings = _table(_table(project.get("tool")).get("uv"))
+    settings = mapping_of(mapping_of(project.get("tool")).get("uv"))
     for key, text in _texts(settings):
         if match := _FILE_URL.match(text):
             yield Path(unquote(match[1]))
         elif key in ("path", "find-links") or _PATH.match(text):
             yield folder / os.path.expanduser(text)
-    members = _table(settings.get("sources")).values()
-    if any(_table(member).get("workspace") for member in members):
+    members = mapping_of(settings.get("sources")).values()
+    if any(mapping_of(member).get("workspace") for member in members):
         yield from _workspace_around(folder)
 
 
 def _workspace_around(folder: Path) -> Iterator[Path]:
     """The root of the workspace that uv would find."""
     for parent in folder.parents:
-        tool = _table(_read(parent / "pyproject.toml").get("tool"))
-        if "workspace" in _table(tool.get("uv")):
+        tool = mapping_of(_read(parent / "pyproject.toml").get("tool"))
+        if "workspace" in mapping_of(tool.get("uv")):
             yield parent
             return
 
@@ -81,10 +83,6 @@ def _read(file: Path) -> dict[str, Any]:
             return tomllib.load(stream)
     except (OSError, ValueError, RecursionError):
         return {}
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

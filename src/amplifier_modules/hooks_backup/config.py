@@ -11,6 +11,10 @@ from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.published import Published, ignored
 
 MODULE_ID = "hooks-backup"
+BACKUP_CREATED = "backup:created"
+BACKUP_RESTORED = "backup:restored"
+BACKUP_EVENTS = (BACKUP_CREATED, BACKUP_RESTORED)
+"""Events this module emits in addition to the kernel's."""
 
 FOLDER = "backups"
 INDEX = "index.jsonl"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_core.events import EXECUTION_END, PROMPT_SUBMIT, TOOL_ERROR, TOOL_POST, TOOL_PRE
 from amplifier_core.session_capabilities import BACKUPS, SESSION_DIR, UNDO, UNDO_LIST
 from amplifier_modules.hooks_backup.config import FOLDER, INDEX, MODULE_ID, BackupConfig
-from amplifier_modules.hooks_backup.event_data import mapping
+from amplifier_support.fields import mapping_of
 
 if TYPE_CHECKING:
     from amplifier_core.models import HookResult
@@ -93,7 +93,7 @@ class Gate:
     # None means no decision: creating the first HookResult would cost a run its validator.
 
     async def _on_prompt(self, event: str, data: Any) -> HookResult | None:
-        values = mapping(data)
+        values = mapping_of(data)
         prompt = " ".join(str(values.get("prompt") or "").split())
         self.turn = (str(values.get("turn_id") or _new_turn_id()), prompt[:_SHOWN_PROMPT])
         if self.above is not None or (self._opened is None and not self._has_records()):
@@ -105,14 +105,14 @@ class Gate:
         return bool(session) and os.path.exists(os.path.join(session, FOLDER, INDEX))
 
     async def _on_tool(self, event: str, data: Any) -> None:
-        values = mapping(data)
+        values = mapping_of(data)
         tool = str(values.get("tool_name"))
         if tool in self._config.tools or tool in self._config.commands:
             await self.hook.on_tool(tool, values, self.current_turn(values))
 
     async def _on_done(self, event: str, data: Any) -> None:
         if self._opened is not None:
-            await self._opened.on_done(mapping(data), ran=event == TOOL_POST)
+            await self._opened.on_done(mapping_of(data), ran=event == TOOL_POST)
 
     async def _on_end(self, event: str, data: Any) -> None:
         if self._opened is not None:

@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import (
@@ -20,12 +20,18 @@ from amplifier_core.session_capabilities import (
 from amplifier_modules.hooks_backup import store as stores
 from amplifier_modules.hooks_backup.call_backups import Keeper
 from amplifier_modules.hooks_backup.calls import Call, paths_under
-from amplifier_modules.hooks_backup.config import FOLDER, MODULE_ID, BackupConfig
-from amplifier_modules.hooks_backup.event_data import BACKUP_CREATED, BACKUP_RESTORED, mapping
+from amplifier_modules.hooks_backup.config import (
+    BACKUP_CREATED,
+    BACKUP_RESTORED,
+    FOLDER,
+    MODULE_ID,
+    BackupConfig,
+)
 from amplifier_modules.hooks_backup.shell_files import named_paths
 from amplifier_modules.hooks_backup.store import Store
 from amplifier_modules.hooks_backup.turns import History, read_history
 from amplifier_modules.hooks_backup.undo import note_for_model, pick, take_back
+from amplifier_support.fields import field_of, mapping_of
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +229,7 @@ class BackupHook:
             base = str(where())
         found: dict[str, None] = {}
         for given in inputs:
-            values = mapping(given)
+            values = mapping_of(given)
             command = values.get(self._config.commands[tool])
             folder = values.get("working_directory") or values.get("cwd") or "."
             if isinstance(command, str) and isinstance(folder, str):
@@ -251,6 +257,4 @@ class BackupHook:
 
 def _has_succeeded(values: Mapping[str, Any]) -> bool:
     result = values.get("tool_result", values.get("result"))
-    if isinstance(result, Mapping):
-        return bool(cast("Mapping[str, Any]", result).get("success", True))
-    return bool(getattr(result, "success", True))
+    return bool(field_of(result, "success", True))

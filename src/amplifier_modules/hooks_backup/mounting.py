@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amplifier_modules.hooks_backup.config import MODULE_ID, BackupConfig
-from amplifier_modules.hooks_backup.event_data import BACKUP_EVENTS
+from amplifier_modules.hooks_backup.config import BACKUP_EVENTS, MODULE_ID, BackupConfig
 from amplifier_modules.hooks_backup.handlers import Gate
 
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
+from amplifier_support.fields import field_of
+
 PROVIDERS = {
     "azure-openai": "azure.ai.openai",
     "bedrock": "aws.bedrock",
@@ -52,7 +54,7 @@ def response_attributes(data: Mapping[str, Any]) -> Attributes:
     reason = data.get("finish_reason")
     if isinstance(reason, str) and reason:
         found["gen_ai.response.finish_reasons"] = (reason,)
-    identity = field(field(data.get("response"), "metadata"), "id")
+    identity = field_of(field_of(data.get("response"), "metadata"), "id")
     if isinstance(identity, str) and identity:
         found["gen_ai.response.id"] = identity
     return found
@@ -62,10 +64,10 @@ def usage_attributes(usage: Any) -> Attributes:
     """Tokens and cost; unknown values are left out."""
     found: Attributes = {}
     for name, attribute in _USAGE.items():
-        count = field(usage, name)
+        count = field_of(usage, name)
         if isinstance(count, int) and not isinstance(count, bool):
             found[attribute] = count
-    cost = field(usage, "cost_usd")
+    cost = field_of(usage, "cost_usd")
     if cost is not None:
         try:
             found["amplifier.cost_usd"] = float(cost)
@@ -107,16 +109,16 @@ def input_messages(messages: Any, showable: Showable, max_characters: int) -> At
 
 def output_messages(response: Any, showable: Showable) -> Attributes:
     """The answer."""
-    content = field(response, "content")
+    content = field_of(response, "content")
     if content is None:
         return {}
     content_of = {
         "role": "assistant",
         "content": content,
-        "tool_calls": field(response, "tool_calls"),
+        "tool_calls": field_of(response, "tool_calls"),
     }
     message = _message(showable(content_of))
-    reason = field(response, "finish_reason")
+    reason = field_of(response, "finish_reason")
     if isinstance(reason, str):
         message["finish_reason"] = reason
     return {"gen_ai.output.messages": json.dumps([message])}
@@ -126,13 +128,6 @@ def as_attribute(value: Any, showable: Showable) -> str:
     """A value as text."""
     plain = showable(value)
     return plain if isinstance(plain, str) else json.dumps(plain)
-
-
-def field(holder: Any, name: str) -> Any:
-    """A field of a mapping or of an object; None if there is none."""
-    if isinstance(holder, Mapping):
-        return cast("Mapping[str, Any]", holder).get(name)
-    return getattr(holder, name, None)
 
 
 def _message(message: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from amplifier_modules.hooks_otel.attributes import Attributes
 from amplifier_modules.hooks_otel.config import MODULE_ID, OtelConfig
 from amplifier_modules.hooks_otel.export import Pipeline
 from amplifier_modules.hooks_otel.spans import Operation, SessionTrace, span_id
+from amplifier_support.fields import field_of
 from amplifier_support.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -200,8 +201,8 @@ class Telemetry:
             return
         more: Attributes = {}
         result = given.get("tool_result", given.get("result"))
-        error = given.get("error") or words.field(result, "error")
-        if event == "tool:error" or words.field(result, "success") is False:
+        error = given.get("error") or field_of(result, "error")
+        if event == "tool:error" or field_of(result, "success") is False:
             call.error = self._error(error)
         if self._config.capture_content and event == "tool:post":
             more["gen_ai.tool.call.result"] = words.as_attribute(result, self._shown(event))
@@ -276,8 +277,8 @@ class Telemetry:
         return shown
 
     def _error(self, error: Any) -> tuple[str, str]:
-        kind = words.field(error, "type")
-        message = error if isinstance(error, str) else words.field(error, "message")
+        kind = field_of(error, "type")
+        message = error if isinstance(error, str) else field_of(error, "message")
         text = self._text(message) if isinstance(message, str) else ""
         return (kind if isinstance(kind, str) and kind else "_OTHER"), text
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from amplifier_core.llm_errors import NotFoundError
 from amplifier_core.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
@@ -18,6 +18,7 @@ from amplifier_modules._shared.providers.deferred import (
     text_in,
 )
 from amplifier_modules._shared.providers.model_list import entries_in
+from amplifier_support.fields import mapping_of
 
 _PATH = "/v1/messages/batches"
 _PAGE = 100
@@ -121,7 +122,7 @@ class MessageBatches:
 
 def _answer(result: Any) -> DeferredAnswer | None:
     """The answer in a result; None if the request was cancelled."""
-    found: dict[str, Any] = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+    found = mapping_of(result)
     kind = found.get("type")
     if kind == "succeeded" and isinstance(found.get("message"), dict):
         return DeferredAnswer(200, found["message"])
@@ -131,8 +132,7 @@ def _answer(result: Any) -> DeferredAnswer | None:
 
 
 def _counts(batch: Mapping[str, Any]) -> dict[str, int]:
-    counts = batch.get("request_counts")
-    given = cast("dict[str, Any]", counts) if isinstance(counts, dict) else {}
+    given = mapping_of(batch.get("request_counts"))
     return {name: count for name, count in given.items() if type(count) is int}
 
 

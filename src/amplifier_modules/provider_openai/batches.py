@@ -17,6 +17,7 @@ from amplifier_modules._shared.providers.deferred import (
     text_in,
 )
 from amplifier_modules._shared.providers.model_list import entries_in
+from amplifier_support.fields import mapping_of
 
 _PATH = "/batches"
 _PAGE = 100
@@ -71,7 +72,7 @@ class OpenAIBatches:
             page = await self._endpoint.get_json(_PATH, params=params)
             batches = entries_in(page, self._provider)
             for batch in batches:
-                if _object(batch.get("metadata")).get(_KEY) == key and batch["id"] not in others:
+                if mapping_of(batch.get("metadata")).get(_KEY) == key and batch["id"] not in others:
                     return FoundBatch(batch["id"])
                 created = batch.get("created_at")
                 if isinstance(created, int) and created < since - BATCH_WINDOW:
@@ -118,21 +119,21 @@ def _answer(item: Mapping[str, Any]) -> DeferredAnswer | None:
         status, body = found.get("status_code"), found.get("body")
         if type(status) is int and isinstance(body, dict):
             return DeferredAnswer(status, cast("dict[str, Any]", body))
-    return None if _object(error).get("code") == "batch_cancelled" else UNANSWERED
+    return None if mapping_of(error).get("code") == "batch_cancelled" else UNANSWERED
 
 
 def _done(batch: Mapping[str, Any]) -> int:
     """How many requests have an answer or an error."""
-    counts = _object(batch.get("request_counts"))
+    counts = mapping_of(batch.get("request_counts"))
     found = (counts.get(name) for name in ("completed", "failed"))
     return sum(count for count in found if type(count) is int)
 
 
 def _faults(batch: Mapping[str, Any]) -> str:
     """Why a batch failed as a whole."""
-    data = _object(batch.get("errors")).get("data")
+    data = mapping_of(batch.get("errors")).get("data")
     faults = cast("list[Any]", data) if isinstance(data, list) else []
-    texts = [str(_object(fault).get("message") or fault) for fault in faults]
+    texts = [str(mapping_of(fault).get("message") or fault) for fault in faults]
     return "; ".join(dict.fromkeys(texts[:3])) or "no reason given"
 
 
@@ -146,7 +147,3 @@ def _form(name: str, content: bytes) -> tuple[bytes, str]:
     )
     form = b"%b%b\r\n--%b--\r\n" % (head.encode(), content, boundary.encode())
     return form, f"multipart/form-data; boundary={boundary}"
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -18,6 +18,7 @@ from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.sse import describe_invalid_event, read_event, text_in
 from amplifier_modules._shared.providers.tokens import measure
+from amplifier_support.fields import mapping_of
 from amplifier_support.usage import token_count, token_counts
 
 Piece = dict[str, Any]
@@ -277,7 +278,7 @@ class ResponsesStream:
     # -- errors ------------------------------------------------------------------------------
 
     def _error_of(self, error: Any) -> LLMError:
-        details: Item = dict(cast("Mapping[str, Any]", error)) if isinstance(error, Mapping) else {}
+        details: Item = dict(mapping_of(error))
         code = str(details.get("code") or "")
         if code.startswith(("invalid_", "image_", "unsupported_", "empty_")):
             # Error codes about the request's content; the API gives no type with them.

@@ -8,13 +8,14 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 from amplifier_core.models import ToolResult
 from amplifier_core.session_capabilities import RESUME, SPAWN
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_task.config import MODULE_ID, TaskConfig
+from amplifier_support.fields import mapping_of
 
 logger = logging.getLogger(__name__)
 
@@ -101,11 +102,10 @@ class TaskTool:
 
     def _agents(self) -> dict[str, Mapping[str, Any]]:
         """The agents that can be given tasks, by name."""
-        section = self._coordinator.config.get("agents")
-        known = cast("Mapping[str, Any]", section) if isinstance(section, Mapping) else {}
+        known = mapping_of(self._coordinator.config.get("agents"))
         wanted = self._config.agents
         return {
-            name: cast("Mapping[str, Any]", agent) if isinstance(agent, Mapping) else {}
+            name: mapping_of(agent)
             for name, agent in known.items()
             if wanted is None or name in wanted
         }
@@ -228,8 +228,7 @@ def _result(answer: Mapping[str, Any], task: _Task) -> ToolResult:
 
 def _usage(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Tokens, and the cost if known; a provider need not report either."""
-    reported: Any = answer.get("usage")
-    usage = dict(cast("Mapping[str, Any]", reported)) if isinstance(reported, Mapping) else {}
+    usage = dict(mapping_of(answer.get("usage")))
     cost: Any = answer.get("cost_usd")
     return usage if cost is None else {**usage, "cost_usd": str(cost)}
 

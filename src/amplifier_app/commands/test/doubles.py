@@ -13,6 +13,7 @@ from amplifier_app.commands.test.grammar import RECORDED
 from amplifier_app.plan.tree.nodes import Node, plain_data
 from amplifier_core.models import ToolResult
 from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.fields import field_of
 
 _REQUESTS = ("complete", "stream_complete")
 
@@ -153,36 +154,30 @@ class _WatchedProvider(_Wrapper):
 
     def _described(self, request: Any, options: Mapping[str, Any]) -> Sent:
         inner = self._inner
-        model = options.get("model") or _field(request, "model")
+        model = options.get("model") or field_of(request, "model")
         model = model or getattr(inner, "model", None) or getattr(inner, "default_model", None)
-        tools: Sequence[Any] = _field(request, "tools") or ()
+        tools: Sequence[Any] = field_of(request, "tools") or ()
         return Sent(
             self._mounted_as,
             model,
             _texts(request, "system", "developer"),
             _texts(request, "user"),
-            tuple(str(_field(tool, "name")) for tool in tools),
+            tuple(str(field_of(tool, "name")) for tool in tools),
             *self._sender,
         )
 
 
 def _texts(request: Any, *roles: str) -> str:
-    messages: Sequence[Any] = _field(request, "messages") or ()
-    found = [_text(_field(one, "content")) for one in messages if _field(one, "role") in roles]
+    messages: Sequence[Any] = field_of(request, "messages") or ()
+    found = [_text(field_of(one, "content")) for one in messages if field_of(one, "role") in roles]
     return "\n\n".join(found)
-
-
-def _field(value: Any, name: str) -> Any:
-    if isinstance(value, Mapping):
-        return cast("Mapping[str, Any]", value).get(name)
-    return getattr(value, name, None)
 
 
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     blocks: Sequence[Any] = content if isinstance(content, (list, tuple)) else ()
-    return "\n".join(str(text) for one in blocks if (text := _field(one, "text")))
+    return "\n".join(str(text) for one in blocks if (text := field_of(one, "text")))
 
 
 class RecordedResults:
@@ -205,14 +200,14 @@ class RecordedResults:
                 self._read(message, calls)
 
     def _read(self, message: Any, calls: dict[str, str]) -> None:
-        content = _field(message, "content")
+        content = field_of(message, "content")
         for block in content if isinstance(content, list) else ():
-            if _field(block, "type") == "tool_call":
-                calls[str(_field(block, "id"))] = _key(
-                    _field(block, "name"), _field(block, "input")
+            if field_of(block, "type") == "tool_call":
+                calls[str(field_of(block, "id"))] = _key(
+                    field_of(block, "name"), field_of(block, "input")
                 )
-        answered = _field(message, "tool_call_id")
-        if _field(message, "role") == "tool" and answered in calls:
+        answered = field_of(message, "tool_call_id")
+        if field_of(message, "role") == "tool" and answered in calls:
             # Later requests are stored without the messages of earlier ones.
             key = calls.pop(answered)
             self._left.setdefault(key, deque()).append(_text(content))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import SessionError
@@ -18,6 +18,7 @@ from amplifier_app.sessions.conversation import Item, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in
 from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_support.fields import mapping_of
 from amplifier_support.usage import dollars
 
 ATIF_VERSION = "ATIF-v1.7"
@@ -145,8 +146,7 @@ def _session_in(result: str) -> str | None:
         found = json.loads(result)
     except (ValueError, RecursionError):
         return None
-    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    named = fields.get("session_id")
+    named = mapping_of(found).get("session_id")
     return named if isinstance(named, str) else None
 
 
@@ -166,8 +166,7 @@ def _metrics(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _final_metrics(session: Exported, steps: int) -> dict[str, Any]:
-    usage = session.metadata.get("usage")
-    totals = _metrics(usage) if isinstance(usage, dict) else {}
+    totals = _metrics(mapping_of(session.metadata.get("usage")))
     found = {f"total_{name}": value for name, value in totals.items() if name in _METRICS}
     cost = cost_in(session.metadata)
     if cost is not None:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 
 from amplifier_app.runtime.event_log import time_of
+from amplifier_support.fields import mapping_of
 from amplifier_support.usage import dollars, token_count
 
 
@@ -80,8 +81,7 @@ def _span(kind: str, data: Mapping[str, Any], start: float, end: float, is_ok: b
         failed = isinstance(result, dict) and cast("dict[str, Any]", result).get("success") is False
         name = str(data.get("tool_name") or "tool")
         return Span("agent" if name == "task" else "tool", name, start, end, is_ok and not failed)
-    usage = data.get("usage")
-    used = cast("dict[str, Any]", usage) if isinstance(usage, dict) else {}
+    used = mapping_of(data.get("usage"))
     return Span(
         "model",
         str(data.get("model") or data.get("provider") or "model"),

@@ -9,10 +9,11 @@ shown; from then on, blocks of that type without a mark at their start are shown
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast, get_args
 
 from amplifier_app.runtime.turns.event_data import EventHandler, peek
+from amplifier_support.fields import field_of
 
 Shown = Literal["user", "developer", "internal"]
 """The marks of blocks; each level also shows the levels before it."""
@@ -63,10 +64,7 @@ class Visibility:
 
 def mark_of(block: Any) -> str | None:
     """Return the mark of a block, a mapping or a model; None if it has none."""
-    if isinstance(block, Mapping):
-        mark = cast("Mapping[str, Any]", block).get("visibility")
-    else:
-        mark = getattr(block, "visibility", None)
+    mark = field_of(block, "visibility")
     return mark if mark in LEVELS else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
@@ -13,6 +13,7 @@ from amplifier_app.plan.tree.nodes import MapNode, plain_data
 from amplifier_app.plan.tree.paths import NoSuchPath, Path, find
 from amplifier_app.runtime.budget.limits import BUDGET_LIMITS, assignment
 from amplifier_core.session_capabilities import ModeControl
+from amplifier_support.fields import mapping_of
 
 if TYPE_CHECKING:
     from amplifier_app.sessions.folder import SavedSession
@@ -38,9 +39,9 @@ class Restored(NamedTuple):
 
 def settings_to_restore(metadata: Mapping[str, Any]) -> Restored:
     """Return what the metadata of a saved session changes in its saved plan."""
-    chosen = _mapping(metadata.get("chosen"))
+    chosen = mapping_of(metadata.get("chosen"))
     provider, model = (chosen.get(name) for name in ("provider", "model"))
-    limits = _mapping(metadata.get("budget"))
+    limits = mapping_of(metadata.get("budget"))
     return Restored(
         provider if isinstance(provider, str) else None,
         model if isinstance(model, str) else None,
@@ -117,14 +118,14 @@ class Resumption:
         The options of a new session are part of its saved plan.
         """
         if not self._as_saved:
-            return _mapping(self._before.get("chosen"))
+            return dict(mapping_of(self._before.get("chosen")))
         chosen = {"provider": self._plan.chosen.provider, "model": self._plan.chosen.model}
         return {name: value for name, value in chosen.items() if value}
 
     def _limits(self) -> dict[str, Any]:
         """The limits to use with the saved plan the next time, before any is raised now."""
         if not self._as_saved:
-            return _mapping(self._before.get("budget"))
+            return dict(mapping_of(self._before.get("budget")))
         sets = self._plan.chosen.sets
         return {path[-1]: plain_data(value) for path, value in sets if path[:-1] == _BUDGET}
 
@@ -143,7 +144,7 @@ class Resumption:
         yield from _describe_change("provider", before.get("provider"), now.provider)
         yield from _describe_change("model", before.get("model"), now.model)
         yield from _describe_change("mode", before.get("mode"), now.mode)
-        yield from _modules(_mapping(before.get("modules")), now.modules)
+        yield from _modules(mapping_of(before.get("modules")), now.modules)
 
 
 def _describe_change(what: str, before: Any, now: str | None) -> Iterator[str]:
@@ -154,7 +155,7 @@ def _describe_change(what: str, before: Any, now: str | None) -> Iterator[str]:
 def _options(before: Mapping[str, Any], plan: ResolvedPlan) -> Iterator[str]:
     """The values that `--set` and the options for limits change; secrets stay masked."""
     then, now = masked_tree(plan.merged.document, written=True), masked_tree(plan.tree)
-    raised = _mapping(before.get("budget"))
+    raised = mapping_of(before.get("budget"))
     for path in dict.fromkeys(path for path, _ in plan.chosen.sets):
         old, new = _value(then, path), _value(now, path)
         if path[:-1] == _BUDGET and path[-1] in raised:
@@ -189,7 +190,3 @@ def _modules(before: Mapping[str, Any], now: Mapping[str, str]) -> Iterator[str]
 
 def _short(value: str) -> str:
     return one_line(value, _LONGEST_VALUE)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

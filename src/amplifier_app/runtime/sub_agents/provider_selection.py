@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 import logging
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from amplifier_app.plan import PlanError, ResolvedPlan
 from amplifier_app.plan.overrides import asking
+from amplifier_support.fields import field_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +42,7 @@ async def with_preferred_provider(
 
 
 def _text_of(wish: Any, name: str) -> str | None:
-    if isinstance(wish, Mapping):
-        value = cast("Mapping[str, Any]", wish).get(name)
-    else:
-        value = getattr(wish, name, None)
+    value = field_of(wish, name)
     return value if isinstance(value, str) and value else None
 
 

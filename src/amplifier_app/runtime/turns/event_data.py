@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amplifier_app.runtime.turns.usage import field_of
+from amplifier_support.fields import field_of
 
 EventHandler = Callable[[str, dict[str, Any]], None]
 

@@ -20,9 +20,10 @@ from amplifier_app.runtime.turns.turn import (
     ToolUse,
     TurnResult,
 )
-from amplifier_app.runtime.turns.usage import Usage, field_of, total_tokens
+from amplifier_app.runtime.turns.usage import Usage, total_tokens
 from amplifier_core.events import APPROVAL_DENIED
 from amplifier_core.llm_errors import LLMError
+from amplifier_support.fields import field_of
 
 _OUTCOMES: dict[str, ToolOutcome] = {
     "Denied": "denied",

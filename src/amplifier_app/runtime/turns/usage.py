@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from amplifier_app.sessions.summary import cost_in
+from amplifier_support.fields import field_of
 from amplifier_support.usage import add_counts, dollars
 
 _TOKEN_FIELDS = (
@@ -83,10 +84,3 @@ def total_tokens(usage: Any) -> int | None:
         return total
     sides = field_of(usage, "input_tokens"), field_of(usage, "output_tokens")
     return sum(known) if (known := [side for side in sides if isinstance(side, int)]) else None
-
-
-def field_of(data: Any, name: str) -> Any:
-    """A field of a model or of a mapping with the same keys; None if it is missing."""
-    if isinstance(data, Mapping):
-        return cast("Mapping[str, Any]", data).get(name)
-    return getattr(data, name, None)

@@ -51,13 +51,6 @@ def as_mapping(raw: object) -> Mapping[str, Any] | None:
     return None
 
 
-def field_of(thing: Any, name: str, default: Any = None) -> Any:
-    """A field of a typed model or of a mapping."""
-    if isinstance(thing, Mapping):
-        return cast("Mapping[str, Any]", thing).get(name, default)
-    return getattr(thing, name, default)
-
-
 def is_list(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:
     return isinstance(value, (list, tuple))
 

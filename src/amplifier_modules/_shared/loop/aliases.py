@@ -8,7 +8,9 @@ parameter: hooks then see the value under every name, and the tool receives it u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
+
+from amplifier_support.fields import mapping_of
 
 
 class AliasConflict(Exception):
@@ -17,8 +19,7 @@ class AliasConflict(Exception):
 
 def input_aliases(tool: Any) -> Mapping[str, str]:
     """The aliases a tool declares, by alias."""
-    aliases = getattr(tool, "input_aliases", None)
-    return cast("Mapping[str, str]", aliases) if isinstance(aliases, Mapping) else {}
+    return mapping_of(getattr(tool, "input_aliases", None))
 
 
 def without_aliases(

@@ -9,9 +9,9 @@ from secrets import token_hex
 from typing import Any, cast
 
 from amplifier_modules._shared.history import InvalidArguments, parse_arguments
-from amplifier_modules._shared.history.access import field_of
 from amplifier_modules._shared.history.arguments import TOO_DEEP
 from amplifier_modules._shared.history.values import MAX_DEPTH, clean_value, is_deeper, is_plain
+from amplifier_support.fields import field_of
 
 CALL_BLOCKS = ("tool_call", "tool_use")
 

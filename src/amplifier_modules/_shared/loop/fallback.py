@@ -11,6 +11,7 @@ from amplifier_core.llm_errors import (
     ProviderUnavailableError,
     RateLimitError,
 )
+from amplifier_support.fields import mapping_of
 
 PROVIDER_FALLBACK = "provider:fallback"
 _PREFIX = "provider-"
@@ -64,9 +65,8 @@ def is_unavailable(error: Exception) -> bool:
 
 def fallbacks_of(coordinator: Any) -> list[str]:
     """`session.fallbacks` of a session's plan."""
-    config: Any = getattr(coordinator, "config", None)
-    session: Any = config.get("session") if isinstance(config, Mapping) else None
-    named: Any = session.get("fallbacks") if isinstance(session, Mapping) else None
+    config = mapping_of(getattr(coordinator, "config", None))
+    named = mapping_of(config.get("session")).get("fallbacks")
     if isinstance(named, str):
         return [named]
     items = cast("list[Any]", named) if isinstance(named, list) else []

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ValidationError
 
 from amplifier_core._event_data import PlainData, plain
 from amplifier_core.message_models import ChatResponse, Usage
-from amplifier_modules._shared.history.access import field_of
 from amplifier_modules._shared.history.plain_blocks import plain_block, plain_usage
 from amplifier_modules._shared.history.values import clean_value, is_plain
 from amplifier_modules._shared.loop.calls import Call
+from amplifier_support.fields import field_of, mapping_of
 from amplifier_support.usage import add_counts, dollars, token_count, token_counts
 
 _TEXT_FIELDS = {"text": "text", "thinking": "thinking", "redacted_thinking": "data"}
@@ -131,10 +131,9 @@ def apply_hook_changes(response: Any, shown: Mapping[str, Any], changed: Any) ->
     return response.model_copy(update={key: getattr(typed, key) for key in changes})
 
 
-def metadata_of(response: Any) -> dict[str, Any]:
+def metadata_of(response: Any) -> Mapping[str, Any]:
     """The metadata of a response, empty if it has none."""
-    metadata = field_of(response, "metadata")
-    return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
+    return mapping_of(field_of(response, "metadata"))
 
 
 def lost_usage(usages: Iterable[Usage]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 from amplifier_core.events import MESSAGE_END
 from amplifier_modules._shared.history import Readings
-from amplifier_modules._shared.history.access import field_of
 from amplifier_modules._shared.loop.answer_format import AnswerFormat
 from amplifier_modules._shared.loop.budget import BudgetReached, budget_of
 from amplifier_modules._shared.loop.calls import Call, CallLedger
@@ -48,6 +47,7 @@ from amplifier_modules._shared.loop.turn_end import (
     error_data,
 )
 from amplifier_modules._shared.module.spans import Span
+from amplifier_support.fields import field_of
 
 logger = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.sse import describe_invalid_event, read_event
 from amplifier_modules._shared.providers.tokens import measure
+from amplifier_support.fields import mapping_of
 from amplifier_support.usage import token_count, token_counts
 
 BlockType = Literal["text", "thinking", "tool_call"]
@@ -262,8 +263,8 @@ def read_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     if counts is None:
         return None
     prompt, output = counts
-    read = _details(raw, "prompt_tokens_details")
-    written = _details(raw, "completion_tokens_details")
+    read = mapping_of(raw.get("prompt_tokens_details"))
+    written = mapping_of(raw.get("completion_tokens_details"))
     cached = token_count(read.get("cached_tokens"))
     return Usage(
         input_tokens=prompt,
@@ -276,11 +277,6 @@ def read_usage(raw: Mapping[str, Any] | None) -> Usage | None:
         else cached,
         cache_write_tokens=token_count(read.get("cache_write_tokens")),
     )
-
-
-def _details(source: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = source.get(key)
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 
 
 def _index(call: dict[str, Any], default: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from amplifier_core.message_models import ChatRequest
+from amplifier_support.fields import field_of
 
 BYTES_PER_TOKEN = 4
 PER_MESSAGE = 4
@@ -42,9 +43,9 @@ def estimate_message(message: Mapping[str, Any] | BaseModel) -> int:
 
     A tool call that is present as a block and in `tool_calls` counts once.
     """
-    content = _get(message, "content")
+    content = field_of(message, "content")
     size = _content(content)
-    calls = _get(message, "tool_calls")
+    calls = field_of(message, "tool_calls")
     if calls and not _has_call_block(content):
         size += _value(calls)
     return PER_MESSAGE + size // BYTES_PER_TOKEN
@@ -117,16 +118,8 @@ def reported_input(usage: object) -> int:
 
 
 def _count(usage: object, key: str) -> int:
-    value: object = _get(usage, key)
+    value: object = field_of(usage, key)
     return value if isinstance(value, int) and value > 0 else 0
-
-
-def _get(source: object, key: str) -> Any:
-    if type(source) is dict:
-        return cast("dict[str, Any]", source).get(key)
-    if isinstance(source, Mapping):
-        return cast("Mapping[str, Any]", source).get(key)
-    return getattr(source, key, None)
 
 
 def _content(content: object) -> int:
@@ -138,23 +131,23 @@ def _content(content: object) -> int:
 
 
 def _block(block: object) -> int:
-    kind = _get(block, "type")
+    kind = field_of(block, "type")
     if kind == "text":
-        return _value(_get(block, "text"))
+        return _value(field_of(block, "text"))
     if kind == "thinking":
-        return _value(_get(block, "thinking"))  # its signature is not charged for
+        return _value(field_of(block, "thinking"))  # its signature is not charged for
     if kind in ("image", "image_url", "input_image"):
         return PER_IMAGE * BYTES_PER_TOKEN
     if kind == "tool_result":
-        output = _get(block, "output")
-        return _content(_get(block, "content") if output is None else output)
+        output = field_of(block, "output")
+        return _content(field_of(block, "content") if output is None else output)
     return _value(block)
 
 
 def _has_call_block(content: object) -> bool:
     if not isinstance(content, (list, tuple)):
         return False
-    return any(_get(block, "type") in _CALL_TYPES for block in cast("list[object]", content))
+    return any(field_of(block, "type") in _CALL_TYPES for block in cast("list[object]", content))
 
 
 def _value(value: object, depth: int = 0) -> int:
