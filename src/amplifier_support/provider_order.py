@@ -1,4 +1,4 @@
-"""The rule for which of several providers is asked first."""
+"""Which of several providers is asked first, and for which model."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ def priority_of(provider: Any) -> float:
     if _is_number(own):
         return own
     return configured_priority(getattr(provider, "config", None))
+
+
+def model_of(provider: Any) -> str | None:
+    """The model a mounted provider uses by default; None if it does not report one."""
+    named = (getattr(provider, name, None) for name in ("model", "default_model"))
+    return next((model for model in named if isinstance(model, str) and model), None)
 
 
 def configured_priority(config: Any) -> float:

@@ -51,3 +51,8 @@ def dollars(value: object) -> Decimal | None:
     if not amount.is_finite() or amount < 0 or abs(amount.adjusted()) > _MOST_ZEROS:
         return None
     return amount
+
+
+def amount_text(amount: float) -> str:
+    """An amount of what a budget limits, for people: `2,000`, `1.5`."""
+    return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4f}".rstrip("0").rstrip(".")

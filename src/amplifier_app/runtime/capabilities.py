@@ -43,15 +43,6 @@ def set_stored_keys(coordinator: Any) -> Filled:
     return filled
 
 
-def model_of(provider: Any) -> str | None:
-    """Return the default model of a mounted provider; None if it does not report one."""
-    for name in ("model", "default_model"):
-        model = getattr(provider, name, None)
-        if isinstance(model, str) and model:
-            return model
-    return None
-
-
 def first_provider(session: Any) -> tuple[str, Any]:
     """Return the provider used first."""
     providers: dict[str, Any] = session.coordinator.get("providers")

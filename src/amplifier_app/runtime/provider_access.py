@@ -20,7 +20,7 @@ from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.traffic import MODULE as recorder
 from amplifier_app.plan.tree.problems import suggest
-from amplifier_app.runtime.capabilities import model_of, register_capabilities, set_stored_keys
+from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.observers.observer import Display, Renderer
 from amplifier_core._foreign import blame
 from amplifier_core.coordinator import ModuleCoordinator
@@ -29,6 +29,7 @@ from amplifier_core.load_errors import ModuleMountError
 from amplifier_core.loader import ModuleLoader, kind_of
 from amplifier_core.message_models import ChatRequest, Message
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
+from amplifier_support.provider_order import model_of
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan

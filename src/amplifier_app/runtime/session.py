@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.approvals.approval_mode import current_mode, mode_control, set_mode
 from amplifier_app.runtime.approvals.requests import check_policy, give_approval_provider
-from amplifier_app.runtime.capabilities import first_provider, model_of
+from amplifier_app.runtime.capabilities import first_provider
 from amplifier_app.runtime.mounting.mount import Mounting, unsupported_settings
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.observers.answers import partial_answer, shown_answer
@@ -35,6 +35,7 @@ from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.session import AmplifierSession
 from amplifier_core.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
+from amplifier_support.provider_order import model_of
 
 if TYPE_CHECKING:
     from amplifier_support.sandbox.sandbox import Sandbox

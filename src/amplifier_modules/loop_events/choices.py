@@ -10,11 +10,11 @@ from amplifier_core.models import ToolResult
 from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.exchange import Exchanges, Reply
-from amplifier_modules._shared.loop.requests import model_of
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import input_schema
 from amplifier_modules._shared.module.spans import Span
 from amplifier_modules.loop_events.config import Step
+from amplifier_support.provider_order import model_of
 
 PROVIDER_RESOLVE = "provider:resolve"
 TOOLS_OFFER = "tools:offer"
@@ -76,7 +76,7 @@ class ChosenExchanges(Exchanges):
             self._check_provider(step.provider, f"step '{step.name}'")
             name, wanted = step.provider, wanted if step.provider == name else None
         wanted = step.model or wanted
-        model = model_of(self._providers[name], wanted)
+        model = wanted or model_of(self._providers[name])
         data = {"provider": name, "model": model, "providers": list(self._providers)}
         final = await self._channel.step(
             PROVIDER_RESOLVE, {**data, "step": step.name, **span.fields}

@@ -10,7 +10,7 @@ from typing import Any
 from amplifier_modules.provider_replay.plain_data import plain
 from amplifier_modules.provider_replay.recording_writer import Call, Recording
 from amplifier_modules.provider_replay.requests import Plain, plain_request
-from amplifier_support.provider_order import priority_of
+from amplifier_support.provider_order import model_of, priority_of
 
 
 class Recorder:
@@ -57,8 +57,7 @@ class Recorder:
 
     def _begin(self, mode: str, request: Any, kwargs: dict[str, Any]) -> Call:
         asked = plain_request(request, kwargs)
-        model = getattr(self._inner, "model", None) or getattr(self._inner, "default_model", None)
-        if isinstance(model, str) and model:
+        if model := model_of(self._inner):
             asked = {"model": model, **asked}
         return self._recording.begin(self._mounted_as, mode, asked)
 

@@ -14,6 +14,7 @@ from amplifier_app.plan.tree.nodes import Node, plain_data
 from amplifier_core.models import ToolResult
 from amplifier_support.did_you_mean import did_you_mean
 from amplifier_support.fields import field_of
+from amplifier_support.provider_order import model_of
 
 _REQUESTS = ("complete", "stream_complete")
 
@@ -153,9 +154,7 @@ class _WatchedProvider(_Wrapper):
         return request
 
     def _described(self, request: Any, options: Mapping[str, Any]) -> Sent:
-        inner = self._inner
-        model = options.get("model") or field_of(request, "model")
-        model = model or getattr(inner, "model", None) or getattr(inner, "default_model", None)
+        model = options.get("model") or field_of(request, "model") or model_of(self._inner)
         tools: Sequence[Any] = field_of(request, "tools") or ()
         return Sent(
             self._mounted_as,

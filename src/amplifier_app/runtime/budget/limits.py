@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from amplifier_support.usage import amount_text
+
 BUDGET_LIMITS = {
     "max_steps": ("step budget", "{}"),
     "max_tool_calls": ("tool call budget", "{}"),
@@ -23,7 +25,7 @@ def name_of(limit: str) -> str:
 
 def describe_amount(limit: str, amount: float) -> str:
     """An amount of what a limit counts: "$1.50", "2,000"."""
-    form, text = _LIMITS.get(limit, ("", "{}"))[1], _number(amount)
+    form, text = _LIMITS.get(limit, ("", "{}"))[1], amount_text(amount)
     # Cents have two digits: $0.10.
     return form.format(f"{text}0" if limit == "max_cost" and text[-2:-1] == "." else text)
 
@@ -39,9 +41,3 @@ def assignment(limit: str, amount: float | None) -> str:
     # Without an exponent, which YAML reads as text: 1e-06.
     value = "null" if amount is None else f"{Decimal(str(amount)):f}"
     return f"session.budget.{limit}={value}"
-
-
-def _number(amount: float) -> str:
-    if isinstance(amount, int):
-        return f"{amount:,}"
-    return f"{amount:,.4f}".rstrip("0").rstrip(".")

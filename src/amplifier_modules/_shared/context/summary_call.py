@@ -29,11 +29,12 @@ from amplifier_modules._shared.loop.replies import (
     text_of,
     usage_of,
 )
-from amplifier_modules._shared.loop.requests import choose_provider, model_of
+from amplifier_modules._shared.loop.requests import choose_provider
 from amplifier_modules._shared.loop.stop_signal import StopSignal
 from amplifier_modules._shared.module.spans import Span, event_ids
 from amplifier_modules._shared.providers.lost_usage import collecting
 from amplifier_modules._shared.providers.tokens import estimate_text
+from amplifier_support.provider_order import model_of
 
 PURPOSE = "context:summary"
 """Value of `purpose` in the events of such a call."""
@@ -102,7 +103,7 @@ class SummaryCall:
     async def _ask(
         self, provider: Any, messages: list[dict[str, Any]], budget: Budget, ticket: Ticket
     ) -> str:
-        model = model_of(provider, self._config.summary_model)
+        model = self._config.summary_model or model_of(provider)
         name = str(getattr(provider, "name", "") or type(provider).__name__)
         ids = event_ids()
         span = Span(ids).child() if ids else Span({})

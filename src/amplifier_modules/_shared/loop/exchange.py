@@ -34,13 +34,13 @@ from amplifier_modules._shared.loop.replies import (
 )
 from amplifier_modules._shared.loop.requests import (
     choose_provider,
-    model_of,
     with_injections,
 )
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.turn_end import error_data
 from amplifier_modules._shared.module.spans import Span
 from amplifier_modules._shared.providers.lost_usage import collecting
+from amplifier_support.provider_order import model_of
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Target(NamedTuple):
     @property
     def model(self) -> str | None:
         """The model that will answer, if known."""
-        return model_of(self.provider, self.wanted)
+        return self.wanted or model_of(self.provider)
 
 
 class Exchanges:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_support.usage import amount_text
 
 
 class BudgetConfig(ModuleConfig):
@@ -45,7 +46,7 @@ class Reached(NamedTuple):
         unit = _UNITS[self.limit]
         if self.spent is None:
             return f"Budget: cannot enforce {self.limit}: the {unit} of a model call are unknown"
-        return f"Budget reached: {_number(self.spent)} of {_number(self.allowed)} {unit}"
+        return f"Budget reached: {amount_text(self.spent)} of {amount_text(self.allowed)} {unit}"
 
 
 _UNITS = {
@@ -61,7 +62,3 @@ _UNITS = {
 def plain(amount: Any) -> int | float:
     """An amount as plain data; dollars rounded to a millionth."""
     return amount if isinstance(amount, int) else round(float(amount), 6)
-
-
-def _number(amount: int | float) -> str:
-    return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4f}".rstrip("0").rstrip(".")

@@ -30,17 +30,6 @@ def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[s
     return name, providers[name]
 
 
-def model_of(provider: Any, wanted: str | None) -> str | None:
-    """The model a provider will use, if it reports one."""
-    if wanted:
-        return wanted
-    for name in ("model", "default_model"):
-        model = getattr(provider, name, None)
-        if isinstance(model, str) and model:
-            return model
-    return None
-
-
 def with_injections(messages: list[Any], injections: list[Injection]) -> list[Any]:
     """A copy of `messages` with texts for this request only; the originals are not changed."""
     if not injections:
