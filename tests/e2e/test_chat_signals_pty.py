@@ -111,6 +111,26 @@ def test_a_signal_ends_the_chat_without_waiting_for_a_tool_or_an_answer(
     assert "never" not in terminal.raw
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_history_is_read_ends_the_chat_without_a_message(
+    tmp_path: Path, signum: signal.Signals
+) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    project.mkdir()
+    plan = mock_plan(tmp_path, ["ok"])
+    with Terminal("run", "-f", plan, cwd=project, home=home) as terminal:
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        terminal.finish()
+    (history,) = (home / "history").iterdir()
+    history.write_text("\n# now\n+go\n" * 1_000_000)
+    with Terminal("run", "-f", plan, cwd=project, home=home) as terminal:
+        terminal.until("›")  # The history is read next.
+        send(terminal, signum)
+        assert terminal.finish() == 128 + signum
+    assert "Loading" not in terminal.shown
+
+
 def test_ctrl_c_that_discards_a_line_does_not_block_a_plain_chat(tmp_path: Path) -> None:
     plan = blocking_plan(tmp_path, "request")
     with Terminal("run", "-f", plan, "--plain", cwd=tmp_path) as terminal:
