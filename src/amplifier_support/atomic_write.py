@@ -255,7 +255,9 @@ def _rename(temporary: str, place: _Place) -> None:
     try:
         os.replace(source, target, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
-        os.unlink(source, dir_fd=folder)
+        # A signal may have come after it was renamed.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(source, dir_fd=folder)
         raise
 
 

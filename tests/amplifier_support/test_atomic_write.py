@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,22 @@ def test_the_temporary_name_can_be_in_another_folder(
     assert os.listdir(staging) == []
     write_atomically(target / "data", b"newer", staging=str(tmp_path / "missing"))
     assert (target / "data").read_bytes() == b"newer"
+
+
+def test_a_signal_right_after_the_file_was_replaced_stays_that_signal(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+
+    def interrupt(frame: object, event: str, call: object) -> None:
+        if event == "c_return" and call is os.replace:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write_private(file, b"new")
+    finally:
+        sys.setprofile(None)
+    assert file.read_text() == "new"
+    assert [*tmp_path.iterdir()] == [file]
