@@ -69,7 +69,10 @@ def blocking_plan(folder: Path, at: str) -> Path:
     source = module_folder(folder, BLOCKING_HOOK, "amplifier_module_hooks_blocking")
     config = {"at": at, "folder": str(folder)}
     hook = {"module": "hooks-blocking", "source": str(source), "config": config}
-    return mock_plan(folder, ["answered"], hooks=[hook], mock={"on_end": "repeat"})
+    modules = {"hooks": [hook], "tools": [{"module": "tool-bash"}]}
+    call = {"tool_calls": [{"name": "bash", "input": {"command": "true"}}]}
+    replies = [call, "answered"] if at == "end" else ["answered"]
+    return mock_plan(folder, replies, mock={"on_end": "repeat"}, **modules)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -159,9 +162,16 @@ def test_what_is_typed_while_a_plain_chat_closes_is_ignored(tmp_path: Path) -> N
     assert "rror" not in terminal.raw
 
 
-def test_a_second_signal_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
-    with Terminal("run", "-f", blocking_plan(tmp_path, "end"), cwd=tmp_path) as terminal:
+def test_a_second_signal_leaves_the_terminal_and_the_disk_as_they_were(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    plan, env = blocking_plan(tmp_path, "end"), {"TMPDIR": str(temporary)}
+    with Terminal("run", "-f", plan, cwd=tmp_path, env=env) as terminal:
         terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until("answered")
+        terminal.prompt()
+        assert [*temporary.iterdir()]
         send(terminal, signal.SIGTERM)
         wait_for_block(tmp_path)
         send(terminal, signal.SIGTERM)
@@ -172,3 +182,4 @@ def test_a_second_signal_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
         ("\x1b[22;2t", "\x1b[23;2t"),  # title of the window
     ):
         assert terminal.raw.rfind(on) < terminal.raw.rfind(off)
+    assert not [*temporary.iterdir()]

@@ -7,12 +7,18 @@ blocked writing to a slow reader, where a third Ctrl-C must still end it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Generator
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import Terminated
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 _TERMINATING = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -22,7 +28,12 @@ _NOW = 2  # the level at which a turn is stopped immediately; above it, an excep
 
 
 _raised: int | None = None
-"""The last signal that raised an exception outside of a turn."""
+"""The last signal that raised an exception outside of a turn, or that was held."""
+
+_HELD_SECONDS = 1.0
+"""Longer than that nothing holds signals: it may wait for a terminal that no one reads."""
+
+_held_until = 0.0
 
 
 def raise_on_signals() -> None:
@@ -33,6 +44,7 @@ def raise_on_signals() -> None:
     """
     global _raised
     _raised = None
+    sys.unraisablehook = _report_unraisable
     for signum in (signal.SIGINT, *_TERMINATING):
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _raise)
@@ -41,7 +53,29 @@ def raise_on_signals() -> None:
 def _raise(signum: int, frame: FrameType | None) -> None:
     global _raised
     _raised = signum
-    raise _exception(signum)
+    if time.monotonic() >= _held_until:
+        raise _exception(signum)
+
+
+def _report_unraisable(unraisable: UnraisableHookArgs) -> None:
+    """Report an exception that Python swallows, for example in a callback; a signal is noted."""
+    if not isinstance(unraisable.exc_value, (KeyboardInterrupt, Terminated)):
+        sys.__unraisablehook__(unraisable)
+
+
+@contextlib.contextmanager
+def hold_signals() -> Generator[None]:
+    """Finish what is done in it: a signal that comes meanwhile raises its exception at the end."""
+    global _held_until, _raised
+    before, _raised = _raised, None
+    _held_until = time.monotonic() + _HELD_SECONDS
+    try:
+        yield
+    finally:
+        _held_until = 0.0
+        held, _raised = _raised, _raised or before
+    if held is not None:
+        raise _exception(held)
 
 
 def _exception(signum: int) -> KeyboardInterrupt:

@@ -8,6 +8,8 @@ import select
 from collections.abc import Generator
 from typing import Any, Self
 
+from amplifier_app.base.signals import hold_signals
+
 try:
     import termios
 except ImportError:  # no terminals of this kind on Windows
@@ -36,6 +38,22 @@ class KeyMode:
 
     def __enter__(self) -> Self:
         self._before = self._get()
+        try:
+            self._read_keys()
+        except BaseException:  # a signal
+            self.restore()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with hold_signals():
+            self.restore()
+
+    def restore(self) -> None:
+        """Set the mode that was before."""
+        self._set(self._before)
+
+    def _read_keys(self) -> None:
         mode = self._get()
         if mode is not None and termios is not None:
             mode[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)
@@ -47,10 +65,6 @@ class KeyMode:
             mode[6][termios.VSUSP] = mode[6][termios.VQUIT] = disabled
             self._set(mode)
             self.typed_ahead = self._pending().replace(b"\n", b"\r")
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._set(self._before)
 
     def set_interrupt_signal(self, enabled: bool) -> None:
         """Make Ctrl-C a signal, which works while the program is busy, or a key like others."""

@@ -6,6 +6,7 @@ by the next one.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -31,10 +32,13 @@ class PrivateFolder:
             lock = _lock(self.path)
             if lock is not None:
                 self._lock = lock
+                # A session that signals have ended may not have been closed.
+                atexit.register(self.remove)
                 return
 
     def remove(self) -> None:
         """Remove it with everything in it."""
+        atexit.unregister(self.remove)
         _remove(self.path)
         os.close(self._lock)
 

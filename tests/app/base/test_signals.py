@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -20,3 +22,23 @@ async def test_ctrl_c_after_sigterm_does_not_cancel_the_end() -> None:
         await asyncio.sleep(0)
     assert stops == [True]
     assert interrupts.terminated
+
+
+def test_a_signal_in_a_callback_that_python_protects_is_noted_and_not_reported() -> None:
+    program = """
+import signal, weakref
+from amplifier_app.base.signals import raise_noted_signal, raise_on_signals
+
+class Something: pass
+
+raise_on_signals()
+thing = Something()
+reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+del thing
+print("goes on", flush=True)
+raise_noted_signal()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "goes on\n"
+    assert "ignored" not in done.stderr
+    assert done.stderr.endswith("Terminated: SIGTERM\n")

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from amplifier_app.base.outcome import Outcome, outcome_of
-from amplifier_app.base.signals import signal_behind
+from amplifier_app.base.signals import hold_signals, signal_behind
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication
 from amplifier_app.chat.history import project_history
@@ -98,9 +98,11 @@ def _terminal(
             yield terminal
         finally:
             # More signals may have ended the event loop before everything was closed.
-            terminal.restore()
-            if part.renderer is not None:
-                part.renderer.close()
+            with hold_signals():
+                terminal.restore()
+                if part.renderer is not None:
+                    part.renderer.close()
+                keys.restore()
 
 
 async def _chat(
