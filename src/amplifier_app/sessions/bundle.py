@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.sessions.creation import unfinished_session, write_new
+from amplifier_app.sessions.creation import unfinished_session
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
 from amplifier_app.sessions.metadata import SCHEMA_VERSION
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.summary import ID
 from amplifier_support import journal
-from amplifier_support.atomic_write import create_atomically
+from amplifier_support.atomic_write import create_atomically, write_private
 from amplifier_support.private_files import make_private_folder
 from amplifier_support.readable_files import open_to_read
 
@@ -296,7 +296,7 @@ def _fill(path: Path, session_id: str, files: Mapping[str, bytes], ids: Mapping[
         target = path / (IMPORTED_PLAN if name == "plan.yaml" else name)
         if target.parent != path:
             make_private_folder(target.parent)
-        write_new(target, data)
+        write_private(target, data)
 
 
 def _facts(metadata: Any, session_id: str, ids: Mapping[str, str]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import (
     FOLDER_MODE,
     make_private_folder,
-    open_private,
     sync_folder,
 )
 from amplifier_app.sessions.lock import SessionLock
@@ -62,16 +61,3 @@ def unfinished_session(root: Path, session_id: str) -> Generator[Path]:
 def _require_free(target: Path) -> None:
     if os.path.lexists(target):
         raise AlreadyExists(target.name)
-
-
-def write_new(path: Path, data: bytes) -> None:
-    """Write a new private file; it is on disk when this returns.
-
-    Raises:
-        OSError: It cannot be written.
-        SessionError: There is a file or link of this name.
-    """
-    with open(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -11,6 +11,7 @@ from typing import Any
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import remove_unfinished, write_private
 from amplifier_app.base.redact import redact
+from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.metadata import SCHEMA_VERSION, Metadata, read_metadata
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant
@@ -193,6 +194,14 @@ class SessionFolder:
             SessionError: It is damaged.
         """
         return _read_saved(self.path, self.metadata)
+
+    def conversation(self) -> Conversation:
+        """Its prompts, steps and tool calls.
+
+        Raises:
+            SessionError: It is damaged.
+        """
+        return read_conversation(self.reading().file.records)
 
 
 def _require_known_version(metadata: dict[str, Any], session_id: str) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.sessions.conversation import Conversation, Step, read_conversation
-from amplifier_app.sessions.creation import unfinished_session, write_new
+from amplifier_app.sessions.creation import unfinished_session
 from amplifier_app.sessions.folder import SessionFolder, now
 from amplifier_app.sessions.metadata import SCHEMA_VERSION
 from amplifier_app.sessions.store import SessionStore, new_session_id
+from amplifier_support.atomic_write import write_private
 from amplifier_support.private_files import read_regular
 
 _OF_THE_SOURCE = ("usage", "spent", "parent", "agent", "depth", "spawned_with")
@@ -70,10 +71,10 @@ def fork_session(
     }
     plan = _plan(source) if plan_yaml is None else plan_yaml.encode()
     with unfinished_session(store.root, session_id) as path:
-        write_new(path / "transcript.jsonl", prefix)
-        write_new(path / "plan.yaml", plan)
+        write_private(path / "transcript.jsonl", prefix)
+        write_private(path / "plan.yaml", plan)
         text = json.dumps(metadata, indent=2, default=str) + "\n"
-        write_new(path / "metadata.json", text.encode("utf-8", "backslashreplace"))
+        write_private(path / "metadata.json", text.encode("utf-8", "backslashreplace"))
     return SessionFolder(store.root / session_id)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.sessions.conversation import Call, Conversation, read_conversation
+from amplifier_app.sessions.conversation import Call
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
@@ -104,7 +104,7 @@ def _runs(session: SessionFolder, names: set[str]) -> list[Call]:
     """The tool calls that gave a task to a sub-session."""
     return [
         call
-        for call in _conversation(session).calls
+        for call in session.conversation().calls
         if isinstance(call.input, dict)
         and "instruction" in call.input
         and any(name in (call.result or "") for name in names)
@@ -113,9 +113,5 @@ def _runs(session: SessionFolder, names: set[str]) -> list[Call]:
 
 def _end(spawned: SessionFolder, later: int) -> int | None:
     """The number of records before the last tasks of a sub-session; None for all of them."""
-    prompts = _conversation(spawned).prompts
+    prompts = spawned.conversation().prompts
     return prompts[-later].end - 1 if 0 < later < len(prompts) else None
-
-
-def _conversation(session: SessionFolder) -> Conversation:
-    return read_conversation(session.reading().file.records)

@@ -19,14 +19,13 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import read_conversation
-from amplifier_app.sessions.creation import write_new
 from amplifier_app.sessions.folder import IMPORTED_PLAN, write_metadata
 from amplifier_app.sessions.lock import SessionLock, is_locked
 from amplifier_app.sessions.metadata import SCHEMA_VERSION, read_metadata
 from amplifier_app.sessions.removal import is_remnant, remove_folder
 from amplifier_app.sessions.transcript import is_message
 from amplifier_support import journal
-from amplifier_support.atomic_write import write_private
+from amplifier_support.atomic_write import create_atomically, write_private
 from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, read_regular, sync_folder
 
 _SPAWNED = re.compile(r"(.+)-[0-9a-f]{16}_(.+)")
@@ -228,7 +227,7 @@ def _set_aside(file: Path) -> None:
     names = [f"{file.name}.damaged", *(f"{file.name}.damaged-{n}" for n in range(2, 100))]
     free = next(name for name in names if not os.path.lexists(file.with_name(name)))
     if stat.S_ISREG(file.lstat().st_mode):
-        write_new(file.with_name(free), read_regular(file))
+        create_atomically(file.with_name(free), read_regular(file))
     else:
         os.rename(file, file.with_name(free))
         if not file.with_name(free).is_symlink():

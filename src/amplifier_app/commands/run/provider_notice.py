@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING
 
 from amplifier_app.base.paths import state_dir
 from amplifier_app.base.stdio import stderr_is_tty
 from amplifier_app.plan.conditions import unset
 from amplifier_app.runtime.capabilities import credential_variable
-from amplifier_support.private_files import make_private_folder, open_private
+from amplifier_support.atomic_write import write_private
+from amplifier_support.private_files import make_private_folder
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
@@ -54,6 +54,5 @@ def _is_new(text: str) -> bool:
             return False
     with contextlib.suppress(OSError):
         make_private_folder(file.parent)
-        with open(open_private(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as opened:
-            opened.write(text.encode())
+        write_private(file, text.encode())
     return True

@@ -15,7 +15,6 @@ from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime.budget.cost_report import MICRO, Billed, Report, cost_report
 from amplifier_app.runtime.budget.price_list import prices_of
-from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 
@@ -73,7 +72,7 @@ def cost(
 
 
 def _bill(folder: SessionFolder, name: str) -> Billed:
-    return Billed(name, read_conversation(folder.reading().file.records), folder.metadata)
+    return Billed(name, folder.conversation(), folder.metadata)
 
 
 def _print_json(session_id: str, by: str, what_if: str | None, report: Report) -> None:

@@ -17,7 +17,7 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import parts_of
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.comparison import Comparison, compare
-from amplifier_app.sessions.conversation import Item, read_conversation
+from amplifier_app.sessions.conversation import Item
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.private_files import read_regular
@@ -43,7 +43,7 @@ def diff(
     """
     store = SessionStore()
     first, second = store.find(left), store.find(right)
-    compared = compare(_conversation(first), _conversation(second))
+    compared = compare(first.conversation(), second.conversation())
     is_same = not compared.left and not compared.right
     if output == "json":
         print(json_text(_as_data(first, second, compared)))
@@ -56,10 +56,6 @@ def diff(
         text = "\n".join(_coloured(line) for line in safe) if on_terminal else "\n".join(safe)
         show_paged(text + "\n", use_pager=not no_pager)
     raise typer.Exit(0 if is_same else 1)
-
-
-def _conversation(session: SessionFolder) -> Any:
-    return read_conversation(session.reading().file.records)
 
 
 def _where(compared: Comparison) -> str:

@@ -16,7 +16,6 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.session.shared import SessionArgument, YesOption, confirm
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
-from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.file_restore import Restore, plan_restore, restore
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.fork import fork_session
@@ -102,8 +101,7 @@ def _restoring(source: SessionFolder, step: int) -> list[Restore]:
     project = source.metadata.get("project")
     if not isinstance(project, str):
         raise UsageError(f"session {source.id} does not record the directory it worked in")
-    conversation = read_conversation(source.reading().file.records)
-    return plan_restore(source.path, conversation, step, project)
+    return plan_restore(source.path, source.conversation(), step, project)
 
 
 def _print_plan(restoring: list[Restore]) -> None:

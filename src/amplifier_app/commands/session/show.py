@@ -22,7 +22,7 @@ from amplifier_app.runtime.export.parts import (
     parts_of,
 )
 from amplifier_app.runtime.observers.visibility import Shown, Visibility, mark_of, shown_blocks
-from amplifier_app.sessions.conversation import Conversation, read_conversation
+from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary
@@ -65,7 +65,7 @@ def show(
     if last and call:
         raise UsageError("--last and --call are mutually exclusive")
     found = SessionStore().find(session_id)
-    conversation = read_conversation(found.reading().file.records)
+    conversation = found.conversation()
     visibility = Visibility(up_to or _default_level())
     width = terminal_width(1)
     if call:

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import AppError, ModuleError
-from amplifier_app.runtime.turns.usage import field_of
 from amplifier_app.sessions.recording_context import RecordingContext
 from amplifier_core._foreign import blame, line_in, module_of, root_of, where_defined
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError
+from amplifier_support.fields import field_of
 
 _OURS = ("amplifier_modules", "amplifier_app")
 
