@@ -136,7 +136,7 @@ class ArchiveCache:
         with staging(self._root) as stage:
             copy = stage / "archive"
             before = Validators(known["etag"], known["modified"]) if known else None
-            answer = download(source, copy, before, max_bytes=unpack.MAX_BYTES, stop=stop)
+            answer = download(source, copy, before, stop)
             if answer is None:
                 assert known is not None
                 _check_hash(source, wanted, known["sha256"])

@@ -14,6 +14,7 @@ import httpx
 from amplifier_app.plan.source_spec import ArchiveSource, without_password
 from amplifier_app.plan.source_syntax import LOOPBACK
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.fetch import unpack
 from amplifier_support.programs import Stopped
 
 _MAX_REDIRECTS = 5
@@ -43,10 +44,8 @@ class Answer(NamedTuple):
 def download(
     source: ArchiveSource,
     into: Path,
-    known: Validators | None = None,
-    *,
-    max_bytes: int,
-    stop: threading.Event | None = None,
+    known: Validators | None,
+    stop: threading.Event | None,
 ) -> Answer | None:
     """Download an archive into a file.
 
@@ -54,7 +53,6 @@ def download(
         source: What to download.
         into: The file to write.
         known: Validators of the cached copy; None if there is none.
-        max_bytes: The size limit.
         stop: Set it to cancel.
 
     Returns:
@@ -72,7 +70,7 @@ def download(
         headers["If-Modified-Since"] = known.modified
     try:
         with httpx.Client(timeout=_TIMEOUT, headers=headers) as client:
-            return _follow(client, source, into, max_bytes, stop)
+            return _follow(client, source, into, stop)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         reason = str(error) or type(error).__name__
         raise SourceError(f"cannot fetch {source.shown}: {reason}") from error
@@ -82,7 +80,6 @@ def _follow(
     client: httpx.Client,
     source: ArchiveSource,
     into: Path,
-    max_bytes: int,
     stop: threading.Event | None,
 ) -> Answer | None:
     url = source.location
@@ -96,7 +93,7 @@ def _follow(
             if response.status_code != 200:
                 status = f"{response.status_code} {response.reason_phrase}".strip()
                 raise SourceError(f"cannot fetch {source.shown}: the server returned {status}")
-            digest = _write(response, into, source, max_bytes, stop)
+            digest = _write(response, into, source, stop)
             etag = response.headers.get("ETag", "")
             return Answer(digest, Validators(etag, response.headers.get("Last-Modified", "")))
     raise SourceError(f"cannot fetch {source.shown}: more than {_MAX_REDIRECTS} redirects")
@@ -120,12 +117,11 @@ def _write(
     response: httpx.Response,
     into: Path,
     source: ArchiveSource,
-    max_bytes: int,
     stop: threading.Event | None,
 ) -> str:
-    too_big = SourceError(f"{source.shown} is larger than {max_bytes // 1024**2} MiB")
+    too_big = SourceError(f"{source.shown} is larger than {unpack.MAX_BYTES // 1024**2} MiB")
     claimed = response.headers.get("Content-Length", "")
-    if claimed.isdigit() and int(claimed) > max_bytes:
+    if claimed.isdigit() and int(claimed) > unpack.MAX_BYTES:
         raise too_big
     limit = time.monotonic() + _TOTAL_SECONDS
     digest, size = hashlib.sha256(), 0
@@ -138,7 +134,7 @@ def _write(
                     f"cannot fetch {source.shown}: it took longer than {_TOTAL_SECONDS:g} s"
                 )
             size += len(chunk)
-            if size > max_bytes:
+            if size > unpack.MAX_BYTES:
                 raise too_big
             digest.update(chunk)
             file.write(chunk)
