@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from amplifier_support.programs import (
 )
 from tests.app.sources.test_git import is_running
 from tests.support.cli import child_environment, run_python
+from tests.support.waiting import eventually
 
 SH = "/bin/sh"
 
@@ -155,10 +155,7 @@ async def test_cancelling_ends_a_helper_in_a_thread(tmp_path: Path) -> None:
     work = asyncio.ensure_future(
         run_in_thread([SH, "-c", line], cwd=tmp_path, env=dict(os.environ))
     )
-    limit = time.monotonic() + 30
-    while not (tmp_path / "pid").exists():
-        assert time.monotonic() < limit
-        await asyncio.sleep(0.01)
+    await eventually((tmp_path / "pid").exists)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work

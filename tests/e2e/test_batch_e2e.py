@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.conditions import Conditions
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall, Usage
 from tests.support.thorough import Scale
+from tests.support.waiting import wait_until
 
 KEY: dict[str, str | None] = {"ANTHROPIC_API_KEY": "test-key"}
 
@@ -291,11 +292,11 @@ def test_a_request_that_is_in_progress_at_the_cost_limit_is_counted(tmp_path: Pa
         batches = Batches(tmp_path, server)
         batches.rows(3)
         process = batches.start("run", "--workers", "2", "--max-cost", "0.1")
-        _wait_for(lambda: len(server.completions) == 3)
+        wait_until(lambda: len(server.completions) == 3)
         gates["r1"].set()
         journal = tmp_path / "out" / "journal.jsonl"
         # The row whose answer reaches the limit ends, or is stopped before its end.
-        _wait_for(lambda: len(re.findall('"(?:ended|released)"', journal.read_text())) == 2)
+        wait_until(lambda: len(re.findall('"(?:ended|released)"', journal.read_text())) == 2)
         gates["r2"].set()
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 7, stderr
@@ -543,11 +544,11 @@ def test_limits_are_changed_while_the_batch_runs(tmp_path: Path) -> None:
         batches.rows(6)
         # Less than one answer costs.
         process = batches.start("run", "--workers", "1", "--max-cost", "0.00001")
-        _wait_for(lambda: len(server.completions) == 1)
+        wait_until(lambda: len(server.completions) == 1)
         what = ("set", "--workers", "4", "--max-cost", "none", "--output", "json")
         shown = json.loads(batches(*what).stdout)
         assert shown == {"schema_version": 1, "workers": 4, "max_cost": None, "stop_after": None}
-        _wait_for(lambda: len(server.completions) == 4)
+        wait_until(lambda: len(server.completions) == 4)
         gate.set()
         assert ended(process) == 0
         done = batches("set", "--max-cost", "2.50", "--stop-after", "10%")
@@ -559,13 +560,6 @@ def test_limits_are_changed_while_the_batch_runs(tmp_path: Path) -> None:
         done = batches("set", "--max-cost", "none")
         assert "no limit" in done.stdout
         assert batches("set", "--stop-after", "x").code == 2
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
 
 
 def test_a_prompt_too_long_for_the_model_is_noted_in_the_results(tmp_path: Path) -> None:

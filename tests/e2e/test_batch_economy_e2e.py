@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,11 +16,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.e2e.test_batch_e2e import Batches
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm.batches import Batch, Fate
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
 from tests.support.plans import module_folder
 from tests.support.thorough import Scale
+from tests.support.waiting import wait_until
 
 USD = 10 * 3e-6 + 5 * 15e-6
 """The normal price of an answer of the model."""
@@ -46,7 +47,7 @@ def working(steps: int) -> Callable[[Request], Any]:
     return answer
 
 
-class Economy:
+class Economy(Batches):
     """Runs a batch at batch prices, in a folder."""
 
     def __init__(self, folder: Path, server: ScriptedLLM, vendor: str) -> None:
@@ -67,10 +68,6 @@ class Economy:
             "providers": [{"module": module, "config": config}],
         }
 
-    def rows(self, number: int) -> None:
-        lines = (json.dumps({"id": f"r{i}", "n": i}) for i in range(number))
-        (self.folder / "rows.jsonl").write_text("\n".join(lines))
-
     def arguments(self, command: str, *more: str) -> tuple[str, ...]:
         (self.folder / "plan.yaml").write_text(yaml.safe_dump(self.plan))
         if command != "run":
@@ -88,10 +85,6 @@ class Economy:
     def results(self) -> dict[str, dict[str, Any]]:
         lines = (self.folder / "out" / "results.jsonl").read_text().splitlines()
         return {one["row"]: one for one in map(json.loads, lines)}
-
-    def effects(self) -> Counter[str]:
-        file = self.folder / "effects.txt"
-        return Counter(file.read_text().split() if file.exists() else [])
 
     def journal(self) -> list[dict[str, Any]]:
         file = self.folder / "out" / "journal.jsonl"
@@ -164,14 +157,6 @@ def test_the_batch_price_is_half_of_the_normal_one(tmp_path: Path) -> None:
         assert run.results()["r0"]["cost"]["usd"] == pytest.approx(normal["cost"]["usd"] / 2)
 
 
-def wait_until(process: subprocess.Popen[bytes], condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("vendor", ["anthropic", "responses"])
 def test_a_kill_while_a_batch_is_waited_for_loses_and_doubles_nothing(
     tmp_path: Path, vendor: str
@@ -179,17 +164,17 @@ def test_a_kill_while_a_batch_is_waited_for_loses_and_doubles_nothing(
     with economy(tmp_path, vendor) as run:
         run.rows(2)
         process = run.start("run")
-        wait_until(process, lambda: len(run.sent.all) == 1 and run.sent.all[0].has_ended)
+        wait_until(lambda: len(run.sent.all) == 1 and run.sent.all[0].has_ended, process=process)
         run.sent.seconds = None  # The second batch does not end.
-        wait_until(process, lambda: "sent" in [one["event"] for one in run.journal()[-1:]])
-        wait_until(process, lambda: len(run.sent.all) == 2)
-        wait_until(process, lambda: run.journal()[-1]["event"] == "sent")
+        wait_until(lambda: "sent" in [one["event"] for one in run.journal()[-1:]], process=process)
+        wait_until(lambda: len(run.sent.all) == 2, process=process)
+        wait_until(lambda: run.journal()[-1]["event"] == "sent", process=process)
         process.kill()
         process.communicate()
         # A second run that is stopped with Ctrl-C leaves the batch to a third one.
         process = run.start("resume")
         polls = len(run.server.requests)
-        wait_until(process, lambda: len(run.server.requests) > polls + 1)
+        wait_until(lambda: len(run.server.requests) > polls + 1, process=process)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 130, stderr
@@ -266,8 +251,8 @@ def test_shards_whose_batches_are_open_are_merged_and_resumed(tmp_path: Path) ->
             run.sent.seconds = 0 if shard == "1/2" else None
             process = run.start("run", "--shard", shard)
             if shard == "2/2":
-                wait_until(process, lambda: len(run.sent.all) == 4)
-                wait_until(process, lambda: run.journal()[-1]["event"] == "sent")
+                wait_until(lambda: len(run.sent.all) == 4, process=process)
+                wait_until(lambda: run.journal()[-1]["event"] == "sent", process=process)
                 process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)
             (tmp_path / "out").rename(tmp_path / f"part-{shard[0]}")
@@ -339,7 +324,7 @@ def test_at_the_deadline_what_is_not_answered_is_asked_at_the_normal_price(tmp_p
         run.rows(3)
         run.sent.seconds = None
         process = run.start("run", "--deadline", "4s")
-        wait_until(process, lambda: run.sent.all)
+        wait_until(lambda: run.sent.all, process=process)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 0, stderr
         (batch,) = run.sent.all

@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_batch_e2e import workers_of
-from tests.e2e.test_batch_economy_e2e import USD, Economy, wait_until, working
+from tests.e2e.test_batch_economy_e2e import USD, Economy, working
 from tests.support.llm_server import Reply, Request, ScriptedLLM, ToolCall
 from tests.support.plans import module_folder
 from tests.support.thorough import Scale
+from tests.support.waiting import wait_until
 
 _HELPED = re.compile(r"helped r\d+ part (\d)")
 _RESULT = '"type": "tool_result"'
@@ -133,10 +134,10 @@ def test_sub_agents_that_a_kill_interrupted_are_continued(tmp_path: Path) -> Non
         run = Killed(tmp_path, server, "anthropic").with_agents()
         run.rows(2)
         process = run.start("run")
-        wait_until(process, lambda: run.sent.all and run.sent.all[0].has_ended)
+        wait_until(lambda: run.sent.all and run.sent.all[0].has_ended, process=process)
         run.sent.seconds = None  # The batch of the sub-agents does not end.
-        wait_until(process, lambda: len(run.sent.all) == 2)
-        wait_until(process, lambda: run.journal()[-1]["event"] == "sent")
+        wait_until(lambda: len(run.sent.all) == 2, process=process)
+        wait_until(lambda: run.journal()[-1]["event"] == "sent", process=process)
         process.kill()
         process.communicate()
         run.sent.seconds = 0

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tests.support.kill_points import Steps
 from tests.support.plans import mock_plan
 from tests.support.processes import processes_in
 from tests.support.thorough import Scale
+from tests.support.waiting import wait_until
 from tests.support.warm_interpreter import is_available
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="needs the warm interpreter")
@@ -88,10 +88,7 @@ def check(done: Finished, by: signal.Signals, folder: Path, about: str) -> None:
     assert "Traceback" not in done.stderr, about
     # Past its last step, or so late that the answer was complete.
     assert done.code in (CODES[by], 0), (about, done)
-    until = time.monotonic() + 2
-    while processes_in(folder):
-        assert time.monotonic() < until, f"{about}: processes are left"
-        time.sleep(0.02)
+    wait_until(lambda: not processes_in(folder), 2, about=lambda: f"{about}: processes are left")
     listed = json.loads(run_amplifier("session", "list", "--all", "--output", "json").stdout)
     if not [one for one in listed if one["id"] == "s"]:
         assert "--resume" not in done.stderr, f"{about}: it was not saved"
@@ -121,11 +118,7 @@ def test_an_interrupt_during_compaction_leaves_the_conversation_as_it_was(
     known = events.read_text().count("context:summary")
     slow = mock_plan(tmp_path, [{"text": "summary", "delay": 60}], name="slow.yaml", **more)
     process = start_amplifier("run", "-f", slow, "word " * 2000, "--resume", "s")
-    until = time.monotonic() + 60
-    while events.read_text().count("context:summary") == known:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: events.read_text().count("context:summary") > known, process=process)
     process.send_signal(by)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == CODES[by], stderr.decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.support.kill_points import Steps
 from tests.support.plans import mock_plan
 from tests.support.processes import processes_in
 from tests.support.thorough import Scale
+from tests.support.waiting import wait_until
 from tests.support.warm_interpreter import is_available
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="needs the warm interpreter")
@@ -142,10 +142,7 @@ def check(machine: Machine, number: int, expected: set[str]) -> None:
     at = f"killed at {number}: {steps.names()[-1]}"
     # Which step comes when varies a little between runs: parallel calls end in any order.
     assert killed.code == -9 or len(steps.names()) < number, at
-    until = time.monotonic() + 5
-    while processes_in(machine.work):
-        assert time.monotonic() < until, f"{at}: processes are left"
-        time.sleep(0.02)
+    wait_until(lambda: not processes_in(machine.work), 5, about=lambda: f"{at}: processes are left")
     acknowledged = steps.acknowledged().get(
         str(machine.folder / "home" / "sessions" / "s" / "transcript.jsonl"), 0
     )

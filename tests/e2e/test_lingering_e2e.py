@@ -18,6 +18,7 @@ from amplifier_support.sandbox import available
 from tests.support.cli import start_amplifier
 from tests.support.lingering import HARDEST, WAYS, Lingering
 from tests.support.thorough import Scale
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sandboxes of Linux")
 
@@ -91,15 +92,6 @@ CASES = [
 ]  # fmt: skip
 
 
-def wait_until(condition: Callable[[], Any], seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def start(place: Path, starter: str, sandbox: str, command: str) -> Any:
     document: dict[str, Any] = {"replies": ["done"], **STARTERS[starter](command)}
     mock = {"module": "provider-mock", "config": {"replies": document.pop("replies")}}
@@ -136,9 +128,9 @@ def test_nothing_outlives_the_program(
     signals, code = SIGNALS[name]
     with start(tmp_path, starter, sandbox, lingering.command) as process:
         try:
-            started = wait_until(lambda: not lingering.missing() or process.poll() is not None, 60)
-            assert started, lingering.missing()
-            assert process.poll() is None, process.communicate(timeout=5)
+            wait_until(
+                lambda: not lingering.missing(), process=process, about=lambda: lingering.missing()
+            )
             assert lingering.are_nearly_all_left()
             for number in signals:
                 process.send_signal(number)
@@ -146,5 +138,5 @@ def test_nothing_outlives_the_program(
             _, stderr = process.communicate(timeout=30)
         finally:
             process.kill()
-    assert wait_until(lambda: not lingering.left(), 2), (lingering.left(), stderr)
+    wait_until(lambda: not lingering.left(), 2, about=lambda: (lingering.left(), stderr))
     assert process.returncode == code, stderr

@@ -17,6 +17,7 @@ from amplifier_app.sessions.store import SessionStore
 from tests.e2e.agent_scripts import KEY, LEAD, plan_of, running_agents, tasks
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Stall, ToolCall
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -49,10 +50,7 @@ def sleepers() -> list[int]:
 def started(folder: Path, count: int, server: ScriptedLLM, requests: int) -> None:
     """Wait until the given numbers of commands run and requests have arrived."""
     server.wait_for_requests(requests, 60)
-    deadline = time.monotonic() + 60
-    while len(list(folder.glob("started-*"))) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: len(list(folder.glob("started-*"))) >= count)
     time.sleep(0.3)  # so that what was streamed before the stall has been read
 
 
@@ -95,10 +93,7 @@ AGENTS: dict[str, dict[str, Any]] = {"thinker": {}, "sheller": {}}
 
 
 def assert_nothing_runs() -> None:
-    deadline = time.monotonic() + 20
-    while sleepers() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert sleepers() == []
+    wait_until(lambda: not sleepers(), 20)
 
 
 def assert_all_can_go_on(plan: Path, home: Path, server: ScriptedLLM) -> None:

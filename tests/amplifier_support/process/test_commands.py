@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,18 +31,11 @@ from amplifier_support.process.commands import (
 from tests.support.lingering import HARDEST, WAYS, Lingering
 from tests.support.processes import is_alive
 from tests.support.thorough import Scale
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 BASH = shutil.which("bash") or "/bin/bash"
-
-
-async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Fails unless `condition` comes true."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        await asyncio.sleep(0.01)
 
 
 class Shell:

@@ -14,8 +14,8 @@ import pytest
 from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.proxy import Proxy
-from tests.amplifier_support.process.test_commands import eventually
 from tests.amplifier_support.sandbox.test_namespaces import Box, commands_like, needs_namespaces
+from tests.support.waiting import eventually
 
 
 class Upstream:

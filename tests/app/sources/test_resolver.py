@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from tests.app.sources.test_git import is_running
 from tests.app.sources.test_installed import install
 from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import wheel
+from tests.support.waiting import eventually
 
 
 async def greeting(
@@ -291,16 +291,11 @@ async def test_cancelling_ends_git(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     resolving = asyncio.create_task(
         AppModuleSourceResolver().async_resolve("my-tool", "git+https://127.0.0.1:1/r")
     )
-    await asyncio.to_thread(wait_for_file, pid_file)
+    await eventually(pid_file.exists)
     resolving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await resolving
     assert not await asyncio.to_thread(is_running, int(pid_file.read_text()))
-
-
-def wait_for_file(file: Path) -> None:
-    while not file.exists():
-        time.sleep(0.02)
 
 
 def slow_git(tmp_path: Path, before: str, monkeypatch: pytest.MonkeyPatch) -> None:

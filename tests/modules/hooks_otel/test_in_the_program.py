@@ -14,6 +14,7 @@ from tests.modules.hooks_otel.collector import attributes, running
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.plans import mock_plan
+from tests.support.waiting import wait_until
 
 CALL = {"text": "", "tool_calls": [{"name": "list_directory", "input": {"path": "."}}]}
 
@@ -111,11 +112,7 @@ def test_a_run_that_is_stopped_delivers_what_it_did(tmp_path: Path) -> None:
         hook = {"module": "hooks-logging", "config": {"path": str(log)}}
         file = plan(tmp_path, [CALL, {"text": "slow", "delay": 60}], hook, endpoint=collector.url)
         with start_amplifier("run", "-f", file, "go", cwd=tmp_path) as process:
-            until = time.monotonic() + 30
-            while time.monotonic() < until:
-                if log.exists() and log.read_text().count("provider:request") == 2:
-                    break
-                time.sleep(0.05)
+            wait_until(lambda: log.exists() and log.read_text().count("provider:request") == 2)
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=20)
         names = sorted(span.name.split()[0] for span in collector.spans)

@@ -17,8 +17,8 @@ import pytest
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import hooks_shell
-from tests.amplifier_support.process.test_commands import eventually
 from tests.support.processes import is_alive
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.modules.tool_bash.test_in_a_run import wait_until
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.plans import mock_plan
 from tests.support.processes import processes_in
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -116,11 +116,11 @@ def test_a_signal_to_the_program_ends_the_command(tmp_path: Path, number: int) -
     )
     started = tmp_path / "started"
     with start_amplifier("run", "-f", plan, "go", cwd=tmp_path) as process:
-        assert wait_until(lambda: started.exists() and len(processes_in(tmp_path)) > 1, 30)
+        wait_until(lambda: started.exists() and len(processes_in(tmp_path)) > 1, 30)
         process.send_signal(number)
         if number == signal.SIGINT:
             # The first one lets the step in flight end.
             time.sleep(0.3)
             process.send_signal(number)
         process.communicate(timeout=20)
-    assert wait_until(lambda: not processes_in(tmp_path), 5)
+    wait_until(lambda: not processes_in(tmp_path), 5)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import HookResult
-from tests.amplifier_support.process.test_commands import eventually
 from tests.support.lingering import HARDEST, Lingering
 from tests.support.processes import is_alive
+from tests.support.waiting import eventually
 
 
 async def begin(session: Any, command: str) -> Any:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,15 +25,6 @@ def pids(folder: Path) -> list[int]:
         return [int(line) for line in (folder / "pids").read_text().split()]
     except FileNotFoundError:
         return []
-
-
-def wait_until(condition: Callable[[], Any], seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def test_the_end_of_a_run_ends_the_background(tmp_path: Path) -> None:

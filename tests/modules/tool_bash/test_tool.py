@@ -19,9 +19,9 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ToolValidator
 from amplifier_modules import tool_filesystem
 from amplifier_modules._shared.process.environment import command_environment
-from tests.amplifier_support.process.test_commands import eventually
 from tests.support.processes import is_alive
 from tests.support.thorough import Scale
+from tests.support.waiting import eventually
 
 Run = Callable[..., Awaitable[ToolResult]]
 

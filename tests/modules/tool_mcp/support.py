@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import sys
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -93,14 +91,6 @@ async def session(
     finally:
         await close()
         await coordinator.cleanup()
-
-
-async def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Fails unless `condition` comes true."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        await asyncio.sleep(0.02)
 
 
 def processes_with(word: str) -> list[int]:

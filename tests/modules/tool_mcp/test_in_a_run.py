@@ -15,6 +15,7 @@ import pytest
 from tests.modules.tool_mcp.support import processes_with, raw
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -89,11 +90,9 @@ def test_a_signal_leaves_no_server(tmp_path: Path, numbers: list[int], code: int
             "run", "--plan", plan, "go", cwd=tmp_path, env=environment(server)
         )
         with process:
-            until = time.monotonic() + 60
-            while len(processes_with(word)) < 6 or not server.completions:
-                assert time.monotonic() < until
-                assert process.poll() is None
-                time.sleep(0.05)
+            wait_until(
+                lambda: len(processes_with(word)) >= 6 and server.completions, process=process
+            )
             time.sleep(0.2)
             for number in numbers:
                 process.send_signal(number)
@@ -102,10 +101,7 @@ def test_a_signal_leaves_no_server(tmp_path: Path, numbers: list[int], code: int
                 _, stderr = process.communicate(timeout=30)
             finally:
                 process.kill()
-    until = time.monotonic() + 2
-    while (left := processes_with(word)) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert left == [], stderr
+    wait_until(lambda: not processes_with(word), 2, about=lambda: stderr)
     assert process.returncode == code, stderr
 
 

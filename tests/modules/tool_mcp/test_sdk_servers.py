@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from amplifier_modules.tool_mcp import server
-from tests.modules.tool_mcp.support import eventually, sdk, session, start_http
+from tests.modules.tool_mcp.support import sdk, session, start_http
 from tests.support.git_http import CERTIFICATE
 from tests.support.raw_http import STREAM_HEAD, Cut, answer, chunk, raw_server
 from tests.support.results import error_of, text_of
+from tests.support.waiting import eventually
 
 TOOLS = ("add", "fail", "echo", "environment", "where", "media", "work", "sleep")
 EXTRA = ("list_resources", "read_resource", "list_prompts", "get_prompt")

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from amplifier_modules.tool_mcp import mount, server, stdio
-from tests.modules.tool_mcp.support import RAW, eventually, processes_with, raw, session
+from tests.modules.tool_mcp.support import RAW, processes_with, raw, session
 from tests.support.results import error_of, text_of
+from tests.support.waiting import eventually
 
 RAW_TOOLS = ("echo", "pid", "die", "hang", "more", "bad", "refuse")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

@@ -15,6 +15,7 @@ import pytest
 from tests.support.cli import run_amplifier, run_python, start_amplifier
 from tests.support.plans import mock_plan, module_folder
 from tests.support.schemas import RESULT
+from tests.support.waiting import wait_until
 
 SLEEPER = """
 import asyncio
@@ -70,11 +71,7 @@ class Running:
         self.process = start_amplifier(
             "run", "-f", plan, "hi", "--session", "s1", "--output", "json", *more
         )
-        deadline = time.monotonic() + 60
-        while not flag.exists():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(flag.exists, process=self.process)
 
     def end(self) -> tuple[int, dict[str, Any], str]:
         stdout, stderr = self.process.communicate(timeout=60)
@@ -161,10 +158,7 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
 
 def wait_for_prompt(session_id: str) -> None:
     transcript = Path(os.environ["AMPLIFIER_HOME"]) / "sessions" / session_id / "transcript.jsonl"
-    deadline = time.monotonic() + 60
-    while not (transcript.exists() and b'"user"' in transcript.read_bytes()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: transcript.exists() and b'"user"' in transcript.read_bytes())
 
 
 @pytest.mark.parametrize("output", ["text", "json"])

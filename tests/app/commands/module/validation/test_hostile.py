@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.app.commands.module.validation.samples import named, spoiled, validated, write_module
 from tests.support.cli import start_amplifier
+from tests.support.waiting import wait_until
 
 MARK = '__amplifier_module_type__ = "tool"'
 MOUNT = "    tool = Shout()\n"
@@ -217,7 +217,7 @@ def test_a_module_that_behaves_badly_gets_a_finding_and_leaves_nothing(
     assert check.advice
     assert report.passed == (check.severity == "warning")
     # A process that was killed may take a moment to go.
-    assert until(lambda: not still_running()), still_running()
+    wait_until(lambda: not still_running(), about=still_running)
 
 
 @pytest.mark.usefixtures("warm_checks")
@@ -244,24 +244,14 @@ def test_whatever_ends_the_command_ends_what_the_module_started(
     folder = write_module(tmp_path / "thing", code)
     process = start_amplifier("module", "validate", folder)
     try:
-        assert until((tmp_path / "started").exists)
+        wait_until((tmp_path / "started").exists)
         os.kill(process.pid, number)
         _, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}.get(number, -number)
     assert b"Traceback" not in stderr
-    assert until(lambda: still_running() == [])
-
-
-def until(condition: Any) -> bool:
-    """Whether a condition came true within a minute."""
-    limit = time.monotonic() + 60
-    while not condition():
-        if time.monotonic() > limit:
-            return False
-        time.sleep(0.02)
-    return True
+    wait_until(lambda: not still_running(), about=still_running)
 
 
 def test_a_warden_that_cannot_start_its_program_does_not_fail_the_module(
