@@ -20,6 +20,8 @@ class Recorded:
         self.hooks = HookRegistry()
         for event, handler in self.recorder.handlers().items():
             self.hooks.register(event, handler, -1000)
+        for event, handler in self.recorder.last_handlers().items():
+            self.hooks.register(event, handler, 1000)
 
     async def emit(self, event: str, **data: Any) -> HookResult:
         return await self.hooks.emit(event, data)
@@ -181,6 +183,28 @@ async def test_why_a_third_party_loop_has_no_answer_is_seen_from_its_events() ->
     assert await reason_of(*step) is None
     assert await reason_of(*step, "provider:request", max_reached=True) == "max_iterations"
     assert await reason_of(*step, "provider:request", max_reached=True, response="so far") is None
+
+
+async def test_a_turn_that_a_hook_denied_is_denied_whatever_a_third_party_loop_reports() -> None:
+    it = Recorded()
+    answer = HookResult(action="deny", reason="no")
+    it.hooks.register("provider:request", lambda event, data: answer)
+
+    async def ended(*events: str, **request: bool) -> tuple[str, str | None]:
+        it.recorder.begin()
+        for event in ("prompt:submit", *events):
+            await it.emit(event, tool_name="read", **request)
+        await it.emit("orchestrator:complete", status="success", turn_count=1)
+        result = it.result()
+        return result.status, result.reason
+
+    assert await ended("provider:request") == ("incomplete", "denied")
+    assert await ended("provider:request", "provider:response") == ("success", None)
+    assert await ended("provider:request", max_reached=True) == ("success", None)
+    answer = HookResult(action="ask_user")
+    assert await ended("provider:request") == ("success", None)
+    it.hooks.register("prompt:submit", lambda event, data: HookResult(action="deny"))
+    assert await ended() == ("incomplete", "denied")
 
 
 async def test_a_decision_without_its_source_or_reason() -> None:

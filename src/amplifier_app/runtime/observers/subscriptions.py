@@ -38,6 +38,8 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
         # The recorder keeps the text of errors; of other events only names and numbers.
         handler = with_redaction(coordinator, handler) if event == "tool:error" else handler
         hooks.register(event, handler, FIRST, name="app-recorder")
+    for event, handler in recorder.last_handlers().items():
+        hooks.register(event, handler, LAST, name="app-recorder")
     shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
     if renderer.is_for_people:
         shown = with_short_denials(shown)

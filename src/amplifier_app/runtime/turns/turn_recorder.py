@@ -55,6 +55,7 @@ class TurnRecorder:
         self._limit: LimitReached | None = None
         self._requests = 0
         self._is_at_limit = False
+        self._is_denied = False
         self._has_called = False
         self._turn_count = 0
         self._reported_by_loop = Usage()
@@ -72,6 +73,7 @@ class TurnRecorder:
     def handlers(self) -> dict[str, EventHandler]:
         """Return the handlers by event name."""
         return {
+            "prompt:submit": self._on_submit,
             "provider:request": self._on_request,
             "provider:response": self._on_response,
             "provider:error": self._on_error,
@@ -87,6 +89,13 @@ class TurnRecorder:
             "sandbox:denied": self._on_sandbox,
             "orchestrator:complete": self._on_complete,
         }
+
+    def last_handlers(self) -> dict[str, EventHandler]:
+        """Return the handlers that run after those of all modules, by event name.
+
+        A hook that denies an event keeps it from them.
+        """
+        return {"prompt:submit": self._on_allowed, "provider:request": self._on_allowed}
 
     @property
     def own_usage(self) -> Usage:
@@ -155,6 +164,9 @@ class TurnRecorder:
         """Return the turn so far; `status` overrides the orchestrator's status."""
         self._settle("interrupted" if status in ("cancelled", "error") else "denied")
         usage = self.usage
+        if self._is_denied and (status, self._status, self._reason) == (None, "success", None):
+            # Some loops return the reason of a denial as their answer.
+            self._status, self._reason = "incomplete", "denied"
         return TurnResult(
             response=response,
             status=status or self._status,
@@ -186,15 +198,22 @@ class TurnRecorder:
                 found.append(DeniedCall(tool.id, tool.name, tool.sandbox, by_sandbox=True))
         return found
 
+    def _on_submit(self, event: str, data: dict[str, Any]) -> None:
+        self._is_denied = True  # until `_on_allowed`
+
+    def _on_allowed(self, event: str, data: dict[str, Any]) -> None:
+        self._is_denied = False
+
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._requests += 1
         self._has_called = False
         # Some loops ask for a last answer at their limit on steps.
         self._is_at_limit = peek(data, "max_reached") is True
+        self._is_denied = not self._is_at_limit  # until `_on_allowed`
         self._settle("denied")
 
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
-        self._has_called = False
+        self._is_denied = self._has_called = False
         usage = peek(data, "usage")
         self._reported_by_loop.add(usage)
         # Attempts before the answer were billed, too.
@@ -213,7 +232,7 @@ class TurnRecorder:
         self.provider_error = handled
 
     def _on_llm_response(self, event: str, data: dict[str, Any]) -> None:
-        self._has_called = False
+        self._is_denied = self._has_called = False
         usage = peek(data, "usage")
         self._reported_by_provider.add(usage)
         if not self._reported_by_loop.calls:
