@@ -113,7 +113,8 @@ class TextRenderer(StderrNotices):
     def turn_started(self) -> None:
         if self._calls is not None:
             self._calls.turn_started()
-        self._live = self._written = self._several_steps = False
+        self._written = self._several_steps = False
+        self._live = self._stream and not self._hold  # some loops report no requests
 
     def accepted(self, response: str) -> None:
         if self._hold:

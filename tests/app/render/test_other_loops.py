@@ -144,3 +144,19 @@ async def test_stream_writes_the_text_of_blocks_without_deltas() -> None:
     os.close(writing)
     with os.fdopen(reading) as written:
         assert written.read() == "Looking.\nThus\ndone.\n"
+
+
+async def test_stream_writes_the_texts_of_a_loop_that_reports_no_requests() -> None:
+    reading, writing = os.pipe()
+    coordinator, recorder = ModuleCoordinator(), TurnRecorder()
+    renderer = TextRenderer(Output(writing), stream=True)
+    subscribe(coordinator, renderer, recorder)
+    renderer.turn_started()
+    for text in ("Looking.", "done."):
+        block = {"type": "text", "text": text}
+        about = {"block_type": "text", "block_index": 0}
+        await coordinator.hooks.emit("content_block:end", {**about, "block": block})
+    renderer.turn_ended(recorder.result("done."))
+    os.close(writing)
+    with os.fdopen(reading) as written:
+        assert written.read() == "Looking.\ndone.\n"
