@@ -78,6 +78,19 @@ async def test_calls_that_end_in_another_order_in_one_task_keep_their_tool() -> 
     assert ended == [("call-1", "read"), ("call-2", "write")]
 
 
+async def test_an_error_that_a_tool_emits_itself_is_no_second_call() -> None:
+    it = Streamed()
+    for ids in ({"tool_call_id": "1"}, {}):
+        await it.emit("tool:pre", tool_name="task", tool_input={}, **ids)
+        await it.emit("tool:error", tool="task", agent="helper", error="it failed")
+        result = {"success": False, "error": {"message": "Delegation failed"}}
+        await it.emit("tool:post", tool_name="task", result=result, **ids)
+    calls = [(tool.name, tool.outcome) for tool in it.end("done").tools]
+    assert calls == [("task", "error")] * 2
+    ends = [event for event in it.events if event["type"] == "tool_end"]
+    assert [end["name"] for end in ends] == ["task", "task"]
+
+
 async def test_an_answer_without_blocks_is_streamed_at_the_end_of_its_turn() -> None:
     it = Streamed()
     await it.emit("provider:request", provider="mock")

@@ -34,7 +34,7 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
     """Register the handlers of both on the events of a session."""
     hooks = coordinator.hooks
     report_unreported_blocks(coordinator)
-    for event, handler in recorder.handlers().items():
+    for event, handler in named_calls(recorder.handlers()).items():
         # The recorder keeps the text of errors; of other events only names and numbers.
         handler = with_redaction(coordinator, handler) if event == "tool:error" else handler
         hooks.register(event, handler, FIRST, name="app-recorder")
@@ -43,10 +43,26 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
     shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
     if renderer.is_for_people:
         shown = with_short_denials(shown)
-    shown = with_call_ids(with_denied_ends(shown), recorder)
+    shown = named_calls(with_call_ids(with_denied_ends(shown), recorder))
     for event, handler in shown.items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
         hooks.register(event, with_redaction(coordinator, handler), priority, name="app-renderer")
+
+
+def named_calls(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
+    """Wrap the handlers so that a call ends with an event that names its tool, as those of loops do.
+
+    Some tools emit `tool:error` themselves, with other keys, and then return the failure.
+    """
+
+    def of_loops(handler: EventHandler) -> EventHandler:
+        return lambda event, data: handler(event, data) if peek(data, "tool_name") else None
+
+    ends = (TOOL_POST, TOOL_ERROR)
+    return {
+        event: of_loops(handler) if event in ends else handler
+        for event, handler in handlers.items()
+    }
 
 
 def with_redaction(coordinator: Any, handler: EventHandler) -> EventHandler:
