@@ -34,6 +34,7 @@ async def mount(coordinator, config=None):
         return HookResult(action="continue")
 
     coordinator.hooks.register("tool:pre", on_tool)
+    coordinator.hooks.register("content_block:start", lambda event, data: HookResult())
 """
 ONCE_DRAWING_HOOK = """
 import sys
@@ -94,6 +95,8 @@ def test_lines_are_part_of_the_screen_and_drawings_are_not(
     lines = screen(raw, 80, 24)
     assert "first line" in lines
     assert lines[lines.index("first line") + 1] == "second line"
+    notice = "hooks-draw also shows tool calls; see each once with --screen answer"
+    assert [line.endswith(notice) for line in lines].count(True) == 1
     assert "drawing" not in raw
     assert "\x1b[2J" not in terminal.raw
     assert ("\x1b[32mfirst line" in terminal.raw) is (not options)

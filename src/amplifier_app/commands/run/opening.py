@@ -20,7 +20,7 @@ from amplifier_app.runtime.approvals.requests import Approvals
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.observers.log_notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
-from amplifier_app.runtime.observers.printed_lines import printed_lines
+from amplifier_app.runtime.observers.printed_lines import module_with_display, printed_lines
 from amplifier_app.runtime.observers.visibility import Shown, Visibility
 from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.tool_selection import ToolSelection
@@ -62,6 +62,7 @@ async def open_requested_session(
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
+        renderer.other_display = module_with_display(session.session.coordinator.hooks)
         logs.show_held(session.mounting.not_mounted)
         invocation.report.note_session(session)
         for warning in plan.warnings:

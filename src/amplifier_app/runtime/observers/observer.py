@@ -115,6 +115,7 @@ class Renderer:
         is_for_people: Whether only a person reads it, who answers questions, not a program.
         takes_prints: Whether `printed` shows what modules print; else it goes to stderr as it is.
         has_open_line: Whether a module has printed a part of a line to stderr.
+        other_display: A module that may show the same, until the user knows.
     """
 
     longest_note = 10_000
@@ -133,6 +134,7 @@ class Renderer:
         self.visibility = Visibility()
         self.verbose = False
         self.retries = RetryReports()
+        self.other_display: str | None = None
 
     def handlers(self) -> dict[str, EventHandler]:
         """Return the handlers by event name. Handlers are synchronous and must not raise."""

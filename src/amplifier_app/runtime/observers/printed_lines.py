@@ -10,9 +10,11 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from amplifier_app.base.stdio import diverted_stderr
 from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_core.events import CONTENT_BLOCK_START, TOOL_PRE
 
 
 @asynccontextmanager
@@ -52,11 +54,28 @@ class _Lines:
     def end(self) -> None:
         """Show a line without a line break, unless it was meant to be overwritten."""
         if self._rest and not self._rest.startswith("\r"):
-            self._renderer.printed(self._rest)
+            self._print(self._rest)
 
     def _show(self, line: str) -> None:
         if threading.get_ident() == self._thread:
-            self._renderer.printed(line)
+            self._print(line)
         else:
             with suppress(RuntimeError):  # the loop has ended, and with it the session
-                self._loop.call_soon_threadsafe(self._renderer.printed, line)
+                self._loop.call_soon_threadsafe(self._print, line)
+
+    def _print(self, line: str) -> None:
+        renderer = self._renderer
+        if module := renderer.other_display:
+            renderer.other_display = None
+            hint = "see each once with --screen answer"
+            renderer.notice(f"{module} also shows tool calls; {hint}", "info", "chat")
+        renderer.printed(line)
+
+
+def module_with_display(hooks: Any) -> str | None:
+    """Return a module that receives what a display shows: parts of answers, and tool calls."""
+    receivers = [
+        {name.partition(".")[0] for name in hooks.list_handlers(event)[event] if "." in name}
+        for event in (CONTENT_BLOCK_START, TOOL_PRE)
+    ]
+    return next(iter(set[str].intersection(*receivers)), None)
