@@ -64,6 +64,24 @@ async def mount(coordinator, config):
         await asyncio.sleep(0)  # A task that has not begun is cancelled without running.
 """
 
+INTERRUPTING_HOOK = """
+import os
+import signal
+import sys
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config):
+    def interrupt(frame, event, call):
+        if event == "c_call" and call is os.write:
+            if b"\\x1b[?2004l" in frame.f_locals.get("data", b""):
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGTERM)
+
+    return lambda: sys.setprofile(interrupt)
+"""
+
 
 def blocking_plan(folder: Path, at: str) -> Path:
     source = module_folder(folder, BLOCKING_HOOK, "amplifier_module_hooks_blocking")
@@ -162,6 +180,16 @@ def test_what_is_typed_while_a_plain_chat_closes_is_ignored(tmp_path: Path) -> N
     assert "rror" not in terminal.raw
 
 
+def test_a_signal_while_the_chat_leaves_the_terminal_leaves_it_as_it_was(tmp_path: Path) -> None:
+    source = module_folder(tmp_path, INTERRUPTING_HOOK, "amplifier_module_hooks_interrupting")
+    hook = {"module": "hooks-interrupting", "source": str(source)}
+    with Terminal("run", "-f", mock_plan(tmp_path, [], hooks=[hook]), cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 143
+    assert_is_as_it_was(terminal.raw)
+
+
 def test_a_second_signal_leaves_the_terminal_and_the_disk_as_they_were(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -176,10 +204,15 @@ def test_a_second_signal_leaves_the_terminal_and_the_disk_as_they_were(tmp_path:
         wait_for_block(tmp_path)
         send(terminal, signal.SIGTERM)
         assert terminal.finish() == 143
+    assert_is_as_it_was(terminal.raw)
+    assert not [*temporary.iterdir()]
+
+
+def assert_is_as_it_was(raw: str) -> None:
+    """Nothing that was changed of the terminal is left."""
     for on, off in (
         ("\x1b[?2004h", "\x1b[?2004l"),  # bracketed paste
         ("\x1b[?25l", "\x1b[?25h"),  # hidden cursor
         ("\x1b[22;2t", "\x1b[23;2t"),  # title of the window
     ):
-        assert terminal.raw.rfind(on) < terminal.raw.rfind(off)
-    assert not [*temporary.iterdir()]
+        assert raw.rfind(on) < raw.rfind(off)

@@ -43,6 +43,9 @@ from amplifier_app.chat.terminal_modes import KeyMode
 # Marks of a prompt and of the output after it: terminals jump between them.
 _PROMPT_MARK, _OUTPUT_MARK = "\x1b]133;A\x1b\\", "\x1b]133;C\x1b\\"
 
+# No colours, lines are wrapped, the cursor is shown, pasted text is not marked.
+_AS_IT_WAS = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?2004l"
+
 _TYPING_PAUSE = 1.0
 """Seconds after the last key when a question may take over the keyboard."""
 
@@ -227,10 +230,12 @@ class ChatApplication:
         await asyncio.wait([self._task])
 
     def restore(self) -> None:
-        """Leave the terminal if the event loop has ended without the application."""
+        """Leave the terminal as it was if the event loop has ended without the application."""
         if self._app.is_running:
             self._app.renderer.erase()
             self._app._is_running = False  # pyright: ignore[reportPrivateUsage]
+        # A signal may also have interrupted the application while it did so itself.
+        self._output.write(_AS_IT_WAS)
 
     # For key bindings
 
