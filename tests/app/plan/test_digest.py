@@ -42,6 +42,16 @@ def test_the_digest_does_not_depend_on_the_machine(
     assert digest.startswith("sha256:")
 
 
+def test_the_digest_of_a_bundle_does_not_depend_on_its_folder(tmp_path: Path) -> None:
+    plan = PLAN.replace("name: {name}", "bundle: {{name: app}}").format(cache="c")
+    digests: list[str] = []
+    for folder, docs in (("one", "./docs"), ("two", "./docs"), ("three", "[./docs, ./more]")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "plan.yaml").write_text(f"{plan}namespaces: {{docs: {docs}}}\n")
+        digests.append(digest_in(tmp_path / folder))
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_the_digest_of_a_saved_plan_is_that_of_the_original(tmp_path: Path) -> None:
     digest = digest_in(tmp_path)
     environ = {"OPENAI_API_KEY": "k"}
