@@ -444,3 +444,10 @@ def test_a_namespace_is_a_folder_or_a_fixed_version_of_one(write: Write) -> None
 def test_the_name_of_a_namespace_hides_no_source(write: Write) -> None:
     write(bundle("secrets", SESSION, "Mine."), "bundle.md")
     assert "REDACTED" not in load(plan="bundle.md", environ={}).to_yaml()
+
+
+def test_a_bundle_whose_name_no_text_can_mention_has_no_namespace(write: Write) -> None:
+    write(bundle("my kit", SESSION + "providers: [provider-mock]\n", "Mine."), "bundle.md")
+    saved = load(plan="bundle.md", environ={}).to_yaml()
+    write(saved, "saved.yaml")
+    assert load(plan="saved.yaml", environ={}).to_yaml() == saved

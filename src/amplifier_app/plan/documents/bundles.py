@@ -25,6 +25,7 @@ from amplifier_app.plan.documents.document import (
 from amplifier_app.plan.documents.namespaces import BUNDLE_FILES, Checkout
 from amplifier_app.plan.documents.published import Listed
 from amplifier_app.plan.schema.grammar import PLAN
+from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import is_path, parse_source
 from amplifier_app.plan.tree.nodes import MapNode, Scalar, text_of
@@ -42,7 +43,6 @@ _FORMS = (
     *(f"{{}}/{name}" for name in BUNDLE_FILES),
 )
 _INCLUDED = PLAN._replace(what="the bundle", bundle=True)
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class Fetched(NamedTuple):
@@ -204,12 +204,12 @@ class Bundles:
             message = "variables are not supported here"
             self._problems.add(message, one.at, "write the source itself")
             return None
-        if re.fullmatch(_NAME, text) and not text.endswith(SUFFIXES):
+        if re.fullmatch(NAME, text) and not text.endswith(SUFFIXES):
             return self._find_by_name(text, one.at, origin)
         if is_path(text) or "://" in text or text.startswith("git+"):
             return self._from_source(one, origin.path.parent, origin)
         name, colon, _ = text.partition(":")
-        if colon and re.fullmatch(_NAME, name):
+        if colon and re.fullmatch(NAME, name):
             found = self._namespaces.find(origin.path, text, _FORMS, origin.name).path
             known = self._namespaces.roots(name, origin.path)
             if found is None and not known and self._from_elsewhere(name, one.at, origin):

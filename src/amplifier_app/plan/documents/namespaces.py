@@ -9,11 +9,13 @@ profiles refer to each other in this way.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_app.plan.documents.profile_paths import in_collection
+from amplifier_app.plan.schema.rules import NAME
 
 BUNDLE_FILES = ("bundle.md", "bundle.yaml", "bundle.yml")
 _LEVELS = 4
@@ -107,8 +109,12 @@ class Namespaces:
 
     @property
     def sources(self) -> dict[str, list[str]]:
-        """The sources of the folders of every namespace: absolute paths, or what was fetched."""
-        return {name: [self._source(root) for root in self._roots[name]] for name in self.names}
+        """The sources of the folders of every namespace: absolute paths, or what was fetched.
+
+        Texts cannot mention a namespace with another name, nor can a plan have one.
+        """
+        names = [name for name in self.names if re.fullmatch(NAME, name)]
+        return {name: [self._source(root) for root in self._roots[name]] for name in names}
 
     def _source(self, root: Path) -> str:
         checkout = self.checkout_of(root)

@@ -21,6 +21,7 @@ from amplifier_app.plan.documents.profile_paths import (
 from amplifier_app.plan.documents.reading import Reader
 from amplifier_app.plan.documents.scopes import Settings
 from amplifier_app.plan.schema.grammar import PLAN
+from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.schema.structure import check_complete
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
@@ -38,8 +39,6 @@ from amplifier_app.plan.tree.yaml_reader import read_stream
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.bundles import Bundles, OpenFetcher
     from amplifier_app.plan.documents.namespaces import Checkout
-
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class Stage(NamedTuple):
@@ -146,7 +145,7 @@ def read_profile(
         ConfigError: The profile does not exist.
         PlanError: It or something it extends is wrong.
     """
-    path = find_profile(name, settings.project) if re.fullmatch(_NAME, name) else None
+    path = find_profile(name, settings.project) if re.fullmatch(NAME, name) else None
     if path is not None:
         chain = _Chain(settings, fetch, keep_problems)
         chain.read(str(path), path.absolute())
@@ -330,7 +329,7 @@ class _Chain:
             return None
         found = _locate(target, document, self._settings.project)
         if found is None:
-            if re.fullmatch(_NAME, target):
+            if re.fullmatch(NAME, target):
                 hint = suggest(target, profile_names(self._settings.project))
             else:
                 hint = "for a file next to this one, write './FILE'"
@@ -348,7 +347,7 @@ class _Chain:
 
 
 def _locate(target: str, document: Opened, project: Path | None) -> tuple[str, Path] | None:
-    if re.fullmatch(_NAME, target) and not target.endswith(SUFFIXES):
+    if re.fullmatch(NAME, target) and not target.endswith(SUFFIXES):
         path = find_profile(target, project, extended_by=document.path)
         return (str(path), path.absolute()) if path else None
     if target.startswith(("./", "../", "/", "~")):
