@@ -59,11 +59,12 @@ class Mentions:
 
 
 def _inside(folder: Path, below: str) -> Path | None:
-    path = folder / below
+    # With links as they are written: rules for paths may name either end.
+    path = Path(os.path.normpath(folder / below))
     if not os.path.exists(path):  # Unlike that of Path, also False for names that are too long.
         return None
-    real = Path(os.path.realpath(path))
-    return real if real.is_relative_to(os.path.realpath(folder)) else None
+    inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    return path if inside else None
 
 
 async def register_mentions(

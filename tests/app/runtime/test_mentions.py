@@ -18,6 +18,7 @@ def mentions(tmp_path: Path) -> Mentions:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file)
     (tmp_path / "kit" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "kit" / "alias").symlink_to("base.md")
     folders = (tmp_path / "kit" / "behaviors", tmp_path / "kit")
     return Mentions({"kit": Namespace("kit", folders[0], folders)}, str(tmp_path / "work"))
 
@@ -29,6 +30,7 @@ def mentions(tmp_path: Path) -> Mentions:
         ("@kit:base.md", "kit/base.md"),
         ("@kit:modes", "kit/modes"),
         ("@kit:behaviors/../base.md", "kit/base.md"),
+        ("@kit:alias", "kit/alias"),
         ("@a.md", "work/a.md"),
         ("a.md", "work/a.md"),
     ],

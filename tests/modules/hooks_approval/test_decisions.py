@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.mentions import Mentions, Namespace
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.models import HookResult
 from amplifier_core.testing import TestCoordinator
@@ -497,3 +498,14 @@ async def test_a_module_can_require_approval_of_a_tool(folder: Path) -> None:
     assert await session.allows("read_file", path="x")
     [first, _] = session.asked
     assert "a module asks for approval of this tool" in first[0]
+
+
+async def test_a_rule_holds_for_links_that_are_named_by_their_bundle(folder: Path) -> None:
+    session = await opened(folder, rules=[{"action": "deny", "path": "docs/*"}])
+    (folder / "docs").mkdir()
+    (folder / "file").touch()
+    (folder / "docs" / "link").symlink_to("../file")
+    mentions = Mentions({"app": Namespace("app", folder, (folder,))}, str(folder))
+    session.coordinator.register_capability("mention_resolver", mentions)
+    assert await session.allows("read_file", path="@app:file")
+    assert not await session.allows("read_file", path="@app:docs/link")
