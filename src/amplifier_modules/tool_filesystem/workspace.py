@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Any
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
 from amplifier_core.session_capabilities import MENTIONS, SESSION_DIR, WORKING_DIR
-from amplifier_modules._shared.files.roots import Location, PathGuard
+from amplifier_modules._shared.files.roots import InvalidPath, Location, PathGuard
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.process.output_dir import known_output_dir
 from amplifier_modules.tool_filesystem.config import FilesystemConfig
@@ -46,23 +47,44 @@ class Workspace:
         return self._guard(False, roots, extra, "allowed_read_paths")
 
     def locate_for_reading(self, path: str) -> Location:
-        """The place of a path, or of `@NAME:path` in a folder that a bundle provides.
+        """The place of a path, or of `@NAME:path` in a namespace of the plan.
+
+        `allowed_read_paths` holds for both.
 
         Raises:
             PathError: It is outside the allowed folders.
             OSError: It does not exist or cannot be reached.
         """
-        mentions = MENTIONS.of(self._coordinator)
-        if path.startswith("@") and ":" in path and mentions is not None:
-            found = mentions.resolve(path)
-            if found is not None:
-                namespace = mentions.bundles[path[1:].partition(":")[0]]
-                folders = [str(folder) for folder in namespace.source_base_paths]
-                return self._guard(False, folders, None, "namespaces").locate(str(found))
-        return self.reading().locate(path)
+        namespace, found = self._in_namespace(path)
+        if found is None:
+            return self.reading().locate(path)
+        if self.config.allowed_read_paths is not None:
+            return self.reading().locate(str(found))
+        folders = [str(folder) for folder in namespace.source_base_paths]
+        return self._guard(False, folders, None, "namespaces").locate(str(found))
 
-    def writing(self) -> PathGuard:
-        return self._guard(True, self.config.allowed_write_paths, None, "allowed_write_paths")
+    def locate_for_writing(self, path: str, *, create_parents: bool = False) -> Location:
+        """The place of a path.
+
+        Raises:
+            PathError: It is outside the allowed folders, or in a namespace of the plan.
+            OSError: It cannot be reached.
+        """
+        if self._in_namespace(path)[0] is not None:
+            raise InvalidPath(
+                f"{path!r}: files are only read by the name of a namespace; write to the path itself"
+            )
+        guard = self._guard(True, self.config.allowed_write_paths, None, "allowed_write_paths")
+        return guard.locate(path, create_parents=create_parents)
+
+    def _in_namespace(self, path: str) -> tuple[Any, Path | None]:
+        """The namespace of `@NAME:path`, and the file or folder if it exists there."""
+        mentions = MENTIONS.of(self._coordinator)
+        name, colon, _ = path.partition(":")
+        if mentions is None or not colon or not name.startswith("@"):
+            return None, None
+        namespace = mentions.bundles.get(name[1:])
+        return namespace, None if namespace is None else mentions.resolve(path)
 
     def _guard(
         self, writing: bool, roots: list[str] | None, extra: str | None, setting: str

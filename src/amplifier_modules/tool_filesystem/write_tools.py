@@ -60,9 +60,9 @@ class WriteFile(FilesystemTool):
     }
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
-        guard = self._workspace.writing()
+        locate = self._workspace.locate_for_writing
         async with self._workspace.changing:
-            with guard.locate(values["file_path"], create_parents=True) as location:
+            with locate(values["file_path"], create_parents=True) as location:
                 data, kept = _like_the_old_file(location, values["content"])
                 done = "replaced" if kept is not None else "created"
                 staging = self._workspace.staging
@@ -104,9 +104,8 @@ class EditFile(FilesystemTool):
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
         edits = _edits(values)
-        guard = self._workspace.writing()
         async with self._workspace.changing:
-            with guard.locate(values["file_path"]) as location:
+            with self._workspace.locate_for_writing(values["file_path"]) as location:
                 size = location.stat().st_size
                 diff, written = await off_loop(
                     size,
