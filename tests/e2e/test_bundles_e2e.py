@@ -424,3 +424,24 @@ def test_a_rule_for_a_path_holds_for_files_that_are_named_by_their_bundle(machin
     [result] = tool_results(machine)
     assert "denied" in result.lower()
     assert "the key" not in result
+
+
+def test_sub_agents_read_the_files_of_the_session_s_namespaces(machine: Machine) -> None:
+    def provider(call: dict[str, Any]) -> str:
+        replies = json.dumps([{"tool_calls": [call]}, "done"])
+        return f"[{{module: provider-mock, config: {{replies: {replies}}}}}]"
+
+    read = provider({"name": "read_file", "input": {"file_path": "@docs:a.md"}})
+    delegate = provider({"name": "task", "input": {"agent": "reader", "instruction": "read"}})
+    text = (
+        "session: {orchestrator: loop-basic, context: context-simple}\n"
+        "tools: [tool-filesystem, tool-task]\n"
+        "namespaces: {docs: [./docs, ./gone]}\n"
+        f"agents: [{{name: reader, description: d, instruction: i, providers: {read}}}]\n"
+        f"providers: {delegate}\n"
+    )
+    write_files(machine.cwd, {"plan.yaml": text, "docs/a.md": "text of a\n"})
+    done = machine("run", "-f", "plan.yaml", "go")
+    assert done.stderr.count("gone is not a folder") == 1
+    sub_session = next(machine.home.glob("sessions/*_reader/transcript.jsonl"))
+    assert "text of a" in sub_session.read_text()

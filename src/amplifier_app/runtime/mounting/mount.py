@@ -17,7 +17,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.load_errors import RequiredModuleError, missing_import
 from amplifier_core.session import AmplifierSession
-from amplifier_core.session_capabilities import SECRET_VARIABLES
+from amplifier_core.session_capabilities import MENTIONS, SECRET_VARIABLES
 
 NO_BUDGETS = "the orchestrator does not support budgets; ignoring session.budget"
 NO_FALLBACKS = "the orchestrator does not support fallbacks; ignoring them"
@@ -94,9 +94,10 @@ class Mounting:
 
             raise with_config_problems(self._plan, self._sources, error) from error
         await coordinator.mount("module-source-resolver", self._sources)
-        namespaces = self._plan.namespaces
-        for text in await register_mentions(coordinator, namespaces, self._sources.offline):
-            self._renderer.notice(text, "warning", "session")
+        if MENTIONS.of(coordinator) is None:
+            namespaces = self._plan.namespaces
+            for text in await register_mentions(coordinator, namespaces, self._sources.offline):
+                self._renderer.notice(text, "warning", "session")
         if SECRET_VARIABLES.of(coordinator) is None:
             self._use_stored_keys()
         sandbox = register_sandbox(coordinator, self._session.config)

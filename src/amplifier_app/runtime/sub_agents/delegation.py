@@ -10,6 +10,7 @@ from amplifier_core.session_capabilities import (
     BUDGET,
     DEFERRAL,
     DEPTH,
+    MENTIONS,
     MODE,
     PACE_DIR,
     REDACT_EVENT,
@@ -33,6 +34,7 @@ _SHARED: tuple[Capability[Any], ...] = (
     MODE,
     BACKUPS,
     DEFERRAL,
+    MENTIONS,
 )
 """Capabilities a sub-session inherits; its own modules may replace them."""
 
