@@ -73,6 +73,25 @@ def test_shell_output_adds_no_files(tmp_path: Path, plain: bool) -> None:
     assert "hidden" not in sent
 
 
+def test_edited_shell_output_adds_no_files(tmp_path: Path) -> None:
+    (tmp_path / "key.txt").write_text("hidden\n")
+    (tmp_path / "log").write_text("fixed by @key.txt\nother line\n")
+    env = {"VISUAL": "sed -i -e /other/d -e '$a explain @log'"}
+    with Terminal(*chat_arguments(tmp_path, False), cwd=tmp_path, env=env) as terminal:
+        terminal.prompt()
+        terminal.type("!cat log" + ENTER)
+        wait_for(terminal, line_is("[output of `cat log`, 2 lines]"))
+        terminal.type(CTRL_X_CTRL_E)
+        wait_for(terminal, shows("explain @log"))
+        terminal.type(ENTER)
+        terminal.until("added log: 2 lines")
+        terminal.until("ok")
+        terminal.prompt()
+        (sent,) = prompts(leave(terminal))
+    assert sent.startswith("$ cat log\nfixed by @key.txt\n[exit code 0]\nexplain @log\n")
+    assert "hidden" not in sent
+
+
 def test_shell_output_after_a_folded_paste_begins_on_a_line_of_its_own(tmp_path: Path) -> None:
     pasted = "\n".join(map(str, range(12)))
     with Terminal(*chat_arguments(tmp_path, False), cwd=tmp_path) as terminal:

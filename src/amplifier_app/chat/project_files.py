@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -113,7 +113,7 @@ def _rank(name: str, wanted: str) -> int | None:
     return 3
 
 
-def with_files(prompt: str, folder: str, quoted: Iterable[str] = ()) -> Included:
+def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Included:
     """Return a prompt followed by the files it mentions: `@path`, `@path:10`, `@path:10-40`.
 
     Words that name no file stay as they are. A file outside the folder, a binary file and one that is too
@@ -122,13 +122,11 @@ def with_files(prompt: str, folder: str, quoted: Iterable[str] = ()) -> Included
     Args:
         prompt: The prompt.
         folder: The working directory.
-        quoted: Parts of the prompt that others have written; they add no files.
+        quoted: Lines that others have written, without spaces at their ends; they add no files.
     """
     parts, notes, problems = [prompt], list[str](), list[str]()
-    written = prompt
-    for text in quoted:
-        written = written.replace(text, "\n")
-    for mention in _mentions(written):
+    written = (line for line in prompt.split("\n") if line.rstrip() not in quoted)
+    for mention in _mentions("\n".join(written)):
         path = mention["path"]
         if not os.path.isfile(os.path.join(folder, path)):
             path = path.rstrip(".,;?!)")

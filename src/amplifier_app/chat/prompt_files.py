@@ -18,13 +18,13 @@ class PromptFiles:
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
         self._typed: dict[str, str] = {}  # prompts with files → as typed
-        self._outputs: list[str] = []
+        self._quoted: set[str] = set()
 
     def add_to(self, text: str) -> str:
         """Return a prompt with the files it mentions, unless it has them already."""
         if text in self._typed:
             return text
-        included = with_files(text, os.getcwd(), self._outputs)
+        included = with_files(text, os.getcwd(), self._quoted)
         for note in included.notes:
             self._renderer.notice(note, "info", "chat")
         for problem in included.problems:
@@ -38,6 +38,6 @@ class PromptFiles:
         return self._typed.get(text, text)
 
     def ignore_mentions_in(self, output: str | None) -> None:
-        """Note the output of a shell command, which others have written: it adds no files."""
-        if output:
-            self._outputs.append(output)
+        """Note the output of a shell command, which others have written: its lines add no files."""
+        # Line by line: the user may edit the others.
+        self._quoted.update(line.rstrip() for line in (output or "").split("\n"))
