@@ -31,10 +31,10 @@ from amplifier_modules._shared.http.sse import text_or_none
 from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combine_degradations
 from amplifier_modules._shared.providers.catalogue import Tokens
 from amplifier_modules._shared.providers.deferred import at_batch_price
-from amplifier_modules._shared.providers.delta_merging import merge_deltas
 from amplifier_modules._shared.providers.lost_usage import add_lost, as_estimate, output_tokens
 from amplifier_modules._shared.providers.model_list import entries_in, limit_in
 from amplifier_modules._shared.providers.prices import PriceSource
+from amplifier_modules._shared.providers.stream_chunks import merge_deltas
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.models import (
     UNKNOWN_CONTEXT_WINDOW,

@@ -16,7 +16,7 @@ from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.sse import describe_invalid_event, read_event, text_in
-from amplifier_modules._shared.providers.tokens import measure
+from amplifier_modules._shared.providers.stream_chunks import StreamedBlock, bytes_in
 
 Event = dict[str, Any]
 
@@ -39,18 +39,16 @@ _LONGEST_TYPE = 100
 """Characters of the name of an unknown block type that are kept."""
 
 
-class _Open:
+class _Open(StreamedBlock):
     """A content block that is being written."""
 
-    __slots__ = ("citations", "index", "kind", "parts", "signature", "start")
+    __slots__ = ("citations", "given", "signature")
 
-    def __init__(self, index: int, kind: str, start: dict[str, Any]) -> None:
-        self.index = index
-        self.kind = kind
-        self.start = start
-        self.parts: list[str] = []
-        given = start.get("signature")
-        self.signature: str | None = given if isinstance(given, str) and given else None
+    def __init__(self, index: int, kind: str, given: dict[str, Any], **call: str) -> None:
+        super().__init__(index, kind, **call)
+        self.given = given
+        signature = given.get("signature")
+        self.signature = signature if isinstance(signature, str) and signature else None
         self.citations: list[Any] = []
 
 
@@ -134,7 +132,7 @@ class StreamAssembly:
 
     def written(self) -> int:
         """Bytes of the text that has come."""
-        return sum(measure(part) for block in self._blocks for part in block.parts)
+        return bytes_in(self._blocks)
 
     def _take(self, event: Event, chunks: list[dict[str, Any]]) -> None:
         try:
@@ -152,15 +150,7 @@ class StreamAssembly:
                 if type(text) is not str:
                     raise TypeError(field)
                 if text:
-                    block.parts.append(text)
-                    chunks.append(
-                        {
-                            "type": "content_block_delta",
-                            "index": block.index,
-                            "block_type": block.kind,
-                            "delta": text,
-                        }
-                    )
+                    chunks.append(block.delta(text))
             elif kind == "content_block_start":
                 self._start(event, chunks)
             elif kind == "content_block_stop":
@@ -196,40 +186,29 @@ class StreamAssembly:
             block.citations.append(delta["citation"])
 
     def _start(self, event: Event, chunks: list[dict[str, Any]]) -> None:
-        start = event["content_block"]
-        kind = _BLOCK_TYPES.get(start["type"])
+        given = event["content_block"]
+        kind = _BLOCK_TYPES.get(given["type"])
         if kind is None:
-            self.omitted.append(str(start["type"])[:_LONGEST_TYPE])
+            self.omitted.append(str(given["type"])[:_LONGEST_TYPE])
             return
+        call: dict[str, str] = {}
         if kind == "tool_call":
-            start = {**start, "id": _id_in(start), "name": _name_in(start, self._names)}
+            call = {"id": _id_in(given), "name": _name_in(given, self._names)}
         elif kind == "redacted_thinking":
-            text_in(start, "data")
-        block = _Open(len(self._blocks), kind, start)
+            text_in(given, "data")
+        block = _Open(len(self._blocks), kind, given, **call)
         self._blocks.append(block)
         self._open[event["index"]] = block
-        chunk = {"type": "content_block_start", "index": block.index, "block_type": kind}
-        if kind == "tool_call":
-            chunk |= {"id": start["id"], "name": start["name"]}
-        chunks.append(chunk)
-        if text := start.get(kind) and text_in(start, kind):  # what comes with the start
-            block.parts.append(text)
-            delta = {**chunk, "type": "content_block_delta", "delta": text}
-            chunks.append(delta)
+        chunks.append(block.start())
+        if text := given.get(kind) and text_in(given, kind):  # what comes with the start
+            chunks.append(block.delta(text))
 
     def _finish(self, block: _Open | None, chunks: list[dict[str, Any]]) -> None:
         if block is None:
             return
         finished = _finish_block(block)
         self.content.append(finished)
-        chunks.append(
-            {
-                "type": "content_block_end",
-                "index": block.index,
-                "block_type": block.kind,
-                "block": finished,
-            }
-        )
+        chunks.append(block.end(finished))
 
     def _broken(self, what: str, *, retryable: bool = True) -> StreamError:
         return StreamError(
@@ -253,7 +232,7 @@ def _name_in(start: dict[str, Any], names: Mapping[str, str]) -> str:
 
 
 def _finish_block(block: _Open) -> dict[str, Any]:
-    text = "".join(block.parts)
+    text = block.text
     match block.kind:
         case "text":
             finished: dict[str, Any] = {"type": "text", "text": text}
@@ -262,10 +241,10 @@ def _finish_block(block: _Open) -> dict[str, Any]:
         case "thinking":
             finished = {"type": "thinking", "thinking": text, "signature": block.signature}
         case "redacted_thinking":
-            finished = {"type": "redacted_thinking", "data": block.start["data"]}
+            finished = {"type": "redacted_thinking", "data": block.given["data"]}
         case _:
-            finished = {"type": "tool_call", "id": block.start["id"], "name": block.start["name"]}
-            finished |= read_arguments(text, block.start.get("input"))
+            finished = {"type": "tool_call", "id": block.id, "name": block.name}
+            finished |= read_arguments(text, block.given.get("input"))
     return finished
 
 

@@ -18,9 +18,9 @@ from amplifier_modules._shared.http.sse import text_or_none
 from amplifier_modules._shared.providers.base import Chunk, combine_degradations
 from amplifier_modules._shared.providers.chat_stream import tool_calls_of
 from amplifier_modules._shared.providers.deferred import at_batch_price
-from amplifier_modules._shared.providers.delta_merging import merge_deltas
 from amplifier_modules._shared.providers.lost_usage import add_lost, estimate_lost
 from amplifier_modules._shared.providers.settings import first_given
+from amplifier_modules._shared.providers.stream_chunks import merge_deltas
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.responses_request import (
     ENCRYPTED_REASONING,

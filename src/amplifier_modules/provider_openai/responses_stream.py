@@ -17,11 +17,10 @@ from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.sse import describe_invalid_event, read_event, text_in
-from amplifier_modules._shared.providers.tokens import measure
+from amplifier_modules._shared.providers.stream_chunks import Chunk, StreamedBlock, bytes_in
 from amplifier_support.fields import mapping_of
 from amplifier_support.usage import token_count, token_counts
 
-Piece = dict[str, Any]
 Item = dict[str, Any]
 
 _ENDS = frozenset(("response.completed", "response.incomplete", "response.failed"))
@@ -36,19 +35,6 @@ _KINDS = {"reasoning": "thinking", "function_call": "tool_call"}
 _BETWEEN_SUMMARIES = "\n\n"
 _LONGEST_TYPE = 100
 """Characters of the name of an unknown item type that are kept."""
-
-
-class _Open:
-    """A block that is being written."""
-
-    __slots__ = ("call_id", "index", "kind", "name", "texts")
-
-    def __init__(self, index: int, kind: str) -> None:
-        self.index = index
-        self.kind = kind
-        self.texts: list[str] = []
-        self.call_id = ""
-        self.name = ""
 
 
 class Key(NamedTuple):
@@ -81,11 +67,11 @@ class ResponsesStream:
         self._provider = provider
         self._model = model
         self._names = names
-        self._blocks: list[_Open] = []
-        self._open: dict[Key, _Open] = {}
+        self._blocks: list[StreamedBlock] = []
+        self._open: dict[Key, StreamedBlock] = {}
         self._finished: dict[int, dict[str, Any]] = {}
 
-    def feed(self, data: str) -> list[Piece]:
+    def feed(self, data: str) -> list[Chunk]:
         """The chunks for one event.
 
         Raises:
@@ -97,16 +83,16 @@ class ResponsesStream:
             raise self._broken("sent an event that is not JSON") from error
         if not isinstance(event, dict):
             raise self._broken("sent an event that is not a JSON object", retryable=False)
-        pieces: list[Piece] = []
+        pieces: list[Chunk] = []
         try:
             self._take(cast("Item", event), pieces)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise self._broken(f"sent {describe_invalid_event(error)}", retryable=False) from error
         return pieces
 
-    def take_response(self, response: Mapping[str, Any]) -> list[Piece]:
+    def take_response(self, response: Mapping[str, Any]) -> list[Chunk]:
         """The chunks for a response that came whole. Raises as `feed` does."""
-        pieces: list[Piece] = []
+        pieces: list[Chunk] = []
         try:
             for index, item in enumerate(response["output"]):
                 done = {"type": "response.output_item.done", "item": item, "output_index": index}
@@ -126,7 +112,7 @@ class ResponsesStream:
 
     def written(self) -> int:
         """Bytes of the text that has come."""
-        return sum(measure(text) for block in self._blocks for text in block.texts)
+        return bytes_in(self._blocks)
 
     @property
     def stop_reason(self) -> str:
@@ -150,7 +136,7 @@ class ResponsesStream:
 
     # -- events ------------------------------------------------------------------------------
 
-    def _take(self, event: Item, pieces: list[Piece]) -> None:
+    def _take(self, event: Item, pieces: list[Chunk]) -> None:
         kind = event["type"]
         if kind in _TEXTS:
             self._delta(event, _TEXTS[kind], pieces)
@@ -159,7 +145,7 @@ class ResponsesStream:
         elif kind == "response.reasoning_summary_part.added":
             block = self._open.get(Key(event["output_index"]))
             if block is not None and block.texts:
-                pieces.append(self._text(block, _BETWEEN_SUMMARIES))
+                pieces.append(block.delta(_BETWEEN_SUMMARIES))
         elif kind == "response.output_item.done":
             self._handle_done(event["item"], event["output_index"], pieces)
         elif kind in ("response.created", "response.in_progress"):
@@ -173,29 +159,29 @@ class ResponsesStream:
         elif kind == "error":
             raise self._error_of(event.get("error") or event)
 
-    def _handle_added(self, item: Item, key: Key, pieces: list[Piece]) -> None:
+    def _handle_added(self, item: Item, key: Key, pieces: list[Chunk]) -> None:
         kind = _KINDS.get(item["type"])
         if kind is None:
             return  # a message begins with its first part
         block = self._start(key, kind)
         if kind == "tool_call":
             given, name = item.get("call_id"), item.get("name")
-            block.call_id = given if isinstance(given, str) and given else _new_id()
+            block.id = given if isinstance(given, str) and given else _new_id()
             block.name = self._names.get(name, name) if isinstance(name, str) else ""
-        pieces.append(_start_of(block))
+        pieces.append(block.start())
 
-    def _delta(self, event: Item, kind: str, pieces: list[Piece]) -> None:
+    def _delta(self, event: Item, kind: str, pieces: list[Chunk]) -> None:
         key = Key(event["output_index"], event["content_index"] if kind == "text" else 0)
         block = self._open.get(key)
         if block is None:
             if kind == "tool_call":
                 return  # of an item that never began
             block = self._start(key, kind)
-            pieces.append(_start_of(block))
+            pieces.append(block.start())
         if text := text_in(event, "delta"):
-            pieces.append(self._text(block, text))
+            pieces.append(block.delta(text))
 
-    def _handle_done(self, item: Item, at: int, pieces: list[Piece]) -> None:
+    def _handle_done(self, item: Item, at: int, pieces: list[Chunk]) -> None:
         if item["type"] == "message":
             for part, content in enumerate(item.get("content") or ()):
                 finished = self._message_part(item, content)
@@ -226,48 +212,32 @@ class ResponsesStream:
 
     # -- blocks ------------------------------------------------------------------------------
 
-    def _start(self, key: Key, kind: str) -> _Open:
-        block = self._open[key] = _Open(len(self._blocks), kind)
+    def _start(self, key: Key, kind: str) -> StreamedBlock:
+        block = self._open[key] = StreamedBlock(len(self._blocks), kind)
         self._blocks.append(block)
         return block
 
-    def _text(self, block: _Open, text: str) -> Piece:
-        block.texts.append(text)
-        return {
-            "type": "content_block_delta",
-            "index": block.index,
-            "block_type": block.kind,
-            "delta": text,
-        }
-
     def _end(
-        self, key: Key, kind: str, finished: dict[str, Any] | None, text: str, pieces: list[Piece]
+        self, key: Key, kind: str, finished: dict[str, Any] | None, text: str, pieces: list[Chunk]
     ) -> None:
         block = self._open.pop(key, None)
         if block is None:
             block = self._start(key, kind)
             del self._open[key]
-            pieces.append(_start_of(block))
+            pieces.append(block.start())
         if text and not block.texts:  # a service that sends items whole
-            pieces.append(self._text(block, text))
+            pieces.append(block.delta(text))
         if finished is not None:
             self._finished[block.index] = finished
         shown = finished
         if kind == "thinking":
-            shown = {"type": "thinking", "thinking": "".join(block.texts)}
-        pieces.append(
-            {
-                "type": "content_block_end",
-                "index": block.index,
-                "block_type": kind,
-                "block": shown,
-            }
-        )
+            shown = {"type": "thinking", "thinking": block.text}
+        pieces.append(block.end(shown))
 
-    def _end_the_rest(self, pieces: list[Piece]) -> None:
+    def _end_the_rest(self, pieces: list[Chunk]) -> None:
         """End the blocks whose items the service did not end, as in a response that was cut off."""
         for key, block in list(self._open.items()):
-            text = "".join(block.texts)
+            text = block.text
             finished: dict[str, Any] | None = {"type": "text", "text": text}
             if block.kind == "tool_call":
                 finished = _call_block(block, text)
@@ -329,13 +299,6 @@ def _new_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
-def _start_of(block: _Open) -> Piece:
-    piece = {"type": "content_block_start", "index": block.index, "block_type": block.kind}
-    if block.kind == "tool_call":
-        return {**piece, "id": block.call_id, "name": block.name}
-    return piece
-
-
 def _reasoning_block(item: Item) -> dict[str, Any] | None:
     """The item as it is sent back; None if the service could not have sent it."""
     block = {
@@ -362,9 +325,9 @@ def _is_part(part: object, kind: str) -> bool:
     return fields.get("type") == kind and isinstance(fields.get("text"), str)
 
 
-def _call_block(block: _Open, text: str) -> dict[str, Any]:
+def _call_block(block: StreamedBlock, text: str) -> dict[str, Any]:
     """The call; invalid arguments are left for the loop to report to the model."""
     arguments, invalid = arguments_or_text(text)
-    call_id = block.call_id or _new_id()
+    call_id = block.id or _new_id()
     call = {"type": "tool_call", "id": call_id, "name": block.name, "input": arguments}
     return call if invalid is None else {**call, "invalid_arguments": invalid}

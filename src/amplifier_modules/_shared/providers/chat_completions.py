@@ -36,9 +36,9 @@ from amplifier_modules._shared.providers.chat_stream import (
     tool_calls_of,
 )
 from amplifier_modules._shared.providers.deferred import at_batch_price
-from amplifier_modules._shared.providers.delta_merging import merge_deltas
 from amplifier_modules._shared.providers.lost_usage import add_lost, estimate_lost
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig, first_given
+from amplifier_modules._shared.providers.stream_chunks import merge_deltas
 
 _PATH = "/chat/completions"
 _BATCH_URL = "/v1/chat/completions"

@@ -10,21 +10,16 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from amplifier_core.llm_errors import StreamError
 from amplifier_core.message_models import ToolCall, Usage
 from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.sse import describe_invalid_event, read_event
-from amplifier_modules._shared.providers.tokens import measure
+from amplifier_modules._shared.providers.stream_chunks import Chunk, StreamedBlock, bytes_in
 from amplifier_support.fields import mapping_of
 from amplifier_support.usage import token_count, token_counts
-
-BlockType = Literal["text", "thinking", "tool_call"]
-Piece = dict[str, Any]
-"""A chunk of a stream other than the last: the start, a delta or the end of a content block."""
 
 FINISH_REASONS = {
     "stop": "stop",
@@ -37,39 +32,12 @@ FINISH_REASONS = {
 _GAVE_UP = {"insufficient_system_resource", "error", "abort", "cancelled"}
 
 
-@dataclass(slots=True)
-class _Block:
-    kind: BlockType
-    index: int
-    texts: list[str] = field(default_factory=list[str])
-    id: str = ""
-    name: str = ""
-    refusal: bool = False
+class _Block(StreamedBlock):
+    __slots__ = ("refusal",)
 
-    @property
-    def text(self) -> str:
-        return "".join(self.texts)
-
-    def start(self) -> Piece:
-        piece = {"type": "content_block_start", "index": self.index, "block_type": self.kind}
-        return piece | {"id": self.id, "name": self.name} if self.kind == "tool_call" else piece
-
-    def delta(self, text: str) -> Piece:
-        self.texts.append(text)
-        return {
-            "type": "content_block_delta",
-            "index": self.index,
-            "block_type": self.kind,
-            "delta": text,
-        }
-
-    def end(self) -> Piece:
-        return {
-            "type": "content_block_end",
-            "index": self.index,
-            "block_type": self.kind,
-            "block": self.content(),
-        }
+    def __init__(self, index: int, kind: str, *, refusal: bool = False, **call: str) -> None:
+        super().__init__(index, kind, **call)
+        self.refusal = refusal
 
     def content(self) -> dict[str, Any]:
         if self.kind == "thinking":
@@ -112,7 +80,7 @@ class ChatStream:
         self._calls: dict[int, _Block] = {}
         self._last_call: _Block | None = None
 
-    def feed(self, data: str) -> list[Piece]:
+    def feed(self, data: str) -> list[Chunk]:
         """The chunks that one event makes.
 
         Raises:
@@ -127,18 +95,18 @@ class ChatStream:
         chunk = cast("dict[str, Any]", event)
         if chunk.get("error"):
             raise error_for_body(chunk, provider=self._provider, model=self._asked)
-        pieces: list[Piece] = []
+        pieces: list[Chunk] = []
         try:
             self._read(chunk, pieces)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise self._broken(f"sent {describe_invalid_event(error)}", retryable=False) from error
         return pieces
 
-    def close(self) -> list[Piece]:
+    def close(self) -> list[Chunk]:
         """The ends of the blocks still open, when the stream has ended."""
-        ends = [self._open.end()] if self._open is not None else []
+        ends = [self._open.end(self._open.content())] if self._open is not None else []
         self._open = None
-        ends += [block.end() for block in self._blocks if block.kind == "tool_call"]
+        ends += [block.end(block.content()) for block in self._blocks if block.kind == "tool_call"]
         return ends
 
     def content(self) -> list[dict[str, Any]]:
@@ -147,13 +115,13 @@ class ChatStream:
 
     def written(self) -> int:
         """Bytes of the text that has come."""
-        return sum(measure(text) for block in self._blocks for text in block.texts)
+        return bytes_in(self._blocks)
 
     def refusal(self) -> str | None:
         """What the model said where it refused."""
         return "".join(block.text for block in self._blocks if block.refusal) or None
 
-    def _read(self, chunk: dict[str, Any], pieces: list[Piece]) -> None:
+    def _read(self, chunk: dict[str, Any], pieces: list[Chunk]) -> None:
         if self.id is None:
             given, model = chunk.get("id"), chunk.get("model")
             self.id = given if isinstance(given, str) else ""
@@ -166,7 +134,7 @@ class ChatStream:
             if not choice.get("index"):
                 self._read_choice(choice, pieces)
 
-    def _read_choice(self, choice: dict[str, Any], pieces: list[Piece]) -> None:
+    def _read_choice(self, choice: dict[str, Any], pieces: list[Chunk]) -> None:
         delta = choice.get("delta") or choice.get("message")
         if delta:
             if text := delta.get("reasoning_content") or delta.get("reasoning"):
@@ -183,24 +151,24 @@ class ChatStream:
             self.finish_reason = reason if isinstance(reason, str) else "unknown"
 
     def _add_text(
-        self, kind: BlockType, text: Any, pieces: list[Piece], *, refusal: bool = False
+        self, kind: str, text: Any, pieces: list[Chunk], *, refusal: bool = False
     ) -> None:
         if not isinstance(text, str):
             text = _joined(text)
         block = self._open
         if block is None or block.kind != kind or block.refusal is not refusal:
             self._end_text(pieces)
-            block = self._open = _Block(kind, len(self._blocks), refusal=refusal)
+            block = self._open = _Block(len(self._blocks), kind, refusal=refusal)
             self._blocks.append(block)
             pieces.append(block.start())
         pieces.append(block.delta(text))
 
-    def _end_text(self, pieces: list[Piece]) -> None:
+    def _end_text(self, pieces: list[Chunk]) -> None:
         if self._open is not None:
-            pieces.append(self._open.end())
+            pieces.append(self._open.end(self._open.content()))
             self._open = None
 
-    def _add_call(self, call: dict[str, Any], pieces: list[Piece]) -> None:
+    def _add_call(self, call: dict[str, Any], pieces: list[Chunk]) -> None:
         function: dict[str, Any] = call.get("function") or {}
         block = self._call_of(call, function)
         if block is None:
@@ -208,8 +176,8 @@ class ChatStream:
             given = function.get("name")
             name = given if isinstance(given, str) else ""
             block = _Block(
-                "tool_call",
                 len(self._blocks),
+                "tool_call",
                 id=self._unused_id(call.get("id")),
                 name=self._names.get(name, name),
             )
