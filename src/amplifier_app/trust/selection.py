@@ -93,7 +93,9 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
         text = text_of(node)
         if text is None:
             continue
-        if keys[-1] == "module" or (len(keys) > 1 and keys[-1] in PARTS):
+        if keys[0] in ("namespaces", "namespace_root"):
+            found.append(Fact(node.at, "readable", text))
+        elif keys[-1] == "module" or (len(keys) > 1 and keys[-1] in PARTS):
             found.append(Fact(node.at, "module", text))
         elif _is_source(keys):
             found.append(Fact(node.at, "source", text))
@@ -103,8 +105,6 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
             found.append(Fact(node.at, "includes", text))
         elif keys == ("exclude",):
             found.append(Fact(node.at, "excludes", text))
-        elif keys[:1] == ("namespaces",):
-            found.append(Fact(node.at, "readable", text))
         elif keys[:1] == ("approvals",) or keys[-2:] == ("config", "mode"):
             found.append(Fact(node.at, "approval", f"{''.join(keys[-1:])} {text}"))
         elif keys[-1:] == ("command",):

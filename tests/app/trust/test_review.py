@@ -164,8 +164,13 @@ def test_what_weakens_approvals_is_shown(tmp_path: Path) -> None:
 
 
 def test_what_becomes_readable_is_shown(tmp_path: Path) -> None:
-    plan = "namespaces: {system: /etc}\n"
-    project = write_files(tmp_path / "p", {".amplifier/profiles/x.yaml": plan})
+    plan = "namespaces: {system: /etc, module: /srv, source: [/mnt]}\n"
+    bundle = "bundle: {name: kit, namespace_root: /opt}\n"
+    files = {".amplifier/profiles/x.yaml": plan, ".amplifier/profiles/y.yaml": bundle}
+    project = write_files(tmp_path / "p", files)
     assert selection(examine(project / ".amplifier")) == [
         ".amplifier/profiles/x.yaml:1: readable /etc",
+        ".amplifier/profiles/x.yaml:1: readable /srv",
+        ".amplifier/profiles/x.yaml:1: readable /mnt",
+        ".amplifier/profiles/y.yaml:1: readable /opt",
     ]
