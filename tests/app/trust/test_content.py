@@ -222,6 +222,12 @@ def test_module_config_and_addresses_select_no_files(project: Path) -> None:
     assert set(names(project)) == set(FILES)
 
 
+def test_a_namespace_that_is_called_source_selects_no_module(project: Path) -> None:
+    text = "namespaces: {source: ../.., orchestrator_source: [../..]}\n"
+    write_files(project, {".amplifier/profiles/mine.yaml": text, "big.txt": ""})
+    assert set(names(project)) == set(FILES)
+
+
 @pytest.mark.parametrize(
     "text",
     [
