@@ -451,3 +451,14 @@ def test_a_bundle_whose_name_no_text_can_mention_has_no_namespace(write: Write) 
     saved = load(plan="bundle.md", environ={}).to_yaml()
     write(saved, "saved.yaml")
     assert load(plan="saved.yaml", environ={}).to_yaml() == saved
+
+
+def test_a_bundle_in_the_home_folder_is_not_that_of_the_projects_below(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(bundle("mine", SESSION), "bundle.md")
+    write(bundle("kit", SESSION), "project/bundle.md")
+    plan = load(plan="project", environ={})
+    assert list(plan.namespaces) == ["kit", "mine"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert list(load(plan="project", environ={}).namespaces) == ["kit"]
