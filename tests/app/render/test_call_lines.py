@@ -99,6 +99,22 @@ async def test_a_denied_call_ends_in_loops_that_do_not_say_so() -> None:
     await emit("execution:start", {"prompt": "next"})
     await emit("provider:request", {})
     assert lines == ["2 bash ls: ok, 5 ms", "1 bash make: not now"]
+    # A loop that reports no requests: the next answer, or the end of the prompt.
+    lines.clear()
+    await emit("tool:pre", call(4, "bash", command="make"))
+    await emit("content_block:end", {"block_type": "text", "source": "app-unreported-blocks"})
+    await emit("tool:pre", call(5, "nope"))
+    await emit("error:tool", {"error_type": "tool_not_found", "error_message": "no such tool"})
+    await emit("tool:pre", call(6, "bash", command="make"))
+    await emit("orchestrator:complete", {"status": "cancelled"})
+    await emit("tool:pre", call(7, "bash", command="make"))
+    await emit("orchestrator:complete", {"status": "success"})
+    refused = "refused by a hook of the plan"
+    assert lines == [
+        f"4 bash make: {refused}",
+        "5 nope: failed, 0 ms: no such tool",
+        f"7 bash make: {refused}",
+    ]
 
 
 @pytest.mark.parametrize(

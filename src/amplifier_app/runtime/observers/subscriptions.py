@@ -12,7 +12,7 @@ from typing import Any
 
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
-from amplifier_app.runtime.observers.unreported_blocks import report_unreported_blocks
+from amplifier_app.runtime.observers.unreported_blocks import UNREPORTED, report_unreported_blocks
 from amplifier_app.runtime.observers.visibility import visible_only
 from amplifier_app.runtime.turns.event_data import EventHandler, peek
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
@@ -217,9 +217,10 @@ def _common(one: str, other: str) -> int:
 
 
 def with_denied_ends(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
-    """Wrap the handlers of a renderer so that a denied call ends in every loop.
+    """Wrap the handlers of a renderer so that a call that does not run ends in every loop.
 
-    Some loops emit nothing for a call that a hook denied: at the next request it is over.
+    Some loops emit nothing for a call that a hook denied: at the next request it is over, or with
+    the next answer if they report no requests. For an unknown tool, some emit only `error:tool`.
     """
     running: dict[Any, dict[str, Any]] = {}
     reasons: dict[Any, str] = {}
@@ -256,6 +257,22 @@ def with_denied_ends(handlers: dict[str, EventHandler]) -> dict[str, EventHandle
             on_error("tool:error", {**call, "error": {"type": "Denied", "message": message}})
         over(event, data)
 
+    def answered(event: str, data: dict[str, Any]) -> None:
+        if peek(data, "source") == UNREPORTED:
+            requested(event, data)
+
+    def completed(event: str, data: dict[str, Any]) -> None:
+        ends_calls = peek(data, "status") in ("success", "incomplete")
+        (requested if ends_calls else over)(event, data)
+
+    def not_found(event: str, data: dict[str, Any]) -> None:
+        if running and peek(data, "error_type") == "tool_not_found":
+            _, call = running.popitem()  # these loops run one call at a time
+            message = peek(data, "error_message")
+            handlers.get("tool:error", nothing)(
+                "tool:error", {**call, "error": {"type": "ToolNotFound", "message": message}}
+            )
+
     def over(event: str, data: dict[str, Any]) -> None:
         running.clear()
         reasons.clear()
@@ -269,6 +286,9 @@ def with_denied_ends(handlers: dict[str, EventHandler]) -> dict[str, EventHandle
         "tool:post": ended,
         "tool:error": ended,
         APPROVAL_DENIED: denied,
+        "error:tool": not_found,
         "provider:request": requested,
+        "content_block:end": answered,
+        "orchestrator:complete": completed,
     }
     return {**handlers, **{event: wrapped(event, before) for event, before in watched.items()}}

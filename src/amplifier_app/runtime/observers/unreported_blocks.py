@@ -20,7 +20,8 @@ from amplifier_core.events import (
     TOOL_PRE,
 )
 
-_SOURCE = "app-unreported-blocks"
+UNREPORTED = "app-unreported-blocks"
+"""The `source` in the events of such blocks."""
 
 
 def report_unreported_blocks(coordinator: Any) -> None:
@@ -30,7 +31,7 @@ def report_unreported_blocks(coordinator: Any) -> None:
 
     def on_block(event: str, data: dict[str, Any]) -> None:
         nonlocal reports
-        reports = reports or dict.get(data, "source") != _SOURCE
+        reports = reports or dict.get(data, "source") != UNREPORTED
 
     def on_next(event: str, data: dict[str, Any]) -> None:
         nonlocal reports
@@ -50,7 +51,7 @@ def report_unreported_blocks(coordinator: Any) -> None:
         for index, block in enumerate(blocks):
             about = {"block_type": block["type"], "block_index": index, "total_blocks": len(blocks)}
             await coordinator.hooks.emit(
-                CONTENT_BLOCK_END, {**about, "block": block, "source": _SOURCE}
+                CONTENT_BLOCK_END, {**about, "block": block, "source": UNREPORTED}
             )
 
     handlers = {
@@ -59,7 +60,7 @@ def report_unreported_blocks(coordinator: Any) -> None:
         **dict.fromkeys((TOOL_PRE, ORCHESTRATOR_COMPLETE), on_answer),
     }
     for event, handler in handlers.items():
-        coordinator.hooks.register(event, handler, FIRST, name=_SOURCE)
+        coordinator.hooks.register(event, handler, FIRST, name=UNREPORTED)
 
 
 def _texts(message: dict[str, Any], *, before_calls: bool) -> list[dict[str, Any]]:
