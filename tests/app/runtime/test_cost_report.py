@@ -198,3 +198,13 @@ def test_the_command_prints_parts_and_total(tmp_path: Path) -> None:
     assert sum(Decimal(one["cost_usd"]) for one in data["parts"]) == Decimal(data["total_usd"])
     wrong = run_amplifier("session", "cost", "s", "--what-if", "gpt", home=home)
     assert (wrong.code, wrong.stdout) == (2, "")
+
+
+def test_tokens_that_a_loop_does_not_add_to_its_messages_are_reported_without_a_cost() -> None:
+    answer = {"role": "assistant", "content": "x"}
+    below = billed(user("b"), answer, id="s2", parent="s1", usage={"total_tokens": 50})
+    lead = billed(user("a"), answer, id="s1", usage={"total_tokens": 220})
+    report = cost_report(lead, [below], "tool")
+    assert (report.total, report.tokens) == (None, 170)
+    assert parts(report) == {"model calls without usage in their messages": None}
+    assert cost_report(billed(user("a")), [], "tool") == (0, 0, [])

@@ -23,7 +23,7 @@ from amplifier_app.sessions.conversation import Call, Conversation, Note, Prompt
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in, has_unpriced_calls
 from amplifier_app.sessions.tool_calls import blocks_in
-from amplifier_support.usage import dollars
+from amplifier_support.usage import dollars, token_counts
 
 By = Literal["agent", "tool", "step", "message"]
 
@@ -36,6 +36,7 @@ _USUAL = Prices(*map(Decimal, ("1", "0.1", "1.25", "5")))
 
 _DEFINITIONS = "tool definitions and overhead"
 _OTHER = "other model calls, such as summaries"
+_UNRECORDED = "model calls without usage in their messages"
 
 
 class Source(NamedTuple):
@@ -100,6 +101,9 @@ def cost_report(
             is_known = is_known and charge.cost is not None
             costs[name] = costs.get(name, Fraction(0)) + (charge.cost or 0)
             tokens[name] = tokens.get(name, Fraction(0)) + charge.tokens
+        if billed is lead and not tokens and (unrecorded := _unrecorded(lead, agents)):
+            is_known = False
+            tokens[_UNRECORDED] = Fraction(unrecorded)
     rounded_tokens = _round_to_total(tokens, round(sum(tokens.values(), Fraction(0))))
     if not is_known:
         shares = [Share(name, None, count) for name, count in rounded_tokens.items()]
@@ -115,6 +119,19 @@ def cost_report(
     )
     shares = [Share(name, cost, rounded_tokens.get(name, 0)) for name, cost in rounded.items()]
     return Report(sum(rounded.values()), sum(rounded_tokens.values()), _sort_shares(shares, by))
+
+
+def _unrecorded(lead: Billed, agents: Sequence[Billed]) -> int:
+    """The tokens of a session without its sub-agents; loops need not add them to messages."""
+    session = lead.metadata.get("id")
+    own = [agent for agent in agents if agent.metadata.get("parent") == session]
+    below = sum(_total_tokens(agent.metadata) for agent in own)
+    return max(0, _total_tokens(lead.metadata) - below)
+
+
+def _total_tokens(metadata: Mapping[str, Any]) -> int:
+    counts = token_counts(metadata.get("usage"), "total_tokens")
+    return counts[0] if counts else 0
 
 
 def _sort_shares(shares: list[Share], by: By) -> list[Share]:
