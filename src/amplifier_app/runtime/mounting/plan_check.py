@@ -83,6 +83,7 @@ class _Checker:
         self._plan_problems = _plan_problems(plan)
         self._found = [Finding("plan", one) for one in self._plan_problems]
         self._sandbox: Sandbox | None = None
+        self._loaders: dict[str | None, LimitedLoader] = {}
         self.modules: list[CheckedModule] = []
         self.warnings: list[str] = []
 
@@ -109,7 +110,7 @@ class _Checker:
         planned = [*planned_modules(self._plan), *agent_modules(self._plan)]
         resolved = await asyncio.gather(*(self._resolve(module) for module in planned))
         coordinator = self._session.coordinator
-        coordinator.loader = LimitedLoader(coordinator, seconds_of(self._session.config))
+        coordinator.loader = self._loader(None)
         register_capabilities(coordinator, self._sources)
         await coordinator.mount("module-source-resolver", self._sources)
         self._register_sandbox()
@@ -126,9 +127,18 @@ class _Checker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLEANUP_SECONDS):
                     await self._session.cleanup()
+            for loader in self._loaders.values():
+                loader.cleanup()
         self._check_providers()
         self._check_approvals()
         self._check_sandbox()
+
+    def _loader(self, agent: str | None) -> LimitedLoader:
+        """The loader of a session: a sub-agent may have a module from a source of its own."""
+        if agent not in self._loaders:
+            limit = seconds_of(self._session.config)
+            self._loaders[agent] = LimitedLoader(self._session.coordinator, limit)
+        return self._loaders[agent]
 
     async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
         if source_is_wrong(module, self._plan, self._plan_problems):
@@ -205,7 +215,7 @@ class _Checker:
 
     async def _import(self, module: PlannedModule) -> ModuleImportError | None:
         """Import a module without mounting it; return the import error, if any."""
-        loader: Any = self._session.coordinator.loader
+        loader = self._loader(module.agent)
         try:
             await loader.load(module.module, {}, source_hint=module.source)
         except ModuleImportError as error:

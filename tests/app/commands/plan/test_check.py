@@ -314,6 +314,16 @@ def test_modules_of_agents_are_checked_but_not_mounted(tmp_path: Path) -> None:
     assert any(line.startswith("reviewer: noisy ") for line in text.stdout.splitlines())
 
 
+def test_an_agent_may_have_a_module_from_another_source_than_the_plan(tmp_path: Path) -> None:
+    source = module_folder(tmp_path, NOISY_TOOL, "amplifier_module_tool_todo")
+    agent = {"tools": [{"module": "tool-todo", "source": str(source)}]}
+    plan = {"extends": "mock", "tools": [{"module": "tool-todo"}], "agents": {"helper": agent}}
+    finished = check(tmp_path, yaml.safe_dump(plan), "--output", "json")
+    assert (finished.code, facts(finished)["problems"]) == (0, [])
+    of_agent = {one["key"]: one["status"] for one in facts(finished)["modules"] if one["agent"]}
+    assert of_agent == {"tool-todo": "ok"}
+
+
 def test_a_dry_run_reports_the_same_and_sends_no_prompt(tmp_path: Path) -> None:
     checked = check(tmp_path, EVERYTHING, "--output", "json")
     dry = run_amplifier(
