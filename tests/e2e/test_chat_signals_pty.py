@@ -75,11 +75,13 @@ __amplifier_module_type__ = "hook"
 async def mount(coordinator, config):
     def interrupt(frame, event, call):
         if event == "c_call" and call is os.write:
-            if b"\\x1b[?2004l" in frame.f_locals.get("data", b""):
+            if config["sequence"].encode() in frame.f_locals.get("data", b""):
                 sys.setprofile(None)
                 signal.raise_signal(signal.SIGTERM)
 
-    return lambda: sys.setprofile(interrupt)
+    if config["at"] == "close":
+        return lambda: sys.setprofile(interrupt)
+    sys.setprofile(interrupt)
 """
 
 
@@ -180,9 +182,17 @@ def test_what_is_typed_while_a_plain_chat_closes_is_ignored(tmp_path: Path) -> N
     assert "rror" not in terminal.raw
 
 
-def test_a_signal_while_the_chat_leaves_the_terminal_leaves_it_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("at", "sequence"),
+    [("close", "\x1b[?2004l"), ("mount", "\x1b[23;2t")],
+    ids=["bracketed paste", "title"],
+)
+def test_a_signal_while_the_chat_leaves_the_terminal_leaves_it_as_it_was(
+    tmp_path: Path, at: str, sequence: str
+) -> None:
     source = module_folder(tmp_path, INTERRUPTING_HOOK, "amplifier_module_hooks_interrupting")
-    hook = {"module": "hooks-interrupting", "source": str(source)}
+    config = {"at": at, "sequence": sequence}
+    hook = {"module": "hooks-interrupting", "source": str(source), "config": config}
     with Terminal("run", "-f", mock_plan(tmp_path, [], hooks=[hook]), cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type(CTRL_D)

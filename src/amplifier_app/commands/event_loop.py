@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from amplifier_app.base.errors import ModuleError
+from amplifier_app.base.errors import ModuleError, Terminated
 
 _Result = TypeVar("_Result")
 
@@ -31,8 +31,13 @@ def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
         with _without_sudden_end():
             return loop.run_until_complete(main)
     except SystemExit as error:
-        _report_once(loop, error)
+        reported = error  # `error` is unset after this block.
+        _ignore(loop, lambda context: context.get("exception") is reported)
         raise ModuleError(f"a module raised SystemExit: {error.code}") from error
+    except (KeyboardInterrupt, Terminated):
+        # What a signal has interrupted may fail to end.
+        _ignore(loop, lambda context: "asyncgen" in context)
+        raise
     finally:
         try:
             _cancel_all(loop)
@@ -62,11 +67,11 @@ def _without_sudden_end() -> Generator[None]:
         os._exit = end
 
 
-def _report_once(loop: asyncio.AbstractEventLoop, reported: SystemExit) -> None:
-    """Keep the task that raised an exception from reporting it once more when it is removed."""
+def _ignore(loop: asyncio.AbstractEventLoop, is_known: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Keep tasks and generators from reporting what is known when they are removed."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        if context.get("exception") is not reported:
+        if not is_known(context):
             loop.default_exception_handler(dict(context))
 
     loop.set_exception_handler(handle)

@@ -68,5 +68,5 @@ class Signals:
     def close(self) -> None:
         """Restore the title."""
         if self._title:
-            self._title = ""
             self._screen.signal(_RESTORE_TITLE)
+            self._title = ""

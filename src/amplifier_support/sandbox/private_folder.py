@@ -38,8 +38,9 @@ class PrivateFolder:
 
     def remove(self) -> None:
         """Remove it with everything in it."""
-        atexit.unregister(self.remove)
         _remove(self.path)
+        # Not before: a signal may end this.
+        atexit.unregister(self.remove)
         os.close(self._lock)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -40,3 +41,25 @@ def test_a_task_that_ignores_its_cancellation_keeps_no_run_from_ending(
     assert [task.done() for task in tasks] == [False, True]
     # Its loop is closed, so it can only be left.
     tasks[0].get_coro().close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_generator_that_a_signal_has_interrupted_is_not_reported(
+    error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    generators: list[AsyncGenerator[None]] = []
+
+    async def open_and_never_close() -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            raise OSError
+
+    async def main() -> None:
+        generators.append(open_and_never_close())
+        await anext(generators[0])
+        raise error
+
+    with pytest.raises(error):
+        event_loop.run_loop(main())
+    assert ("asynchronous generator" in caplog.text) is (error is RuntimeError)
