@@ -83,29 +83,28 @@ async def register_mentions(
     failures: list[str] = []
     namespaces: dict[str, Namespace] = {}
     for name, texts in sources.items():
-        try:
-            folders = await _folders(texts, offline)
-        except (AppError, SourceSyntaxError) as error:
-            failures.append(f"files of @{name} cannot be read: {error.message}")
-            continue
-        missing = [folder for folder in folders if not folder.is_dir()]
-        failures += [f"files of @{name} cannot be read: {one} is not a folder" for one in missing]
+        folders: list[Path] = []
+        for text in texts:
+            try:
+                folder = await _folder(text, offline)
+            except (AppError, SourceSyntaxError) as error:
+                failures.append(f"files of @{name} cannot be read: {error.message}")
+                continue
+            folders.append(folder)
+            if not os.path.isdir(folder):
+                failures.append(f"files of @{name} cannot be read: {folder} is not a folder")
         if folders:
-            namespaces[name] = Namespace(name, folders[0], folders)
+            namespaces[name] = Namespace(name, folders[0], tuple(folders))
     MENTIONS.register(coordinator, Mentions(namespaces, os.getcwd()))
     return failures
 
 
-async def _folders(texts: Sequence[str], offline: bool) -> tuple[Path, ...]:
-    found: list[Path] = []
-    for text in texts:
-        source = parse_source(text, Path.cwd())
-        if isinstance(source, FolderSource):
-            found.append(source.path)
-            continue
-        # Imported on demand: most namespaces are folders of this machine.
-        from amplifier_app.sources.bundles import Fetcher
+async def _folder(text: str, offline: bool) -> Path:
+    source = parse_source(text, Path.cwd())
+    if isinstance(source, FolderSource):
+        return source.path
+    # Imported on demand: most namespaces are folders of this machine.
+    from amplifier_app.sources.bundles import Fetcher
 
-        fetcher = Fetcher(offline=offline)
-        found.append((await asyncio.to_thread(fetcher.fetch, text, Path.cwd() / "plan")).path)
-    return tuple(found)
+    fetcher = Fetcher(offline=offline)
+    return (await asyncio.to_thread(fetcher.fetch, text, Path.cwd() / "plan")).path

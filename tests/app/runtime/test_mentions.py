@@ -63,10 +63,17 @@ async def test_each_folder_that_is_not_available_is_named(tmp_path: Path) -> Non
     gone = f"git+file://{tmp_path}/gone@{'0' * 40}"
     file = tmp_path / "file"
     file.touch()
-    sources = {"kit": [str(tmp_path), str(file)], "gone": [gone], "empty": []}
-    not_a_folder, failure = await register_mentions(coordinator, sources, offline=True)
-    assert not_a_folder == f"files of @kit cannot be read: {file} is not a folder"
-    assert failure.startswith("files of @gone cannot be read: ")
+    long = f"/{'n' * 300}"
+    sources = {"kit": [gone, str(tmp_path), str(file)], "long": [long], "gone": [gone], "empty": []}
+    failures = await register_mentions(coordinator, sources, offline=True)
+    assert [failure.partition(" cannot be read: ")[0] for failure in failures] == [
+        "files of @kit",
+        "files of @kit",
+        "files of @long",
+        "files of @gone",
+    ]
+    assert failures[1].endswith(f"{file} is not a folder")
     found = MENTIONS.of(coordinator)
     assert found is not None
-    assert list(found.bundles) == ["kit"]
+    assert list(found.bundles) == ["kit", "long"]
+    assert found.bundles["kit"].base_path == tmp_path
