@@ -30,6 +30,7 @@ from amplifier_app.plan.tree.nodes import MapNode, plain_data
 from amplifier_app.plan.tree.problems import PlanError, Problem
 from amplifier_app.runtime.approvals.requests import check_policy
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
+from amplifier_app.runtime.mentions import register_mentions
 from amplifier_app.runtime.mounting.check_report import CheckedModule, CheckReport, Finding, Status
 from amplifier_app.runtime.mounting.mount import reason_with_key
 from amplifier_app.runtime.mounting.mount_limit import LimitedLoader, seconds_of
@@ -113,6 +114,8 @@ class _Checker:
         coordinator.loader = self._loader(None)
         register_capabilities(coordinator, self._sources)
         await coordinator.mount("module-source-resolver", self._sources)
+        namespaces = self._plan.namespaces
+        self.warnings += await register_mentions(coordinator, namespaces, self._sources.offline)
         self._register_sandbox()
         set_stored_keys(coordinator)
         try:

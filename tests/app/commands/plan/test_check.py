@@ -385,3 +385,12 @@ def test_an_unsupported_restricting_key_is_refused_at_its_line(tmp_path: Path) -
     assert finished.code == 78
     assert "plan.yaml:5:14: 'allowed_commands' of tool-bash is not supported" in finished.stderr
     assert "rules of hooks-approval" in finished.stderr
+
+
+def test_a_namespace_without_its_folder_is_reported(tmp_path: Path) -> None:
+    plan = "extends: mock\nnamespaces: {docs: ./docs, gone: ./gone}\n"
+    (tmp_path / "docs").mkdir()
+    finished = check(tmp_path, plan, "--output", "json")
+    assert finished.code == 0
+    sentence = f"files of @gone cannot be read: {tmp_path / 'gone'} is not a folder"
+    assert facts(finished)["warnings"] == [sentence]
