@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from amplifier_core import ModuleCoordinator
+from amplifier_core.session_capabilities import SESSION_DIR, WORKING_DIR
 from amplifier_modules._shared.context.mounting import mount_context
 from amplifier_modules.context_persistent.config import MODULE_ID, PersistentContextConfig
-from amplifier_modules.context_persistent.conversation_file import conversation_file
 from amplifier_modules.context_persistent.journal import Journal
 from amplifier_modules.context_persistent.manager import PersistentContextManager
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "context.jsonl"
+
+_SESSION_ID = "{session_id}"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 
 async def mount(
@@ -27,7 +38,7 @@ async def mount(
     Raises:
         JournalError: The file cannot be read or written.
     """
-    path = conversation_file(settings, coordinator)
+    path = _conversation_file(settings, coordinator)
     journal = None if path is None else Journal(path)
     context = PersistentContextManager(
         settings, journal, hooks=coordinator.hooks, coordinator=coordinator
@@ -39,3 +50,23 @@ async def mount(
         context.close()
 
     return cleanup
+
+
+def _conversation_file(config: PersistentContextConfig, coordinator: Any) -> Path | None:
+    """The configured file, else one in the session's folder; None without either."""
+    if config.path is not None and (
+        _SESSION_ID in config.path or getattr(coordinator, "parent_id", None) is None
+    ):
+        session_id = _NOT_IN_NAMES.sub("_", str(coordinator.session_id))
+        path = Path(config.path.replace(_SESSION_ID, session_id)).expanduser()
+        working_dir = WORKING_DIR.of(coordinator)
+        return Path(working_dir or Path.cwd()) / path
+    # A child session has its own conversation and must not continue its parent's.
+    folder = SESSION_DIR.of(coordinator)
+    if folder is not None:
+        return Path(folder) / FILE_NAME
+    logger.info(
+        "%s: this session is not saved and has no 'path'; its conversation is kept in memory only",
+        MODULE_ID,
+    )
+    return None

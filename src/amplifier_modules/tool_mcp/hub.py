@@ -18,7 +18,6 @@ from amplifier_modules.tool_mcp import tools
 from amplifier_modules.tool_mcp.config import MODULE_ID, McpConfig, ServerConfig
 from amplifier_modules.tool_mcp.connection import CannotStart, Connection, Offers, Way, shorten
 from amplifier_modules.tool_mcp.error_log import ErrorLog
-from amplifier_modules.tool_mcp.names import tool_name
 from amplifier_modules.tool_mcp.results import Results
 from amplifier_modules.tool_mcp.server import Listener, Server
 from amplifier_modules.tool_mcp.transports import LocalWay, RemoteWay
@@ -171,7 +170,7 @@ class Hub(Listener):
         found: dict[str, tools.MountedTool] = {}
         for remote in offers.tools:
             if _is_wanted(remote.name, server.config):
-                name = tool_name(server.name, remote.name, {*others, *found})
+                name = tools.tool_name(server.name, remote.name, {*others, *found})
                 found[name] = tools.RemoteTool(name, server, self._results, remote, self._emit)
         extra: dict[str, Callable[[str, Server, Results], tools.MountedTool]] = {}
         if offers.has_resources and server.config.resources:
@@ -179,7 +178,7 @@ class Hub(Listener):
         if offers.has_prompts and server.config.prompts:
             extra |= {"list_prompts": tools.ListPrompts, "get_prompt": tools.GetPrompt}
         for ending, kind in extra.items():
-            name = tool_name(server.name, ending, {*others, *found})
+            name = tools.tool_name(server.name, ending, {*others, *found})
             found[name] = kind(name, server, self._results)
         return found
 

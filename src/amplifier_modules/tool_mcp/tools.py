@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.models import ToolResult
@@ -24,6 +26,8 @@ Emit = Callable[[str, dict[str, Any]], Awaitable[None]]
 MCP_PROGRESS = "mcp:progress"
 
 _LONGEST_DESCRIPTION = 8000
+_LONGEST_NAME = 64
+_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_-]")
 _MOST_LISTED = 200
 _MOST_PAGES = 20
 
@@ -230,3 +234,16 @@ def _most(lines: list[str], what: str) -> list[str]:
         return [f"[the server has no {what}s]"]
     left = len(lines) - _MOST_LISTED
     return [*lines[:_MOST_LISTED], f"[and {left} more]"] if left > 0 else lines
+
+
+def tool_name(server: str, tool: str, taken: Container[str]) -> str:
+    """A name for a tool of a server that is not in `taken`.
+
+    Characters that services refuse become `_`. A name that is too long or taken ends with a digest
+    of the original, so that it is the same in every session.
+    """
+    name = _NOT_ALLOWED.sub("_", f"mcp_{server}_{tool}")
+    if len(name) <= _LONGEST_NAME and name not in taken:
+        return name
+    digest = hashlib.sha256(f"{server}\n{tool}".encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - len(digest) - 1]}_{digest}"

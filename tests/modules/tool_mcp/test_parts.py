@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from amplifier_modules.tool_mcp.error_log import ErrorLog
-from amplifier_modules.tool_mcp.names import tool_name
 from amplifier_modules.tool_mcp.results import Results
+from amplifier_modules.tool_mcp.tools import tool_name
 from amplifier_support.redaction import Redactor
 from tests.support.results import error_of, text_of
 

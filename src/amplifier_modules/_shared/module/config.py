@@ -11,6 +11,7 @@ from amplifier_modules._shared.module.published import Published, PublishedKeyEr
 from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -103,19 +104,18 @@ def _unknown_key(model: type[BaseModel], location: tuple[int | str, ...], path: 
 
 
 def _allowed_keys(model: type[BaseModel]) -> list[str]:
-    names: set[str] = set()
-    for name, field in model.model_fields.items():
-        alias = field.validation_alias
-        if alias is None:
-            names.add(name)
-        elif isinstance(alias, str):
-            names.add(alias)
-        else:
-            choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
-            names.update(choice for choice in choices if isinstance(choice, str))
-        if model.model_config.get("populate_by_name"):
-            names.add(name)
-    return sorted(names)
+    fields = model.model_fields.items()
+    return sorted({key for name, field in fields for key in spellings(name, field, model)})
+
+
+def spellings(name: str, field: FieldInfo, model: type[BaseModel]) -> list[str]:
+    """The keys that set a field, the one in pydantic's own schema first."""
+    alias = field.validation_alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+    keys = [choice for choice in choices if isinstance(choice, str)]
+    if model.model_config.get("populate_by_name") and name not in keys:
+        keys.append(name)
+    return keys
 
 
 def _dotted(location: Iterable[int | str]) -> str:

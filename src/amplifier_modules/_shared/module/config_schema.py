@@ -7,12 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic import AliasChoices, BaseModel
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_jsonable_python
 
-from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.config import ModuleConfig, spellings
 from amplifier_modules._shared.module.published import Published
 
 
@@ -40,15 +39,15 @@ class _Generator(GenerateJsonSchema):
         written["description"] = summary
         properties: dict[str, Any] = written.get("properties", {})
         for name, field in model.model_fields.items():
-            spellings = _spellings(name, field, model)
-            rule = properties[spellings[0]]
+            keys = spellings(name, field, model)
+            rule = properties[keys[0]]
             if name in described:
                 rule["description"] = described[name]
             if field.default_factory is not None:
                 default = field.get_default(call_default_factory=True)
                 rule["default"] = to_jsonable_python(default)
-            for other in spellings[1:]:
-                same = {"description": f"The same as `{spellings[0]}`."}
+            for other in keys[1:]:
+                same = {"description": f"The same as `{keys[0]}`."}
                 properties[other] = {**rule, **same}
         if issubclass(model, ModuleConfig) and model.published:
             written["properties"] = properties | {
@@ -72,16 +71,6 @@ def _published_rule(known: Published, properties: Mapping[str, Any]) -> dict[str
     if "." in known.setting:
         return {"default": None, **deprecated}
     return {**properties[known.setting], **deprecated}
-
-
-def _spellings(name: str, field: FieldInfo, model: type[BaseModel]) -> list[str]:
-    """The keys that set a field, the one in pydantic's own schema first."""
-    alias = field.validation_alias
-    choices = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
-    keys = [choice for choice in choices if isinstance(choice, str)]
-    if model.model_config.get("populate_by_name") and name not in keys:
-        keys.append(name)
-    return keys
 
 
 def _docstring(model: type[BaseModel]) -> tuple[str, dict[str, str]]:
