@@ -23,9 +23,7 @@ def tool_faults(name: str, tool: Any) -> list[str]:
     if not re.fullmatch(TOOL_NAME, name):
         faults.append(f"model services reject the name {name!r}")
     try:
-        schema: Any = getattr(tool, "input_schema", None)
-        if not schema and callable(getattr(tool, "get_schema", None)):
-            schema = tool.get_schema()
+        schema = input_schema_of(tool)
     except _FOREIGN_ERRORS as error:
         return [*faults, f"its schema raised {describe_exception(error, None)}"]
     if schema is None:
@@ -38,6 +36,14 @@ def tool_faults(name: str, tool: Any) -> list[str]:
         if problem is None
         else [*faults, f"its schema is not a valid JSON Schema: {problem}"]
     )
+
+
+def input_schema_of(tool: Any) -> Any:
+    """The input schema that a tool declares; raises what the tool raises."""
+    schema = getattr(tool, "input_schema", None)
+    if not schema and callable(getattr(tool, "get_schema", None)):
+        schema = tool.get_schema()
+    return schema
 
 
 def schema_problem(schema: dict[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from amplifier_support.fields import field_of
+from amplifier_support.fields import field_of, mapping_of
 
 PROVIDERS = {
     "azure-openai": "azure.ai.openai",
@@ -173,8 +173,7 @@ def _part(block: Any) -> dict[str, Any] | None:
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function")
-    named = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else call
+    named = mapping_of(call.get("function")) or call
     arguments = next(
         (named[key] for key in ("arguments", "input") if named.get(key) is not None), None
     )

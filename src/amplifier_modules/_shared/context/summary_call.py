@@ -34,6 +34,7 @@ from amplifier_modules._shared.loop.stop_signal import StopSignal
 from amplifier_modules._shared.module.spans import Span, event_ids
 from amplifier_modules._shared.providers.lost_usage import collecting
 from amplifier_modules._shared.providers.tokens import estimate_text
+from amplifier_support.fields import mapping_of
 from amplifier_support.provider_order import model_of
 
 PURPOSE = "context:summary"
@@ -267,8 +268,7 @@ def _text(block: Mapping[str, Any]) -> str:
 
 
 def _call(call: Mapping[str, Any]) -> str:
-    function = call.get("function")
-    inner = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else call
+    inner = mapping_of(call.get("function")) or call
     given = inner.get("input") if "input" in inner else inner.get("arguments")
     arguments = given if isinstance(given, str) else as_json_text(given)
     return f"{inner.get('name') or inner.get('tool')}({cut_text(arguments, _MESSAGE_TOKENS // 4)})"

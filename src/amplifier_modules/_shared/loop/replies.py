@@ -14,6 +14,7 @@ from amplifier_core.message_models import ChatResponse, Usage
 from amplifier_modules._shared.history.plain_blocks import plain_block, plain_usage
 from amplifier_modules._shared.history.values import clean_value, is_plain
 from amplifier_modules._shared.loop.calls import Call
+from amplifier_modules._shared.loop.results import warn_of_ignored
 from amplifier_support.fields import field_of, mapping_of
 from amplifier_support.usage import add_counts, dollars, token_count, token_counts
 
@@ -120,13 +121,7 @@ def apply_hook_changes(response: Any, shown: Mapping[str, Any], changed: Any) ->
     try:
         typed = ChatResponse.model_validate({"content": [], **changes})
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        logger.warning(
-            "Ignored a response changed by a hook on provider:response: %s: %s",
-            where,
-            problem["msg"],
-        )
+        warn_of_ignored("response", "provider:response", error)
         return response
     return response.model_copy(update={key: getattr(typed, key) for key in changes})
 

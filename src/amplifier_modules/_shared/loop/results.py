@@ -60,12 +60,17 @@ def apply_hook_changes(result: ToolResult, shown: Mapping[str, Any], changed: An
     try:
         return ToolResult.model_validate({**result.__dict__, **_with_error_object(changes)})
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        logger.warning(
-            "Ignored a tool result changed by a hook on tool:post: %s: %s", where, problem["msg"]
-        )
+        warn_of_ignored("tool result", "tool:post", error)
         return result
+
+
+def warn_of_ignored(what: str, event: str, error: ValidationError) -> None:
+    """Log that what a hook made of something is not valid."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, problem["loc"]))
+    logger.warning(
+        "Ignored a %s changed by a hook on %s: %s: %s", what, event, where, problem["msg"]
+    )
 
 
 def failure(message: str, kind: str = "ToolError") -> ToolResult:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 from amplifier_modules._shared.history import portable_id
+from amplifier_support.fields import mapping_of
 
 _LONGEST_ID = 40
 _PERSON = re.compile(r"[^\s<|\\/>]{1,64}")
@@ -64,9 +65,7 @@ def wire_tool_choice(choice: str | Mapping[str, Any]) -> tuple[str | dict[str, A
         return _choice_word(choice), True
     parallel = not choice.get("disable_parallel_tool_use")
     kind = str(choice.get("type", "auto"))
-    function = choice.get("function")
-    source = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else choice
-    name = source.get("name")
+    name = (mapping_of(choice.get("function")) or choice).get("name")
     if kind in ("tool", "function") and isinstance(name, str):
         return {"type": "function", "function": {"name": portable_id(name)}}, parallel
     return (_choice_word(kind) if kind in _WORDS else dict(choice)), parallel

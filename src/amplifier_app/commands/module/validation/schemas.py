@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jsonschema import Draft202012Validator
 
-from amplifier_app.base.tool_schemas import schema_problem
+from amplifier_app.base.tool_schemas import input_schema_of, schema_problem
 
 if TYPE_CHECKING:
     from amplifier_app.commands.module.validation.findings import Findings
@@ -86,9 +86,7 @@ def check_tool_schema(findings: Findings, name: str, tool: Any) -> None:
     """Check that a tool's schema is a JSON Schema of an object; calls are validated against it."""
     label = f"schema of {name!r}"
     try:
-        schema: Any = getattr(tool, "input_schema", None)
-        if not schema and callable(getattr(tool, "get_schema", None)):
-            schema = tool.get_schema()
+        schema = input_schema_of(tool)
     except _FOREIGN_ERRORS as error:
         message = f"the {label} raised {findings.describe(error)}"
         findings.bad("schema", message, "define it as a plain dict")
