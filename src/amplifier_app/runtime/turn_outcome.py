@@ -29,7 +29,7 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
         return Outcome(Ending.INTERRUPTED, "the prompt was stopped", resume)
     if turn.status == "error":
         return Outcome(Ending.ERROR, "the orchestrator reported an error", resume)
-    if turn.status == "incomplete" or turn.reason == "max_iterations":
+    if turn.status == "incomplete":
         return _incomplete(turn, session_id, resume)
     if denied is not None:
         return denied

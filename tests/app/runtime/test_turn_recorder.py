@@ -20,8 +20,10 @@ class Recorded:
         self.hooks = HookRegistry()
         for event, handler in self.recorder.handlers().items():
             self.hooks.register(event, handler, -1000)
-        for event, handler in self.recorder.last_handlers().items():
-            self.hooks.register(event, handler, 1000)
+        for event in ("prompt:submit", "provider:request"):
+            asked, allowed = self.recorder.denial_handlers()
+            self.hooks.register(event, asked, -1000)
+            self.hooks.register(event, allowed, 1000)
 
     async def emit(self, event: str, **data: Any) -> HookResult:
         return await self.hooks.emit(event, data)
@@ -175,6 +177,7 @@ async def test_why_a_third_party_loop_has_no_answer_is_seen_from_its_events() ->
         for event in events:
             await it.emit(event, tool_name="read", **request)
         await it.emit("orchestrator:complete", status="incomplete", turn_count=1)
+        assert it.recorder.result(response).status == "incomplete"
         return it.recorder.result(response).reason
 
     step = ("provider:request", "tool:pre", "tool:post")
@@ -183,6 +186,10 @@ async def test_why_a_third_party_loop_has_no_answer_is_seen_from_its_events() ->
     assert await reason_of(*step) is None
     assert await reason_of(*step, "provider:request", max_reached=True) == "max_iterations"
     assert await reason_of(*step, "provider:request", max_reached=True, response="so far") is None
+    # Some return the answer at their limit, a call without text, as a success.
+    await it.emit("orchestrator:complete", status="success", turn_count=2)
+    result = it.recorder.result("")
+    assert (result.status, result.reason) == ("incomplete", "max_iterations")
 
 
 async def test_a_turn_that_a_hook_denied_is_denied_whatever_a_third_party_loop_reports() -> None:
@@ -205,6 +212,15 @@ async def test_a_turn_that_a_hook_denied_is_denied_whatever_a_third_party_loop_r
     assert await ended("provider:request") == ("success", None)
     it.hooks.register("prompt:submit", lambda event, data: HookResult(action="deny"))
     assert await ended() == ("incomplete", "denied")
+
+
+def test_a_replayed_turn_without_answers_of_hooks_is_not_denied() -> None:
+    recorder = TurnRecorder()
+    for event in ("prompt:submit", "provider:request"):
+        for name, handler in recorder.handlers().items():
+            if name == event:
+                handler(event, {})
+    assert recorder.result("done").status == "success"
 
 
 async def test_a_decision_without_its_source_or_reason() -> None:

@@ -20,6 +20,8 @@ from amplifier_core.events import (
     APPROVAL_DENIED,
     APPROVAL_GRANTED,
     APPROVAL_REQUIRED,
+    PROMPT_SUBMIT,
+    PROVIDER_REQUEST,
     TOOL_ERROR,
     TOOL_POST,
     TOOL_PRE,
@@ -38,8 +40,10 @@ def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> N
         # The recorder keeps the text of errors; of other events only names and numbers.
         handler = with_redaction(coordinator, handler) if event == "tool:error" else handler
         hooks.register(event, handler, FIRST, name="app-recorder")
-    for event, handler in recorder.last_handlers().items():
-        hooks.register(event, handler, LAST, name="app-recorder")
+    asked, allowed = recorder.denial_handlers()
+    for event in (PROMPT_SUBMIT, PROVIDER_REQUEST):
+        hooks.register(event, asked, FIRST, name="app-recorder")
+        hooks.register(event, allowed, LAST, name="app-recorder")
     shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
     if renderer.is_for_people:
         shown = with_short_denials(shown)

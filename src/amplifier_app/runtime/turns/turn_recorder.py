@@ -73,7 +73,6 @@ class TurnRecorder:
     def handlers(self) -> dict[str, EventHandler]:
         """Return the handlers by event name."""
         return {
-            "prompt:submit": self._on_submit,
             "provider:request": self._on_request,
             "provider:response": self._on_response,
             "provider:error": self._on_error,
@@ -90,12 +89,11 @@ class TurnRecorder:
             "orchestrator:complete": self._on_complete,
         }
 
-    def last_handlers(self) -> dict[str, EventHandler]:
-        """Return the handlers that run after those of all modules, by event name.
-
-        A hook that denies an event keeps it from them.
+    def denial_handlers(self) -> tuple[EventHandler, EventHandler]:
+        """Return the handlers to run before and after those of all modules on `prompt:submit` and
+        `provider:request`: a hook that denies one of these keeps it from the second handler.
         """
-        return {"prompt:submit": self._on_allowed, "provider:request": self._on_allowed}
+        return self._on_asked, self._on_allowed
 
     @property
     def own_usage(self) -> Usage:
@@ -164,28 +162,31 @@ class TurnRecorder:
         """Return the turn so far; `status` overrides the orchestrator's status."""
         self._settle("interrupted" if status in ("cancelled", "error") else "denied")
         usage = self.usage
-        if self._is_denied and (status, self._status, self._reason) == (None, "success", None):
-            # Some loops return the reason of a denial as their answer.
-            self._status, self._reason = "incomplete", "denied"
+        ended, reason = (status, self._reason) if status else self._ending(response)
         return TurnResult(
             response=response,
-            status=status or self._status,
+            status=ended,
             usage=dict(usage.tokens),
             steps=max(self._turn_count, self._requests),
             cost=usage.cost_usd,
             tools=tuple(self._tools),
-            reason=self._reason if status or response.strip() else self._reason_of_no_answer,
+            reason=reason,
             sub_sessions=tuple(self._sub_sessions),
             limit=self._limit,
             denied=(*self._own_denied, *self._denied_below),
         )
 
-    @property
-    def _reason_of_no_answer(self) -> str | None:
-        if self._reason is None and self._is_at_limit:
-            return "max_iterations"
-        is_empty = self._status == "incomplete" and self._limit is None and not self._has_called
-        return "empty" if self._reason is None and is_empty else self._reason
+    def _ending(self, response: str) -> tuple[Status, str | None]:
+        """How the loop ended the turn; what it does not report is seen from the events."""
+        status = self._status
+        if self._reason is not None or status not in ("success", "incomplete"):
+            return status, self._reason
+        if self._is_denied and status == "success":
+            return "incomplete", "denied"  # the answer is why
+        if not response.strip() and self._is_at_limit:
+            return "incomplete", "max_iterations"
+        is_empty = not response.strip() and self._limit is None and not self._has_called
+        return status, "empty" if is_empty and status == "incomplete" else None
 
     @property
     def _own_denied(self) -> list[DeniedCall]:
@@ -198,8 +199,9 @@ class TurnRecorder:
                 found.append(DeniedCall(tool.id, tool.name, tool.sandbox, by_sandbox=True))
         return found
 
-    def _on_submit(self, event: str, data: dict[str, Any]) -> None:
-        self._is_denied = True  # until `_on_allowed`
+    def _on_asked(self, event: str, data: dict[str, Any]) -> None:
+        # Some loops do not let hooks deny the request for a last answer.
+        self._is_denied = peek(data, "max_reached") is not True
 
     def _on_allowed(self, event: str, data: dict[str, Any]) -> None:
         self._is_denied = False
@@ -209,7 +211,6 @@ class TurnRecorder:
         self._has_called = False
         # Some loops ask for a last answer at their limit on steps.
         self._is_at_limit = peek(data, "max_reached") is True
-        self._is_denied = not self._is_at_limit  # until `_on_allowed`
         self._settle("denied")
 
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
