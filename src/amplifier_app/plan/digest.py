@@ -17,19 +17,25 @@ _WITHOUT_EFFECT = ("name", "description")
 def plan_digest(tree: MapNode) -> str:
     """``sha256:…`` of the effective plan.
 
-    Secrets are masked. Of a source that is a path only its last part counts, of a folder of a namespace
-    none, and the cache folder is replaced by a placeholder: they differ between machines.
+    Secrets are masked. Of a source that is a path only its last part counts, of a folder or archive of a
+    namespace none, and the cache folder is replaced by a placeholder: they differ between machines.
     """
     data: dict[str, Any] = plain_data(masked_tree(tree))
     effective = {key: value for key, value in data.items() if key not in _WITHOUT_EFFECT}
     if "namespaces" in effective:
         effective["namespaces"] = {
-            name: ["<path>" if os.path.isabs(source) else source for source in sources]
+            name: [_without_path(source) for source in sources]
             for name, sources in effective["namespaces"].items()
         }
     portable = _portable(effective, "", str(paths.cache_dir()))
     text = json.dumps(portable, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _without_path(source: str) -> str:
+    """The source of a folder or archive without its path; the hash of an archive stays."""
+    path, mark, rest = source.partition("#")
+    return f"<path>{mark}{rest}" if os.path.isabs(path) else source
 
 
 def _portable(value: Any, key: str, cache: str) -> Any:

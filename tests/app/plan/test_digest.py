@@ -44,12 +44,23 @@ def test_the_digest_does_not_depend_on_the_machine(
 
 def test_the_digest_of_a_bundle_does_not_depend_on_its_folder(tmp_path: Path) -> None:
     plan = PLAN.replace("name: {name}", "bundle: {{name: app}}").format(cache="c")
-    digests: list[str] = []
-    for folder, docs in (("one", "./docs"), ("two", "./docs"), ("three", "[./docs, ./more]")):
+
+    def digest(folder: str, docs: str) -> str:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "plan.yaml").write_text(f"{plan}namespaces: {{docs: {docs}}}\n")
-        digests.append(digest_in(tmp_path / folder))
-    assert digests[0] == digests[1] != digests[2]
+        return digest_in(tmp_path / folder)
+
+    archives = [f"'./docs.zip#sha256={number * 64}'" for number in "01"]
+    one, two, *others = [
+        digest(folder, docs)
+        for folder, docs in zip(
+            ("one", "two", "three", "four", "five"),
+            ("./docs", "./docs", "[./docs, ./more]", *archives),
+            strict=True,
+        )
+    ]
+    assert one == two
+    assert len({one, *others}) == 4
 
 
 def test_the_digest_of_a_saved_plan_is_that_of_the_original(tmp_path: Path) -> None:
