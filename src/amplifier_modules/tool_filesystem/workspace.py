@@ -71,9 +71,7 @@ class Workspace:
             OSError: It cannot be reached.
         """
         if self._in_namespace(path)[0] is not None:
-            raise InvalidPath(
-                f"{path!r}: files are only read by the name of a namespace; write to the path itself"
-            )
+            raise InvalidPath(f"{path!r} can only be read; to change the file, use its own path")
         guard = self._guard(True, self.config.allowed_write_paths, None, "allowed_write_paths")
         return guard.locate(path, create_parents=create_parents)
 
