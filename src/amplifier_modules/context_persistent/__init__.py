@@ -7,10 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "context"
 
 _module = ModuleDeclaration(
-    __name__,
-    "context-persistent",
-    "amplifier_modules.context_persistent.config:PersistentContextConfig",
-    "amplifier_modules.context_persistent.mounting",
+    __name__, "context-persistent", ".config:PersistentContextConfig", ".mounting"
 )
 config_schema = _module.config_schema
 mount = _module.mount

@@ -10,10 +10,7 @@ __all__ = ["SimpleContextManager", "config_schema", "mount"]
 __amplifier_module_type__ = "context"
 
 _module = ModuleDeclaration(
-    __name__,
-    "context-simple",
-    "amplifier_modules._shared.context.config:ContextConfig",
-    "amplifier_modules.context_simple.manager",
+    __name__, "context-simple", "amplifier_modules._shared.context.config:ContextConfig", ".manager"
 )
 config_schema = _module.config_schema
 mount = _module.mount

@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "hook"
 
-_module = ModuleDeclaration(
-    __name__,
-    "hooks-approval",
-    "amplifier_modules.hooks_approval.config:ApprovalConfig",
-    "amplifier_modules.hooks_approval.mounting",
-)
+_module = ModuleDeclaration(__name__, "hooks-approval", ".config:ApprovalConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "hook"
 
-_module = ModuleDeclaration(
-    __name__,
-    "hooks-backup",
-    "amplifier_modules.hooks_backup.config:BackupConfig",
-    "amplifier_modules.hooks_backup.mounting",
-)
+_module = ModuleDeclaration(__name__, "hooks-backup", ".config:BackupConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

@@ -7,10 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "hook"
 
 _module = ModuleDeclaration(
-    __name__,
-    "hooks-context-files",
-    "amplifier_modules.hooks_context_files.config:ContextFilesConfig",
-    "amplifier_modules.hooks_context_files.mounting",
+    __name__, "hooks-context-files", ".config:ContextFilesConfig", ".mounting"
 )
 config_schema = _module.config_schema
 mount = _module.mount

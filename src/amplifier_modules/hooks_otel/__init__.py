@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "hook"
 
-_module = ModuleDeclaration(
-    __name__,
-    "hooks-otel",
-    "amplifier_modules.hooks_otel.config:OtelConfig",
-    "amplifier_modules.hooks_otel.mounting",
-)
+_module = ModuleDeclaration(__name__, "hooks-otel", ".config:OtelConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

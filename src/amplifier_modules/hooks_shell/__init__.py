@@ -6,12 +6,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "hook"
 
-_module = ModuleDeclaration(
-    __name__,
-    "hooks-shell",
-    "amplifier_modules.hooks_shell.config:ShellConfig",
-    "amplifier_modules.hooks_shell.mounting",
-)
+_module = ModuleDeclaration(__name__, "hooks-shell", ".config:ShellConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount
 on_session_ready = _module.on_session_ready

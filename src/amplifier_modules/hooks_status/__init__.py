@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "hook"
 
-_module = ModuleDeclaration(
-    __name__,
-    "hooks-status",
-    "amplifier_modules.hooks_status.config:StatusConfig",
-    "amplifier_modules.hooks_status.mounting",
-)
+_module = ModuleDeclaration(__name__, "hooks-status", ".config:StatusConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

@@ -7,10 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "orchestrator"
 
 _module = ModuleDeclaration(
-    __name__,
-    "loop-basic",
-    "amplifier_modules._shared.loop.config:LoopConfig",
-    "amplifier_modules.loop_basic.orchestrator",
+    __name__, "loop-basic", "amplifier_modules._shared.loop.config:LoopConfig", ".orchestrator"
 )
 config_schema = _module.config_schema
 mount = _module.mount

@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "orchestrator"
 
-_module = ModuleDeclaration(
-    __name__,
-    "loop-events",
-    "amplifier_modules.loop_events.config:EventsConfig",
-    "amplifier_modules.loop_events.orchestrator",
-)
+_module = ModuleDeclaration(__name__, "loop-events", ".config:EventsConfig", ".orchestrator")
 config_schema = _module.config_schema
 mount = _module.mount

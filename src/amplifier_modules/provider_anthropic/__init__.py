@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "provider"
 
-_module = ModuleDeclaration(
-    __name__,
-    "provider-anthropic",
-    "amplifier_modules.provider_anthropic.config:AnthropicConfig",
-    "amplifier_modules.provider_anthropic.mounting",
-)
+_module = ModuleDeclaration(__name__, "provider-anthropic", ".config:AnthropicConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

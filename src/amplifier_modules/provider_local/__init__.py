@@ -9,12 +9,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "provider"
 
-_module = ModuleDeclaration(
-    __name__,
-    "provider-local",
-    "amplifier_modules.provider_local.config:LocalConfig",
-    "amplifier_modules.provider_local.provider",
-)
+_module = ModuleDeclaration(__name__, "provider-local", ".config:LocalConfig", ".provider")
 config_schema = _module.config_schema
 mount = _module.mount
 

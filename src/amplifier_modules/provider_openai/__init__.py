@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "provider"
 
-_module = ModuleDeclaration(
-    __name__,
-    "provider-openai",
-    "amplifier_modules.provider_openai.config:OpenAIConfig",
-    "amplifier_modules.provider_openai.provider",
-)
+_module = ModuleDeclaration(__name__, "provider-openai", ".config:OpenAIConfig", ".provider")
 config_schema = _module.config_schema
 mount = _module.mount

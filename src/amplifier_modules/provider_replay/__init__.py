@@ -6,12 +6,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "provider"
 
-_module = ModuleDeclaration(
-    __name__,
-    "provider-replay",
-    "amplifier_modules.provider_replay.config:ReplayConfig",
-    "amplifier_modules.provider_replay.mounting",
-)
+_module = ModuleDeclaration(__name__, "provider-replay", ".config:ReplayConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount
 on_session_ready = _module.on_session_ready

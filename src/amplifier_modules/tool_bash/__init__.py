@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_module = ModuleDeclaration(
-    __name__,
-    "tool-bash",
-    "amplifier_modules.tool_bash.config:BashConfig",
-    "amplifier_modules.tool_bash.mounting",
-)
+_module = ModuleDeclaration(__name__, "tool-bash", ".config:BashConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_module = ModuleDeclaration(
-    __name__,
-    "tool-filesystem",
-    "amplifier_modules.tool_filesystem.config:FilesystemConfig",
-    "amplifier_modules.tool_filesystem.mounting",
-)
+_module = ModuleDeclaration(__name__, "tool-filesystem", ".config:FilesystemConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_module = ModuleDeclaration(
-    __name__,
-    "tool-mcp",
-    "amplifier_modules.tool_mcp.config:McpConfig",
-    "amplifier_modules.tool_mcp.mounting",
-)
+_module = ModuleDeclaration(__name__, "tool-mcp", ".config:McpConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

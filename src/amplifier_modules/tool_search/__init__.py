@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_module = ModuleDeclaration(
-    __name__,
-    "tool-search",
-    "amplifier_modules.tool_search.config:SearchConfig",
-    "amplifier_modules.tool_search.mounting",
-)
+_module = ModuleDeclaration(__name__, "tool-search", ".config:SearchConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

@@ -6,11 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_module = ModuleDeclaration(
-    __name__,
-    "tool-web",
-    "amplifier_modules.tool_web.config:WebConfig",
-    "amplifier_modules.tool_web.mounting",
-)
+_module = ModuleDeclaration(__name__, "tool-web", ".config:WebConfig", ".mounting")
 config_schema = _module.config_schema
 mount = _module.mount

@@ -10,15 +10,12 @@ from typing import Any
 class ModuleDeclaration:
     """A module's config and what it mounts, by name: imported only when they are used.
 
-    The names are not relative to `__name__`: validation imports a module under a name of its own.
-
     Args:
         package: `__name__` of the package.
-        module_id: What error messages call the module, such as ``tool-todo``.
-        config: The model of its config, such as ``amplifier_modules.tool_todo.config:TodoConfig``.
-        code: The module with `mount(coordinator, settings)`, such as
-            ``amplifier_modules.tool_todo.mounting``, and `on_session_ready(coordinator)` if the
-            package has one.
+        module_id: Its id, such as ``tool-todo``.
+        config: The model of its config, such as ``.config:TodoConfig``.
+        code: The module with `mount(coordinator, settings)`, such as ``.mounting``, and
+            `on_session_ready(coordinator)` if the package has one.
 
     Attributes:
         mount: The `mount` of the package: parses the config and calls that of `code`. Raises
@@ -29,6 +26,8 @@ class ModuleDeclaration:
         self._module_id = module_id
         self._config = config
         self._code = code
+        # Not `__name__`: validation imports a module under a name of its own.
+        self._package = f"amplifier_modules.{module_id.replace('-', '_')}"
 
         async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Any:
             return await self._mount(coordinator, config)
@@ -47,12 +46,12 @@ class ModuleDeclaration:
         from amplifier_modules._shared.module.config import parse_config
 
         settings = parse_config(self._model(), config, self._module_id)
-        return await import_module(self._code).mount(coordinator, settings)
+        return await import_module(self._code, self._package).mount(coordinator, settings)
 
     async def on_session_ready(self, coordinator: Any) -> None:
         """Complete the module once all others are mounted."""
-        await import_module(self._code).on_session_ready(coordinator)
+        await import_module(self._code, self._package).on_session_ready(coordinator)
 
     def _model(self) -> Any:
         module, _, name = self._config.partition(":")
-        return getattr(import_module(module), name)
+        return getattr(import_module(module, self._package), name)
