@@ -106,7 +106,7 @@ async def _for_request(chat: Chat) -> list[dict[str, Any]]:
     return await chat.session.context.get_messages_for_request()
 
 
-@command("/retry", "Send the last prompt again, or continue after an error")
+@command("/retry", "Send the last prompt again, or continue an unfinished one")
 async def retry(chat: Chat, argument: str) -> Reply:
     prompt = chat.last_prompt
     if prompt is None:
