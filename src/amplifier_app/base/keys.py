@@ -21,7 +21,7 @@ from amplifier_app.base import paths
 from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.redact import treat_as_secret
-from amplifier_support.private_files import open_regular
+from amplifier_support.private_files import FOLDER_MODE, open_regular
 
 Where = Literal["keyring", "file"]
 
@@ -149,7 +149,7 @@ class KeyStore:
         lock = self.folder / "keys.lock"
         try:
             files.make_private_folder(self.folder)
-            self.folder.chmod(files.FOLDER_MODE)
+            self.folder.chmod(FOLDER_MODE)
             os.close(files.open_private(lock, os.O_RDWR | os.O_CREAT))
             with hold_lock(lock, None):
                 entries = self._entries()

@@ -7,17 +7,6 @@ from pathlib import Path
 
 from amplifier_app.base.errors import SessionError
 from amplifier_support import atomic_write, private_files
-from amplifier_support.atomic_write import remove_unfinished
-from amplifier_support.private_files import FOLDER_MODE, sync_folder
-
-__all__ = [
-    "FOLDER_MODE",
-    "make_private_folder",
-    "open_private",
-    "remove_unfinished",
-    "sync_folder",
-    "write_private",
-]
 
 
 def make_private_folder(path: Path) -> None:

@@ -10,13 +10,10 @@ from collections.abc import Generator
 from pathlib import Path
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.private_files import (
-    FOLDER_MODE,
-    make_private_folder,
-    sync_folder,
-)
+from amplifier_app.base.private_files import make_private_folder
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.removal import UNFINISHED, AlreadyExists
+from amplifier_support.private_files import FOLDER_MODE, sync_folder
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.private_files import remove_unfinished, write_private
+from amplifier_app.base.private_files import write_private
 from amplifier_app.base.redact import redact
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.lock import SessionLock
@@ -17,6 +17,7 @@ from amplifier_app.sessions.metadata import SCHEMA_VERSION, Metadata, read_metad
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant
 from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
+from amplifier_support.atomic_write import remove_unfinished
 
 PLAN_FILE = "plan.yaml"
 

@@ -22,7 +22,7 @@ from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.locks import hold_lock
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, hash_of
-from amplifier_support.private_files import open_regular
+from amplifier_support.private_files import FOLDER_MODE, open_regular
 
 _VERSION = 1
 
@@ -140,7 +140,7 @@ class TrustStore:
         file = self._file(record.root)
         try:
             files.make_private_folder(self.folder)
-            self.folder.chmod(files.FOLDER_MODE)
+            self.folder.chmod(FOLDER_MODE)
             # Writers of a record are serialised; readers always see one complete version.
             with hold_lock(file.with_suffix(".lock"), None):
                 files.write_private(file, json.dumps(data) + "\n")
