@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_app.sessions.tool_calls import blocks_in, calls_in, results_in
-from amplifier_app.sessions.transcript import CLEAR, is_by_hook, replacement
+from amplifier_app.sessions.transcript import is_by_hook
+from amplifier_support.journal import CLEAR, replacement
 
 INTERRUPTED = "interrupted (it may have taken effect)"
 """The result given for a tool call whose real result is lost; the call is not run again."""

@@ -12,10 +12,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.base.errors import Location, SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_support import journal
-from amplifier_support.journal import CLEAR, encode, replacement
 from amplifier_support.private_files import read_regular, sync_folder
-
-__all__ = ["CLEAR", "Reading", "TranscriptWriter", "encode", "read_transcript", "replacement"]
 
 
 class Reading(NamedTuple):
@@ -106,7 +103,7 @@ class TranscriptWriter:
             SessionError: It cannot be written or is not valid JSON; the file is unchanged.
         """
         try:
-            self._writer.write(encode(record))
+            self._writer.write(journal.encode(record))
         except journal.NotJSON as error:
             raise SessionError(
                 f"cannot save to {self._path}: a message is not valid JSON: {error}",

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Asked: TypeAlias = tuple[str, str | None]
 
-__all__ = ["AppModuleSourceResolver", "Considered", "ResolvedSource"]
-
 
 class AppModuleSourceResolver:
     """Resolves modules for one session and caches the results for its lifetime.

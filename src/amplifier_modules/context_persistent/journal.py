@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_support import journal
-from amplifier_support.journal import CLEAR, Record, replacement
+from amplifier_support.journal import Record
 from amplifier_support.private_files import (
     FILE_MODE,
     make_private_folder,
@@ -19,8 +19,6 @@ from amplifier_support.private_files import (
     sync_folder,
     try_lock,
 )
-
-__all__ = ["CLEAR", "HEADER", "Journal", "JournalError", "replacement"]
 
 HEADER: Record = {"format": "amplifier-context", "version": 1}
 

@@ -11,7 +11,8 @@ from amplifier_core.interfaces import Hooks
 from amplifier_modules._shared.context.ledger import check
 from amplifier_modules._shared.context.manager import CompactingContext
 from amplifier_modules.context_persistent.config import PersistentContextConfig
-from amplifier_modules.context_persistent.journal import CLEAR, Journal, replacement
+from amplifier_modules.context_persistent.journal import Journal
+from amplifier_support.journal import CLEAR, replacement
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,6 @@ from pydantic import Field
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.provider_mock.config import MODULE_ID, MockConfig, Reply
 
-__all__ = ["read_replies"]
-
 
 class _Script(MockConfig):
     """What a script file may hold: the replies alone."""

@@ -15,7 +15,7 @@ from amplifier_app.runtime.budget.cost_report import Billed, By, Report, cost_re
 from amplifier_app.runtime.budget.price_list import Tokens, model_prices, prices_of
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.transcript import CLEAR, replacement
+from amplifier_support.journal import CLEAR, replacement
 from tests.support.cli import run_amplifier
 
 MODEL = "claude-sonnet-5-5"

@@ -11,7 +11,7 @@ from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.removal import remove_leftovers
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.transcript import CLEAR
+from amplifier_support.journal import CLEAR
 from tests.app.sessions.killed import Killer
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.tool_calls import CallNumbers, StoredCall, calls_in, results_in
-from amplifier_app.sessions.transcript import CLEAR, replacement
+from amplifier_support.journal import CLEAR, replacement
 
 
 def block(call_id: str, name: str = "bash") -> dict[str, Any]:

@@ -9,14 +9,9 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.sessions.transcript import (
-    CLEAR,
-    TranscriptWriter,
-    encode,
-    read_transcript,
-    replacement,
-)
+from amplifier_app.sessions.transcript import TranscriptWriter, read_transcript
 from amplifier_support import journal
+from amplifier_support.journal import CLEAR, encode, replacement
 
 RECORDS = [
     {"role": "user", "content": "hello"},

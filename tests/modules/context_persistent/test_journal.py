@@ -15,13 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_core.message_models import TextBlock
-from amplifier_modules.context_persistent.journal import (
-    CLEAR,
-    HEADER,
-    Journal,
-    JournalError,
-    replacement,
-)
+from amplifier_modules.context_persistent.journal import HEADER, Journal, JournalError
+from amplifier_support.journal import CLEAR, replacement
 
 
 def said(text: str) -> dict[str, Any]:

@@ -143,6 +143,3 @@ class Summarize:
             metadata = {"source": "context", "kind": "summary"}
             self._message = {"role": "user", "content": text, "metadata": metadata}
         return self._message
-
-
-__all__ = ["Summarize"]

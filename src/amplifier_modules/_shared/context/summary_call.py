@@ -272,6 +272,3 @@ def _call(call: Mapping[str, Any]) -> str:
     given = inner.get("input") if "input" in inner else inner.get("arguments")
     arguments = given if isinstance(given, str) else as_json_text(given)
     return f"{inner.get('name') or inner.get('tool')}({cut_text(arguments, _MESSAGE_TOKENS // 4)})"
-
-
-__all__ = ["PURPOSE", "SummaryCall", "SummaryFailed"]

@@ -36,13 +36,6 @@ from amplifier_modules._shared.providers.deferred import deferred_request
 from amplifier_modules._shared.providers.refused_images import RefusedImages
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
-__all__ = [
-    "EVENTS",
-    "Chunk",
-    "HTTPProvider",
-    "combine_degradations",
-]
-
 logger = logging.getLogger(__name__)
 
 EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:tool_sequence_repaired")

@@ -17,7 +17,7 @@ from amplifier_core.module_sources import ModuleNotFoundError
 from amplifier_support.did_you_mean import did_you_mean
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.resolver import ResolvedSource
+    from amplifier_app.sources.resolved import ResolvedSource
 
 
 class Subject(NamedTuple):
