@@ -122,7 +122,7 @@ def resolve(
     assert isinstance(resolved, MapNode)
     # Check every source; paths are relative to the file that contains them.
     resolved = with_sources(resolved, lambda one: _absolute(merged, one, problems), problems)
-    resolved = _with_namespaces(merged, resolved, problems)
+    resolved = _with_namespaces(merged, resolved, problems, warnings)
     requires = _requires(resolved, problems)
     written = interpolate(
         MapNode(merged.sources, NOWHERE), environ, problems, keep_unset=keep_unset
@@ -233,7 +233,9 @@ def with_sources(
     return tree
 
 
-def _with_namespaces(merged: MergedPlan, tree: MapNode, problems: Problems) -> MapNode:
+def _with_namespaces(
+    merged: MergedPlan, tree: MapNode, problems: Problems, warnings: list[str]
+) -> MapNode:
     """The plan with the sources of its namespaces made absolute."""
     namespaces = tree.items.get("namespaces")
     if not isinstance(namespaces, MapNode):
@@ -249,7 +251,11 @@ def _with_namespaces(merged: MergedPlan, tree: MapNode, problems: Problems) -> M
                 if text is not None:
                     _refuse_changing(text)
             except SourceSyntaxError as error:
-                problems.add(error.message, one.at, error.hint)
+                if one.literal:
+                    # The folder of a bundle, which may have a name that no source can have.
+                    warnings.append(f"files of @{name} cannot be read: {error.message}")
+                else:
+                    problems.add(error.message, one.at, error.hint)
                 continue
             absolute.append(one if text is None else one._replace(value=text))
         found[name] = ListNode(absolute, sources.at)

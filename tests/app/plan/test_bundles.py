@@ -462,3 +462,14 @@ def test_a_bundle_in_the_home_folder_is_not_that_of_the_projects_below(
     assert list(plan.namespaces) == ["kit", "mine"]
     monkeypatch.setenv("HOME", str(tmp_path))
     assert list(load(plan="project", environ={}).namespaces) == ["kit"]
+
+
+def test_a_bundle_runs_in_a_folder_whose_name_no_source_can_have(
+    write: Write, tmp_path: Path
+) -> None:
+    write(bundle("kit", f"{SESSION}providers: [provider-mock]\n"), "kit.zip/bundle.md")
+    plan = load(plan="kit.zip/bundle.md", environ={})
+    assert plan.namespaces == {"kit": []}
+    assert plan.warnings == [
+        f"files of @kit cannot be read: '{tmp_path}/kit.zip' is not a folder or a fixed version of one"
+    ]
