@@ -19,6 +19,7 @@ from amplifier_core.session_capabilities import (
     MENTIONS,
     OUTSIDE_SANDBOX,
     REMEMBERED_APPROVALS,
+    SANDBOX,
     SECRET_VARIABLES,
     SESSION_DIR,
     WORKING_DIR,
@@ -126,15 +127,19 @@ class ApprovalHook:
     def _call(
         self, tool: str, values: Mapping[str, Any], base: str, start: str | None = None
     ) -> Call:
-        mentions = MENTIONS.of(self._coordinator)
-        sandboxed = self._is_sandboxed(tool)
-        return Call(tool, values, base, start, is_sandboxed=sandboxed, mentions=mentions)
-
-    def _is_sandboxed(self, tool: str) -> bool:
-        """Whether the sandbox restricts the commands of a tool."""
         sandbox_of = tool_sandbox(tool).of(self._coordinator)
-        sandbox = sandbox_of() if sandbox_of is not None else None
-        return sandbox is not None and sandbox.enforced
+        of_tool = sandbox_of() if sandbox_of is not None else None
+        of_session = SANDBOX.of(self._coordinator)
+        has_policy = of_session is not None and of_session.policy is not None
+        return Call(
+            tool,
+            values,
+            base,
+            start,
+            is_sandboxed=of_tool is not None and of_tool.enforced,
+            ignores_sandbox=has_policy and sandbox_of is None,
+            mentions=MENTIONS.of(self._coordinator),
+        )
 
     async def _decide(self, data: Any) -> HookResult:
         if not isinstance(data, Mapping):

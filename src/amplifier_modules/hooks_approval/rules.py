@@ -48,6 +48,7 @@ class Call:
         base: The session's working directory, links followed.
         start: Where the paths in it start, and where a command runs that names no folder.
         is_sandboxed: Whether the sandbox restricts its command.
+        ignores_sandbox: Whether the session has a sandbox that its tool does not use for commands.
         places: The paths it names; empty if they cannot be read (see `unclear`).
         command: The shell command in it, if any.
         words: The command's words, if it is plain.
@@ -62,6 +63,7 @@ class Call:
         start: str | None = None,
         *,
         is_sandboxed: bool = False,
+        ignores_sandbox: bool = False,
         mentions: MentionResolver | None = None,
     ) -> None:
         self.tool = tool
@@ -69,6 +71,7 @@ class Call:
         self.base = base
         self.start = start or base
         self.is_sandboxed = is_sandboxed
+        self.ignores_sandbox = ignores_sandbox
         self.places: list[call_paths.Place] = []
         self.command: str | None = None
         self.words: list[str] | None = None
@@ -251,6 +254,8 @@ def _danger(call: Call) -> str | None:
     if call.command is not None:
         if call.runs_elsewhere:
             return "it runs outside the working directory"
+        if call.ignores_sandbox:
+            return "it may run outside the sandbox, which its tool does not use"
         return danger_in(call.command)
     if call.tool in EDITS:
         return "it changes files outside the working directory, or that control what runs"

@@ -18,7 +18,7 @@ from amplifier_modules.hooks_approval.modes import MODES, Mode
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.hooks_approval.rules import Call, Policy, judge
 from tests.support.cli import run_amplifier
-from tests.support.plans import mock_plan
+from tests.support.plans import mock_plan, module_folder
 
 READS = [
     "ls -la src",
@@ -245,6 +245,39 @@ def test_auto_does_not_override_a_default_that_denies(tmp_path: Path) -> None:
     config = ApprovalConfig.model_validate({"default": "deny"})
     call = Call("bash", {"command": "make"}, str(tmp_path))
     assert judge(Policy(config), call, "auto").action == "deny"
+
+
+BASH = """
+from amplifier_core.models import ToolResult
+
+__amplifier_module_type__ = "tool"
+
+
+class Bash:
+    name, description = "bash", "Runs commands without a sandbox."
+    input_schema = {"type": "object"}
+
+    async def execute(self, input):
+        return ToolResult(output="ran")
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("tools", Bash())
+"""
+
+
+def test_auto_asks_about_commands_of_a_tool_that_does_not_use_the_sandbox(tmp_path: Path) -> None:
+    source = str(module_folder(tmp_path, BASH, "amplifier_module_tool_bash"))
+    plan = mock_plan(
+        tmp_path,
+        [{"tool_calls": [{"name": "bash", "input": {"command": "make"}, "id": "c1"}]}, "done"],
+        tools=[{"module": "tool-bash", "source": source}],
+        hooks=[{"module": "hooks-approval"}],
+    )
+    for more, code in (((), 8), (("--sandbox", "off"), 0)):
+        done = run_amplifier("run", "-f", plan, "go", "--mode", "auto", *more, cwd=tmp_path)
+        assert done.code == code, done.stderr
+        assert ("which its tool does not use" in done.stderr) == (code == 8)
 
 
 async def test_the_mode_changes_while_the_session_runs(tmp_path: Path) -> None:
