@@ -223,6 +223,21 @@ def test_a_replayed_turn_without_answers_of_hooks_is_not_denied() -> None:
     assert recorder.result("done").status == "success"
 
 
+async def test_a_denial_of_the_sandbox_belongs_to_its_call_in_every_loop() -> None:
+    it = Recorded()
+
+    async def call(reason: str, **ids: str) -> None:
+        await it.emit("tool:pre", tool_name="bash", tool_input={}, **ids)
+        await asyncio.sleep(0)
+        await it.emit("sandbox:denied", tool="bash", reason=reason, **ids)
+        await asyncio.sleep(0)
+        await it.emit("tool:post", tool_name="bash", result=ToolResult(), **ids)
+
+    await asyncio.gather(call("a"), call("b"), call("c", span_id="s"))
+    assert [one.reason for one in it.result().denied] == ["a", "b", "c"]
+    assert all(one.by_sandbox for one in it.result().denied)
+
+
 async def test_a_decision_without_its_source_or_reason() -> None:
     it = Recorded()
     about = {"tool_name": "bash", "tool_call_id": "1"}

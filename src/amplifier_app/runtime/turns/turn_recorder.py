@@ -273,9 +273,13 @@ class TurnRecorder:
 
     def _on_sandbox(self, event: str, data: dict[str, Any]) -> None:
         span, reason = peek(data, "span_id"), str(peek(data, "reason") or "")
-        for tool in self._tools:
-            if span and tool.span == span:
-                tool.sandbox = f"{tool.sandbox}; {reason}" if tool.sandbox else reason
+        tools = [tool for tool in self._tools if tool.span == span]
+        if not span:
+            # Some loops give calls no spans; the event comes from the task of the call.
+            current = self._running.get(self._key(data))
+            tools = [] if current is None else [current[0]]
+        for tool in tools:
+            tool.sandbox = f"{tool.sandbox}; {reason}" if tool.sandbox else reason
 
     def _on_tool_post(self, event: str, data: dict[str, Any]) -> None:
         result = result_in(data)
