@@ -8,9 +8,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.approvals.requests import ADD_MODULE
 from amplifier_app.runtime.capabilities import register_capabilities
+from amplifier_app.runtime.mentions import register_mentions
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import ModuleLoader
@@ -60,6 +63,8 @@ async def policy_of(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
     coordinator = ModuleCoordinator()
     coordinator.config.update(mount_plan)
     register_capabilities(coordinator, sources)
+    for text in await register_mentions(coordinator, plan.namespaces, sources.offline):
+        to_stderr(for_terminal(f"amplifier: warning: {text}"))
     await sources.prefetch_modules((entry["module"], entry.get("source")) for entry in entries)
     await coordinator.mount("module-source-resolver", sources)
     loader = ModuleLoader(coordinator)

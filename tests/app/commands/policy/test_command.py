@@ -254,3 +254,13 @@ def _loaded() -> ResolvedPlan:
         sets = [f"approvals={json.dumps(RULES)}"]
         _plans.append(load(profile="mock", sets=sets, environ={}))
     return _plans[0]
+
+
+def test_files_of_namespaces_are_decided_on_like_in_a_session(tmp_path: Path) -> None:
+    (tmp_path / "kit").mkdir()
+    (tmp_path / "kit" / "a.md").touch()
+    rules = [{"action": "deny", "path": "kit/**"}]
+    plan(tmp_path, rules, namespaces={"kit": ["./kit", "./gone"]})
+    done = policy(tmp_path, "test", "-f", "plan.yaml", "read_file: @kit:a.md")
+    assert done.stdout.startswith("deny ")
+    assert "files of @kit cannot be read" in done.stderr
