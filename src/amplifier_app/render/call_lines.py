@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from amplifier_app.render.finished_call import FinishedCall, about_call, call_key, seconds_of
+from amplifier_app.render.progress import footer
 from amplifier_app.runtime.describe import changed_files
 from amplifier_app.runtime.turns.event_data import EventHandler, peek
+from amplifier_app.runtime.turns.turn import TurnResult
 
 LONG_CALL_SECONDS = 2.0
 
@@ -27,10 +29,6 @@ class CallLines:
         write: Shows a line.
         number_of: Returns the number of a call by its id.
         limit: Maximum length of what is quoted of a call, in characters.
-
-    Attributes:
-        changed: Files that calls of this turn have changed.
-        began: `time.monotonic()` at the start of the turn.
     """
 
     def __init__(
@@ -56,8 +54,8 @@ class CallLines:
 
     def turn_started(self) -> None:
         """Begin to count the changed files and the time."""
-        self.changed: set[str] = set()
-        self.began = time.monotonic()
+        self._changed: set[str] = set()
+        self._began = time.monotonic()
 
     def turn_ended(self) -> None:
         """Report the calls that were interrupted."""
@@ -65,6 +63,11 @@ class CallLines:
             call.timer.cancel()
             self._write(f"{call.about}: interrupted")
         self._running.clear()
+
+    def write_footer(self, result: TurnResult) -> None:
+        """Write what the turn has come to, if it had a step."""
+        if result.steps:
+            self._write(footer(result, time.monotonic() - self._began, len(self._changed)))
 
     def _on_start(self, event: str, data: dict[str, Any]) -> None:
         self._running[call_key(data)] = self._begin(self._about(data))
@@ -90,7 +93,7 @@ class CallLines:
             waited = time.monotonic() - running.started
         call = FinishedCall(data, seconds_of(data, waited))
         if not call.has_failed:
-            self.changed.update(changed_files(data))
+            self._changed.update(changed_files(data))
         self._write(f"{self._about(data)}: {call.summary(self._limit)}")
 
     def _about(self, data: dict[str, Any]) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import shutil
-import time
 from collections.abc import Generator
 from typing import Any
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, with_colours
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.call_lines import CallLines
-from amplifier_app.render.progress import footer
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import Level
@@ -70,9 +68,8 @@ class PlainRenderer(StderrNotices):
         if not self._shown and result.has_answer:
             self._write(for_terminal(result.response))
         self._end_line()
-        if result.steps and self.shows_calls:
-            seconds = time.monotonic() - self._calls.began
-            self._write_note(footer(result, seconds, len(self._calls.changed)))
+        if self.shows_calls:
+            self._calls.write_footer(result)
 
     def notice(self, message: str, level: Level, source: str) -> None:
         self._end_line()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Generator
 from typing import Any, cast
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_pipe, for_terminal
 from amplifier_app.base.stdio import Output, stderr_is_tty, to_stderr
 from amplifier_app.render.call_lines import CallLines
-from amplifier_app.render.progress import footer
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import NOTE_ON_TERMINAL, Level, Renderer
@@ -129,9 +127,8 @@ class TextRenderer(StderrNotices):
             if not self._written and result.has_answer:
                 self._write(self._clean(result.response))
             self._end_line()
-        if self._calls is not None and result.steps:
-            seconds = time.monotonic() - self._calls.began
-            self.notice(footer(result, seconds, len(self._calls.changed)), "info", "")
+        if self._calls is not None:
+            self._calls.write_footer(result)
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         # A third-party loop may not report its tools; assume it offered some.
