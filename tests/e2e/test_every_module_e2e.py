@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
 import sys
-import threading
-from collections.abc import Collection, Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +15,7 @@ import yaml
 
 from amplifier_app.base.installed import bundled_modules
 from tests.support.cli import Finished, run_amplifier
+from tests.support.http_server import QuietHandler, serving
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 
 MODULES = sorted(bundled_modules())
@@ -80,30 +78,13 @@ def steps(web: str) -> list[Step]:
     ]
 
 
-class _Pages(BaseHTTPRequestHandler):
+class _Pages(QuietHandler):
     def do_GET(self) -> None:
         found = {"results": [{"title": "A page", "url": "http://x.example/", "content": "of it"}]}
         searched = self.path.startswith("/search")
         body = json.dumps(found) if searched else "<h1>A page</h1><p>with text</p>"
-        self.send_response(200)
-        self.send_header("content-type", "application/json" if searched else "text/html")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
+        self.send_head("application/json" if searched else "text/html", len(body))
         self.wfile.write(body.encode())
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Not on the output of the tests."""
-
-
-@contextlib.contextmanager
-def pages() -> Generator[str]:
-    """A web server; its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Pages) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
 
 
 class Project:
@@ -232,7 +213,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("orchestrator", "context"), PAIRS)
 def test_a_task_with_every_module(orchestrator: str, context: str, tmp_path: Path) -> None:
-    with pages() as web, ScriptedLLM.running(script(steps(web))) as llm:
+    with serving(_Pages) as web, ScriptedLLM.running(script(steps(web))) as llm:
         project = Project(tmp_path, web, llm)
         done = project.run(orchestrator=orchestrator, context=context)
         result = json.loads(done.stdout)
@@ -258,7 +239,7 @@ def test_a_task_with_every_module(orchestrator: str, context: str, tmp_path: Pat
 
 
 def check_the_rest_works(folder: Path, left_out: Collection[str]) -> None:
-    with pages() as web, ScriptedLLM.running(script(first_steps(web, left_out))) as llm:
+    with serving(_Pages) as web, ScriptedLLM.running(script(first_steps(web, left_out))) as llm:
         done = Project(folder, web, llm).run(left_out)
         result = json.loads(done.stdout)
         assert (done.code, result["response"]) == (0, "All done."), done.stderr

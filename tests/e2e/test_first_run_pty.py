@@ -7,10 +7,8 @@ import json
 import os
 import re
 import sys
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyte
@@ -21,6 +19,7 @@ from amplifier_app.base.keys import KeyStore
 from amplifier_app.commands.init import onboarding
 from amplifier_app.commands.init.suggestions import suggestions
 from tests.support.cli import run_amplifier
+from tests.support.http_server import QuietHandler, serving
 from tests.support.llm_server import ScriptedLLM
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 
@@ -33,21 +32,15 @@ NO_OLLAMA = {"OLLAMA_HOST": "127.0.0.1:9"}
 def ollama(*models: str) -> Generator[str]:
     """A server that lists models as Ollama does; yields its address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             body = json.dumps({"models": [{"name": name} for name in models]}).encode()
-            self.send_response(200 if self.path == "/api/tags" else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
+            found = self.path == "/api/tags"
+            self.send_head("application/json", len(body), 200 if found else 404)
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving(Handler) as url:
+        yield url.removeprefix("http://")
 
 
 def home() -> Path:

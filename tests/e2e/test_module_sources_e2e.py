@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import subprocess
 import sys
-import threading
 import zipfile
-from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import pytest
 
 from tests.support.cli import Finished, run_amplifier
 from tests.support.git_http import CERTIFICATE, GitServer
+from tests.support.http_server import serving
 from tests.support.module_repositories import SEED_TOOL, Repository, git, write_files
 from tests.support.packages import index, sha256, tar, wheel
 
@@ -118,19 +116,10 @@ def test_by_an_archive_on_disk_and_on_a_server(tmp_path: Path) -> None:
     assert "Hello, world!" in tool_result(
         run(plan(tmp_path, "./site/my-tool-1.0.tar.gz"), tmp_path)
     )
-    with serving(tmp_path / "site") as url:
+    site = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "site"))
+    with serving(site) as url:
         source = f"{url}/my-tool-1.0.tar.gz#sha256={sha256(file)}"
         assert "Hello, world!" in tool_result(run(plan(tmp_path, source), tmp_path))
-
-
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """A file server of the standard library."""
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def test_by_a_version_from_the_package_index(tmp_path: Path) -> None:

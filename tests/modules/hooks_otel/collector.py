@@ -6,13 +6,14 @@ import contextlib
 import gzip
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support.http_server import QuietHandler, serving
 
 
 class Collector:
@@ -69,7 +70,7 @@ def running() -> Iterator[Collector]:
     """A collector that runs meanwhile."""
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             collector.requests.append((self.path, dict(self.headers)))
@@ -84,18 +85,8 @@ def running() -> Iterator[Collector]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, *arguments: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    collector.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield collector
-    finally:
-        collector.release.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Handler) as collector.url:
+        try:
+            yield collector
+        finally:
+            collector.release.set()

@@ -7,11 +7,10 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from amplifier_modules.provider_local.catalogue import Part, Weights
+from tests.support.http_server import QuietHandler, serving
 
 CONTENT = b"GGUF" + bytes(range(256)) * 2000
 
@@ -81,7 +80,7 @@ class Index:
 def running_index(folder: Path) -> Iterator[Index]:
     """Serves the wheels of `folder` in the simple repository format."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             name = self.path.strip("/").split("/")[-1]
             if name.endswith(".whl"):
@@ -89,7 +88,7 @@ def running_index(folder: Path) -> Iterator[Index]:
                 return
             wheels = folder.glob(f"{name.replace('-', '_')}-*.whl")
             links = "".join(f'<a href="/files/{w.name}">{w.name}</a>' for w in wheels)
-            self._send_head("text/html", len(links))
+            self.send_head("text/html", len(links))
             self.wfile.write(links.encode())
 
         def do_HEAD(self) -> None:
@@ -98,7 +97,7 @@ def running_index(folder: Path) -> Iterator[Index]:
         def _send_wheel(self, name: str) -> None:
             data = (folder / name).read_bytes()
             index.wheels.append(name)
-            self._send_head("application/octet-stream", len(data))
+            self.send_head("application/octet-stream", len(data))
             try:
                 self.wfile.write(data[: len(data) // 2])
                 index.half_sent.set()
@@ -116,23 +115,9 @@ def running_index(folder: Path) -> Iterator[Index]:
             except OSError:
                 index.client_left.set()
 
-        def _send_head(self, kind: str, length: int) -> None:
-            self.send_response(200)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(length))
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    index = Index(f"http://127.0.0.1:{server.server_address[1]}/simple")
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield index
-    finally:
-        index.go_on.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as url:
+        index = Index(f"{url}/simple")
+        try:
+            yield index
+        finally:
+            index.go_on.set()
