@@ -23,7 +23,7 @@ class Namespace(NamedTuple):
 
     Attributes:
         name: Its name.
-        base_path: The folder that is searched first.
+        base_path: The folder that is searched first, without links.
         source_base_paths: All of them, in search order.
     """
 
@@ -37,7 +37,7 @@ class Mentions:
 
     Args:
         bundles: The namespaces by name.
-        working_dir: What paths without a namespace are relative to, absolute.
+        working_dir: What paths without a namespace are relative to, absolute and without links.
 
     Attributes:
         bundles: The namespaces by name.
@@ -63,8 +63,7 @@ def _inside(folder: Path, below: str) -> Path | None:
     path = Path(os.path.normpath(folder / below))
     if not os.path.exists(path):  # Unlike that of Path, also False for names that are too long.
         return None
-    inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
-    return path if inside else None
+    return path if Path(os.path.realpath(path)).is_relative_to(folder) else None
 
 
 async def register_mentions(
@@ -90,7 +89,8 @@ async def register_mentions(
             except (AppError, SourceSyntaxError) as error:
                 failures.append(f"files of @{name} cannot be read: {error.message}")
                 continue
-            folders.append(folder)
+            # Links are resolved now: tools could replace a folder in the working directory.
+            folders.append(Path(os.path.realpath(folder)))
             if not os.path.isdir(folder):
                 failures.append(f"files of @{name} cannot be read: {folder} is not a folder")
         if folders:

@@ -58,7 +58,9 @@ class Workspace:
         namespace, found = self._in_namespace(path)
         if found is None:
             return self.reading().locate(path)
-        if self.config.allowed_read_paths is not None:
+        in_base = found.is_relative_to(os.path.realpath(self.base))
+        # What is in the working directory may have been replaced with a link out of it.
+        if self.config.allowed_read_paths is not None or in_base:
             return self.reading().locate(str(found))
         folders = [str(folder) for folder in namespace.source_base_paths]
         return self._guard(False, folders, None, "namespaces").locate(str(found))

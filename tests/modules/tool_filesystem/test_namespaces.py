@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.mentions import Mentions, Namespace
+from amplifier_app.runtime.mentions import Mentions, Namespace, register_mentions
 
 
 @pytest.fixture
@@ -57,3 +57,17 @@ async def test_nothing_is_written_by_the_name_of_a_namespace(kit: Any) -> None:
     # A file with such a name, in the working directory.
     await started.ok("write_file", file_path="./@kit:new", content="x")
     await started.ok("write_file", file_path="@other:new", content="x")
+
+
+async def test_a_folder_that_was_replaced_with_a_link_is_not_followed(
+    kit: Any, tmp_path: Path
+) -> None:
+    started = await kit()
+    folder = started.folder / "own"
+    folder.mkdir()
+    (folder / "a.md").write_text("text of own")
+    await register_mentions(started.coordinator, {"own": [str(folder)]}, offline=True)
+    folder.rename(started.folder / "old")
+    folder.symlink_to(tmp_path / "kit" / "docs")
+    result = await started.call("read_file", file_path="@own:a.md")
+    assert not result.success
