@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import AppError, ModuleError
 from amplifier_app.sessions.recording_context import RecordingContext
-from amplifier_core._foreign import blame, line_in, module_of, root_of, where_defined
+from amplifier_core._foreign import (
+    blame,
+    describe_exception,
+    line_in,
+    module_of,
+    root_of,
+    where_defined,
+)
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError
 from amplifier_support.fields import field_of
@@ -69,7 +76,7 @@ def blaming(session: Any) -> Generator[None]:
                 blame(error, kind=part.kind, obj=part.obj, name=part.name)
             raise
         whose = "a module" if part is None else f"{part.kind} '{part.name}'"
-        raise ModuleError(f"{whose} raised {type(error).__name__}: {error}") from error
+        raise ModuleError(f"{whose} raised {describe_exception(error, None)}") from error
 
 
 def checked_answer(session: Any, answer: Any) -> str:

@@ -112,6 +112,15 @@ def test_a_failing_orchestrator_is_named(tmp_path: Path, body: str, said: str) -
     fails(plan, 3, "orchestrator 'loop-theirs'", said, place)
 
 
+def test_a_cancellation_that_a_module_raises_itself_is_named(tmp_path: Path) -> None:
+    body = "import asyncio; raise asyncio.CancelledError()"
+    loop = foreign(tmp_path, "loop-theirs", LOOP, body)
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": loop, "context": "context-simple"})
+    done = run_amplifier("run", "-f", plan, "go")
+    assert done.code == 3
+    assert "orchestrator 'loop-theirs' raised CancelledError\n" in done.stderr
+
+
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_a_module_that_ends_the_program_has_failed(tmp_path: Path, output: str) -> None:
     loop = foreign(tmp_path, "loop-theirs", LOOP, "import os; os._exit(0)")
