@@ -21,7 +21,7 @@ def make_private_folder(path: Path) -> None:
         raise SessionError(f"cannot create {path}: {error.strerror}") from error
     if path.is_symlink() or not path.is_dir():
         raise SessionError(
-            f"cannot store sessions in {path}: it is a link or not a folder",
+            f"cannot use {path}: it is a link or not a folder",
             hint="Remove it, or set AMPLIFIER_HOME to a folder of your own.",
         )
 

@@ -190,8 +190,10 @@ def test_planted_links_are_not_followed(home: Path, tmp_path: Path, planted: str
             os.mkfifo(folder / name)
         else:
             (folder / name).symlink_to(victim)
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as refused:
         KeyStore().store("A_KEY", "not-for-others")
+    if planted == "folder":
+        assert str(refused.value).startswith(f"cannot use {folder}: it is a link or not a folder")
     if planted != "lock":
         done = run_amplifier("run", "--profile", "mock", "hi")
         assert done.code == 78
