@@ -84,18 +84,6 @@ class EventLog:
                     name, self.record, priority=self._config.priority, name=MODULE_ID
                 )
 
-    @staticmethod
-    def names(contributions: Iterable[Any]) -> list[str]:
-        """The event names in module contributions: each gives a name or a list of them."""
-        found: list[str] = []
-        for contribution in contributions:
-            if isinstance(contribution, str):
-                found.append(contribution)
-            elif isinstance(contribution, (list, tuple, set, frozenset)):
-                given = cast("Iterable[Any]", contribution)
-                found += [name for name in given if isinstance(name, str)]
-        return found
-
     async def record(self, event: str, data: Any) -> None:
         """Handle an event: write it."""
         if self._closed:

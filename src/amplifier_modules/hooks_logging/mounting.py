@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_core.events import ALL_EVENTS
-from amplifier_core.session_capabilities import ANNOUNCED_EVENTS, REDACT_EVENT
+from amplifier_core.session_capabilities import REDACT_EVENT
+from amplifier_modules._shared.module.announced_events import announced_events
 from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.hooks_logging.config import MODULE_ID, LoggingConfig
 from amplifier_modules.hooks_logging.log import LOG, EventLog, log_path
@@ -39,10 +40,7 @@ async def mount(coordinator: Any, settings: LoggingConfig) -> Callable[[], None]
 
 
 async def on_session_ready(coordinator: Any) -> None:
-    """Also listen to the events other modules announce: hooks cannot register for a wildcard."""
+    """Also listen to the events other modules announce."""
     log = LOG.of(coordinator)
-    if log is None:
-        return
-    contributed = await coordinator.collect_contributions("observability.events")
-    announced = ANNOUNCED_EVENTS.of(coordinator)
-    log.listen(coordinator.hooks, log.names([*contributed, announced]))
+    if log is not None:
+        log.listen(coordinator.hooks, await announced_events(coordinator))

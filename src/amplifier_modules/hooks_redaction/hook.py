@@ -55,12 +55,6 @@ class RedactionHook:
                     name, handler, priority=self._config.priority, name=MODULE_ID
                 )
 
-    def listen_to_contributed(self, contributions: Iterable[Any]) -> None:
-        """Like `listen`, for module contributions: each gives a name or a list of them."""
-        for given in contributions:
-            names = cast("Iterable[Any]", [given] if isinstance(given, str) else given or ())
-            self.listen(name for name in names if isinstance(name, str))
-
     def redacted(self, event: str, data: Any) -> Any:
         """The data of any event without secrets, for code that shows or stores it.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.session_capabilities import REDACT_EVENT
+from amplifier_modules._shared.module.announced_events import announced_events
 from amplifier_modules.hooks_redaction.config import RedactionConfig
 from amplifier_modules.hooks_redaction.hook import HOOK, RedactionHook
 
@@ -25,7 +26,7 @@ async def mount(coordinator: Any, settings: RedactionConfig) -> Callable[[], Non
 
 
 async def on_session_ready(coordinator: Any) -> None:
-    """Also redact the events other modules announce: hooks cannot register for a wildcard."""
+    """Also redact the events other modules announce."""
     hook = HOOK.of(coordinator)
     if hook is not None:
-        hook.listen_to_contributed(await coordinator.collect_contributions("observability.events"))
+        hook.listen(await announced_events(coordinator))

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import WORKING_DIR, Capability
@@ -73,12 +73,6 @@ class ShellHooks:
                         priority=self._config.priority,
                         name=f"{MODULE_ID}:{hook.title}",
                     )
-
-    def listen_to_contributed(self, contributions: Iterable[Any]) -> None:
-        """Like `listen`, for module contributions: each gives a name or a list of them."""
-        for given in contributions:
-            names = cast("Iterable[Any]", [given] if isinstance(given, str) else given or ())
-            self.listen([name for name in names if isinstance(name, str)])
 
     async def close(self) -> None:
         """Stop listening and kill what commands left running; a second call does nothing."""

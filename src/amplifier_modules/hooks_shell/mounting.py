@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from amplifier_core.events import ALL_EVENTS
+from amplifier_modules._shared.module.announced_events import announced_events
 from amplifier_modules.hooks_shell.config import EVENTS, MODULE_ID, ShellConfig
 from amplifier_modules.hooks_shell.hook import HOOKS, ShellHooks
 
@@ -27,5 +28,4 @@ async def on_session_ready(coordinator: Any) -> None:
     """Also listen to the events other modules announce: patterns may match them."""
     hooks = HOOKS.of(coordinator)
     if hooks is not None:
-        contributed = await coordinator.collect_contributions("observability.events")
-        hooks.listen_to_contributed(contributed)
+        hooks.listen(await announced_events(coordinator))

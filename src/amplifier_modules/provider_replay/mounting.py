@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.session_capabilities import WORKING_DIR, Capability
+from amplifier_modules._shared.module.announced_events import announced_events
 from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.provider_replay.config import MODULE_ID, ReplayConfig
 from amplifier_modules.provider_replay.player import Player, StreamingPlayer, model_names
@@ -97,13 +98,10 @@ async def _listen(coordinator: Any) -> list[Callable[[], None]]:
         if call is not None:
             call.event(event, dict(data))
 
-    events: dict[str, None] = dict.fromkeys(_EVENTS)
-    for contributed in await coordinator.collect_contributions("observability.events"):
-        for event in contributed if isinstance(contributed, (list, tuple)) else [contributed]:
-            if is_of_a_call(str(event)):
-                events[str(event)] = None
+    announced = filter(is_of_a_call, await announced_events(coordinator))
     return [
-        coordinator.hooks.register(event, note, _BEFORE_OTHERS, name=MODULE_ID) for event in events
+        coordinator.hooks.register(event, note, _BEFORE_OTHERS, name=MODULE_ID)
+        for event in dict.fromkeys([*_EVENTS, *announced])
     ]
 
 

@@ -81,8 +81,10 @@ async def test_events_of_other_modules_are_redacted() -> None:
     coordinator = MockCoordinator()
     coordinator.register_contributor("observability.events", "one", lambda: ["one:reported"])
     coordinator.register_contributor("observability.events", "two", lambda: "two:reported")
+    coordinator.register_contributor("observability.events", "odd", lambda: 7)
+    coordinator.register_capability("observability.events", ["old:style"])
     await mounted(coordinator)
-    for event in ("one:reported", "two:reported"):
+    for event in ("one:reported", "two:reported", "old:style"):
         result = await coordinator.hooks.emit(event, {"text": TOKEN})
         assert result.data is not None
         assert result.data["text"] == MARK

@@ -296,6 +296,8 @@ async def test_it_runs_on_the_events_and_tools_it_means(tmp_path: Path) -> None:
     coordinator = MockCoordinator()
     coordinator.register_capability("session.working_dir", str(tmp_path))
     coordinator.register_contributor("observability.events", "x", lambda: ["own:event"])
+    coordinator.register_contributor("observability.events", "odd", lambda: 7)
+    coordinator.register_capability("observability.events", ["own:old_style"])
     close = await hooks_shell.mount(coordinator, {"hooks": specs})
     await hooks_shell.on_session_ready(coordinator)
     log = tmp_path / "log"
@@ -309,6 +311,7 @@ async def test_it_runs_on_the_events_and_tools_it_means(tmp_path: Path) -> None:
     assert await ran("tool:post", tool_name="bash") == ["all"]
     assert await ran("session:start") == ["named"]
     assert await ran("own:event") == ["contributed"]
+    assert await ran("own:old_style") == ["contributed"]
     # Those come by the thousand, and would have to be named; its own would never end.
     assert await ran("content_block:delta", tool_name="bash") == []
     await close()
