@@ -14,6 +14,7 @@ from typing import Any, cast
 from amplifier_core.message_models import ChatRequest, Degradation, Message, ReasoningBlock
 from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.providers.chat_messages import (
+    image_url,
     wire_call_id,
     wire_response_format,
     wire_tool_choice,
@@ -153,13 +154,9 @@ def _input_content(message: Message) -> str | list[Item]:
 
 
 def _image(source: Mapping[str, Any]) -> Item:
-    url = source.get("url")
-    if not isinstance(url, str):
-        kind = source.get("media_type") or "image/png"
-        url = f"data:{kind};base64,{source.get('data', '')}"
     detail = source.get("detail")
     return {
         "type": "input_image",
-        "image_url": url,
+        "image_url": image_url(source),
         "detail": detail if isinstance(detail, str) else "auto",
     }

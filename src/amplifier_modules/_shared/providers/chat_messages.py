@@ -188,11 +188,14 @@ def _text_of(content: str | Sequence[Any]) -> str:
 
 
 def _image_part(source: Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(url := source.get("url"), str):
-        image: dict[str, Any] = {"url": url}
-    else:
-        kind = source.get("media_type") or "image/png"
-        image = {"url": f"data:{kind};base64,{source.get('data', '')}"}
+    image: dict[str, Any] = {"url": image_url(source)}
     if isinstance(source.get("detail"), str):
         image["detail"] = source["detail"]
     return {"type": "image_url", "image_url": image}
+
+
+def image_url(source: Mapping[str, Any]) -> str:
+    """The URL of an image, with the image in it if it has none of its own."""
+    if isinstance(url := source.get("url"), str):
+        return url
+    return f"data:{source.get('media_type') or 'image/png'};base64,{source.get('data', '')}"
