@@ -13,7 +13,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.approvals.approval_mode import current_mode, mode_control, set_mode
 from amplifier_app.runtime.approvals.requests import check_policy, give_approval_provider
 from amplifier_app.runtime.capabilities import first_provider
-from amplifier_app.runtime.mounting.mount import Mounting, unsupported_settings
+from amplifier_app.runtime.mounting.mount import Mounting, support_loop
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.observers.answers import partial_answer, shown_answer
 from amplifier_app.runtime.observers.observer import Display, Renderer, SessionFacts
@@ -235,8 +235,8 @@ class OpenSession:
         check_policy(coordinator)
         await give_approval_provider(coordinator)
         await self._set_mode(mode)
-        for warning in await unsupported_settings(coordinator, counts=self.budget.watch()):
-            self.renderer.notice(warning, "warning", "session")
+        await support_loop(coordinator, counts=self.budget.counts)
+        self.budget.watch()
         if self._record is not None:
             with blaming(self.session):
                 remarks = await self._record.restore(coordinator)

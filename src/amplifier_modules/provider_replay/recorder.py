@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
+from amplifier_modules._shared.module.delegate import Delegate
 from amplifier_modules.provider_replay.plain_data import plain
 from amplifier_modules.provider_replay.recording_writer import Call, Recording
 from amplifier_modules.provider_replay.requests import Plain, plain_request
 from amplifier_support.provider_order import model_of, priority_of
 
 
-class Recorder:
+class Recorder(Delegate):
     """Forward calls to a provider and record them; other attributes are the provider's.
 
     Args:
@@ -26,19 +27,11 @@ class Recorder:
     def __init__(
         self, inner: Any, name: str, recording: Recording, configured_model: str | None = None
     ) -> None:
-        self.__dict__.update(_inner=inner, _mounted_as=name, _recording=recording)
+        super().__init__(inner, _mounted_as=name, _recording=recording)
         described = _described(inner, name)
         if configured_model:
             described["configured_model"] = configured_model
         recording.describe(described)
-
-    def __getattr__(self, name: str) -> Any:
-        if "_inner" not in self.__dict__:  # a copy that is not filled yet
-            raise AttributeError(name)
-        return getattr(self.__dict__["_inner"], name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.__dict__["_inner"], name, value)
 
     async def complete(self, request: Any, **kwargs: Any) -> Any:
         """Return the provider's whole response and record it; errors are the provider's."""

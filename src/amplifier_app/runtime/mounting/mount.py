@@ -16,11 +16,12 @@ from amplifier_app.runtime.sandbox import check_sandbox, register_sandbox, unuse
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.load_errors import RequiredModuleError, missing_import
+from amplifier_core.mounting import ModuleSpec, mount_module
 from amplifier_core.session import AmplifierSession
-from amplifier_core.session_capabilities import MENTIONS, SECRET_VARIABLES
+from amplifier_core.session_capabilities import BUDGET, MENTIONS, SECRET_VARIABLES
 
-NO_BUDGETS = "the orchestrator does not support budgets; ignoring session.budget"
-NO_FALLBACKS = "the orchestrator does not support fallbacks; ignoring them"
+LOOP_SUPPORT = "hooks-loop-support"
+"""Applies settings of the session to an orchestrator that does not."""
 
 
 class Mounting:
@@ -195,22 +196,28 @@ def reason_with_key(key: str, error: str) -> str:
     return error if error.startswith(key) else f"{key}: {error}"
 
 
-async def unsupported_settings(coordinator: Any, *, counts: bool) -> list[str]:
-    """Return a warning for each setting that has no effect.
+async def support_loop(coordinator: Any, *, counts: bool) -> None:
+    """Apply settings of the session that the orchestrator does not apply itself.
 
     Args:
         coordinator: The coordinator of a session whose modules are mounted.
         counts: Whether the orchestrator tracks usage against a budget.
     """
     session: dict[str, Any] = coordinator.config["session"]
-    warnings: list[str] = []
-    limits = session.get("budget") or {}
-    if not counts and any(limit is not None for limit in limits.values()):
-        warnings.append(NO_BUDGETS)
-    if session.get("fallbacks"):
-        announced = await coordinator.collect_contributions("observability.events")
-        # Third-party modules may contribute anything; ignore what is not a list of names.
-        lists = [events for events in announced if isinstance(events, (list, tuple, set))]
-        if not any("provider:fallback" in events for events in lists):
-            warnings.append(NO_FALLBACKS)
-    return warnings
+    # A limit of a session above applies to this one, too.
+    above = BUDGET.of(coordinator)
+    limits = (session.get("budget") or {}).values()
+    is_limited = any(limit is not None for limit in limits) or (above and above.is_limited)
+    missing = {
+        "budget": not counts and bool(is_limited),
+        "fallbacks": bool(session.get("fallbacks")) and not await _has_fallbacks(coordinator),
+    }
+    if any(missing.values()):
+        await mount_module(ModuleSpec("hook", LOOP_SUPPORT, None, missing), coordinator)
+
+
+async def _has_fallbacks(coordinator: Any) -> bool:
+    announced = await coordinator.collect_contributions("observability.events")
+    # Third-party modules may contribute anything; ignore what is not a list of names.
+    lists = [events for events in announced if isinstance(events, (list, tuple, set))]
+    return any("provider:fallback" in events for events in lists)

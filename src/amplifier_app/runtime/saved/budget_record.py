@@ -32,21 +32,23 @@ class BudgetRecord:
         if record is not None:
             SPENT.register(coordinator, self._before)
 
-    def watch(self) -> bool:
-        """Save usage as it grows, so that a crash does not lose it.
+    @property
+    def counts(self) -> bool:
+        """Whether a mounted module counts what this session uses."""
+        budget = BUDGET.of(self._coordinator)
+        return budget is not self._inherited and hasattr(budget, "as_dict")
 
-        Call this after the modules are mounted. Returns whether the orchestrator counts usage.
-        """
+    def watch(self) -> None:
+        """Save usage as it grows, so that a crash does not lose it. Call this after mounting."""
         budget, record = BUDGET.of(self._coordinator), self._record
-        if budget is None or budget is self._inherited or not hasattr(budget, "as_dict"):
-            return False
+        if budget is None or not self.counts:
+            return
         self._budget = budget
         self._planned = dict(getattr(budget, "allowed", {}))
         # The ledger of a batch counts what a row has cost, also before its worker was killed.
         is_row = record is not None and "row" in record.saved.metadata
         if record is not None and (budget.is_limited or is_row):
             budget.listen(lambda: self._save(budget, record))
-        return True
 
     def _save(self, budget: SessionBudget, record: SessionRecord) -> None:
         spent = budget.as_dict()

@@ -345,6 +345,10 @@ class TurnRecorder:
         self._limit = _limit_in(peek(data, "budget"))
         count = peek(data, "turn_count")
         self._turn_count = count if isinstance(count, int) else 0
+        if self._limit is not None:
+            # A loop may have announced a request that the limit refused, and taken it for an error.
+            self._requests = min(self._requests, self._turn_count)
+            self.provider_error = None
 
 
 def _joined(*parts: Any) -> str:

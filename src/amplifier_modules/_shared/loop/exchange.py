@@ -29,8 +29,8 @@ from amplifier_modules._shared.loop.replies import (
     lost_usage,
     metadata_of,
     shown_to_hooks,
-    summed_usage,
     usage_of,
+    with_lost,
 )
 from amplifier_modules._shared.loop.requests import (
     choose_provider,
@@ -282,7 +282,7 @@ class Exchanges:
             if not is_response(response):
                 raise _no_response(name, provider, response)
             # The call is billed even if the answer is rejected.
-            self._ticket.settle(_with_lost(usage_of(response), self.lost))
+            self._ticket.settle(with_lost(usage_of(response), self.lost))
             blocks = blocks_of(response)
             calls = await calls_of(provider, response, blocks)
         # Providers are foreign code and may raise anything.
@@ -322,11 +322,6 @@ class Exchanges:
         blocks = blocks_of(changed)
         calls = await calls_of(provider, changed, blocks)
         return Reply(changed, blocks, calls, usage_of(response), span)
-
-
-def _with_lost(usage: dict[str, Any], lost: list[Usage]) -> dict[str, Any]:
-    """The usage of an answer and of the attempts before it; unknown if that of the answer is."""
-    return summed_usage([usage, lost_usage(lost)]) if lost and usage else usage
 
 
 def _no_response(name: str, provider: Any, response: Any) -> TypeError:

@@ -136,6 +136,11 @@ def lost_usage(usages: Iterable[Usage]) -> dict[str, Any]:
     return summed_usage(map(plain_usage, usages))
 
 
+def with_lost(usage: dict[str, Any], lost: list[Usage]) -> dict[str, Any]:
+    """The usage of an answer and of the attempts before it; unknown if that of the answer is."""
+    return summed_usage([usage, lost_usage(lost)]) if lost and usage else usage
+
+
 def summed_usage(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The usage of several requests as one; its cost only if that of each is known."""
     total = UsageTotal()

@@ -12,7 +12,7 @@ import yaml
 from tests.support import schemas
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Stall, ToolCall, Usage
-from tests.support.plans import mock_plan, module_folder
+from tests.support.plans import mock_plan
 
 USAGE = {"input_tokens": 60, "output_tokens": 40, "cost_usd": "0.02"}
 
@@ -220,45 +220,6 @@ def test_an_invalid_budget_is_reported_with_its_line(
 @pytest.mark.parametrize("amount", ["0", "-1", "inf", "nan"])
 def test_an_invalid_amount_is_a_usage_error(amount: str) -> None:
     assert run_amplifier("run", "hi", "--max-cost", amount).code == 2
-
-
-PLAIN_LOOP = """
-__amplifier_module_type__ = "orchestrator"
-
-
-class Loop:
-    async def execute(self, prompt, context, providers, tools, hooks, **kwargs):
-        await context.add_message({"role": "user", "content": prompt})
-        return "counted nothing"
-
-
-async def mount(coordinator, config=None):
-    await coordinator.mount("orchestrator", Loop())
-"""
-
-
-def test_an_orchestrator_without_budgets_and_fallbacks_is_reported(tmp_path: Path) -> None:
-    module_folder(tmp_path, PLAIN_LOOP, "amplifier_module_loop_plain")
-    plan = mock_plan(tmp_path, ["unused"])
-    document = yaml.safe_load(plan.read_text())
-    document["session"]["orchestrator"] = {
-        "module": "loop-plain",
-        "source": "./amplifier-module-loop-plain",
-    }
-    plan.write_text(yaml.safe_dump(document))
-    done = run_amplifier("run", "-f", plan, "hi")
-    assert (done.code, done.stdout) == (0, "counted nothing\n")
-    assert "warning" not in done.stderr
-    resumed = run_amplifier("run", "--continue", "again")
-    assert (resumed.code, resumed.stdout) == (0, "counted nothing\n"), resumed.stderr
-    fallbacks = "session.fallbacks=[mock]"
-    limited = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1", "--set", fallbacks)
-    assert limited.code == 0
-    assert (
-        "warning: the orchestrator does not support budgets; ignoring session.budget"
-        in limited.stderr
-    )
-    assert "warning: the orchestrator does not support fallbacks; ignoring them" in limited.stderr
 
 
 def test_sub_agents_share_the_budget_and_exceed_it_by_at_most_one_request(tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ CONFIG: dict[str, dict[str, Any]] = {
 }
 """What a module needs to do its work; the others need nothing."""
 
+WITHOUT_HANDLERS = {"hooks-loop-support"}
+"""Hooks that wrap the orchestrator and listen to no event."""
+
 
 @pytest.mark.usefixtures("warm_checks")
 @pytest.mark.parametrize("module_id", sorted(bundled_modules()))
@@ -47,5 +50,7 @@ def test_a_bundled_module_is_valid_and_behaves(
     subject = find_subject(module_id, AppModuleSourceResolver)
     report = validate_module(subject, config=config, behavioral=True)
     wrong = [c for c in report.checks if not c.passed and c.severity != "info"]
+    if module_id in WITHOUT_HANDLERS:
+        wrong = [check for check in wrong if check.name != "handlers"]
     assert (report.passed, wrong) == (True, []), report.output
     assert sum(c.message == "follows the contract" for c in report.checks) >= 4

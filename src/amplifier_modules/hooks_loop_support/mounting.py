@@ -1,0 +1,42 @@
+"""What hooks-loop-support mounts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from amplifier_modules._shared.loop.budget import Budget, open_budget
+from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, fallbacks_of
+from amplifier_modules._shared.loop.limit_requests import BUDGET_REACHED
+from amplifier_modules.hooks_loop_support.config import MODULE_ID, LoopSupportConfig
+from amplifier_modules.hooks_loop_support.loop import SupportedLoop
+
+logger = logging.getLogger(__name__)
+
+
+async def mount(coordinator: Any, settings: LoopSupportConfig) -> Callable[[], None] | None:
+    """Mount a `SupportedLoop` in place of the orchestrator.
+
+    Returns:
+        The cleanup; None, with a warning in the log, without an orchestrator.
+
+    Raises:
+        ValueError: `session.budget` of the plan is not valid.
+    """
+    inner = coordinator.get("orchestrator")
+    if inner is None:
+        logger.warning("%s does nothing: no orchestrator is mounted before it", MODULE_ID)
+        return None
+    budget = open_budget(coordinator) if settings.budget else Budget()
+    if settings.budget:
+        coordinator.register_contributor("session.stats", MODULE_ID, budget.stats)
+    events = [BUDGET_REACHED, PROVIDER_FALLBACK]
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))
+    names = fallbacks_of(coordinator) if settings.fallbacks else []
+    await coordinator.mount("orchestrator", SupportedLoop(inner, coordinator, budget, names))
+
+    def cleanup() -> None:
+        """Nothing to do: the coordinator unmounts the orchestrator."""
+
+    return cleanup
