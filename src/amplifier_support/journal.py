@@ -153,6 +153,11 @@ def parse(line: bytes) -> Record | None:
     return cast("Record", record) if isinstance(record, dict) else None
 
 
+def readable_records(data: bytes) -> list[Record]:
+    """The records in lines of JSON, for readers that can do without the lines that have none."""
+    return [record for line in data.split(b"\n") if (record := parse(line)) is not None]
+
+
 def ends_inside_line(descriptor: int) -> bool:
     """Whether an earlier write left the last line of a file unfinished."""
     size = os.fstat(descriptor).st_size

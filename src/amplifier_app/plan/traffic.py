@@ -8,7 +8,6 @@ read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,8 @@ from typing import Any, NamedTuple
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.entries import entries_of
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, node_of, with_items
+from amplifier_support.journal import readable_records
+from amplifier_support.readable_files import open_to_read
 
 MODULE = "provider-replay"
 SCRIPT_MODULE = "provider-mock"
@@ -171,18 +172,17 @@ def _entry(at: Location, module: str, *, config: dict[str, Any]) -> MapNode:
 
 def _recorded_providers(file: str) -> list[str]:
     """Names of the providers in a recording, in its order; none if it cannot be read."""
-    names: dict[str, None] = {}
     try:
-        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_recording(file).split(b"\n")
     except OSError:
         return []
-    for line in lines:
-        if '"provider"' not in line[:40]:
-            continue
-        try:
-            record: Any = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and record.get("type") == "provider" and record.get("name"):
-            names[str(record["name"])] = None
-    return list(names)
+    # Parsing the requests would take long.
+    records = readable_records(b"\n".join(one for one in lines if b'"provider"' in one[:40]))
+    names = [one.get("name") for one in records if one.get("type") == "provider"]
+    return list(dict.fromkeys(str(name) for name in names if name))
+
+
+def read_recording(file: str | Path) -> bytes:
+    """The content of a recording. Raises OSError."""
+    with open(open_to_read(file), "rb") as recording:
+        return recording.read()

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from amplifier_support import journal
+from amplifier_support.journal import readable_records
 from amplifier_support.private_files import read_regular
 
 
@@ -18,11 +18,10 @@ def read_events(session: Path) -> list[dict[str, Any]]:
     rotated = sorted(numbered, key=lambda path: int(path.suffix[1:]), reverse=True)
     for file in [*rotated, session / "events.jsonl"]:
         try:
-            lines = read_regular(file).split(b"\n")
+            found = readable_records(read_regular(file))
         except (OSError, ValueError):
             continue
-        found = (journal.parse(line) for line in lines)
-        events += [event for event in found if event is not None and "event" in event]
+        events += [event for event in found if "event" in event]
     return events
 
 

@@ -42,15 +42,14 @@ def backup_records(session: Path) -> list[dict[str, Any]]:
 def _read(index: Path) -> Iterator[dict[str, Any]]:
     """The changes on record. An undone turn counts as changes back to the state before it."""
     try:
-        lines = index.read_bytes().split(b"\n")
+        records = journal.readable_records(index.read_bytes())
     except FileNotFoundError:
         return
     except OSError as error:
         raise SessionError(f"cannot read {index}: {error.strerror}") from error
     turns: dict[Any, dict[str, Any]] = {}
     running: dict[Any, dict[str, Any]] = {}
-    for line in lines:
-        record = journal.parse(line) or {}
+    for record in records:
         of_turn = turns.setdefault(str(record.get("turn")), {})
         if record.get("kind") == "intent":
             running[record.get("call")] = record

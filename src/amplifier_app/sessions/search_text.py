@@ -11,7 +11,7 @@ from typing import Any, cast
 from amplifier_app.base.redact import redact
 from amplifier_app.sessions.summary import read_summary
 from amplifier_app.sessions.tool_calls import blocks_in, calls_in, results_in
-from amplifier_support import journal
+from amplifier_support.journal import readable_records
 from amplifier_support.private_files import open_regular
 
 _MOST_OF_RESULT = 2_000
@@ -29,9 +29,8 @@ def search_text(path: Path) -> str:
             data = file.read(_MOST_BYTES)
     except OSError:
         data = b""
-    for line in data.split(b"\n"):
-        record = journal.parse(line)
-        if record is not None and record.get("role") not in ("system", "developer"):
+    for record in readable_records(data):
+        if record.get("role") not in ("system", "developer"):
             parts += _texts(record)
     text = "\n".join(filter(None, parts)).replace("\x01", "").replace("\x02", "")
     return redact(text.encode("utf-8", "replace").decode())

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.commands.test.grammar import RECORDED
+from amplifier_app.plan.traffic import read_recording
 from amplifier_app.plan.tree.nodes import Node, plain_data
 from amplifier_core.models import ToolResult
 from amplifier_support.did_you_mean import did_you_mean
 from amplifier_support.fields import field_of
+from amplifier_support.journal import readable_records
 from amplifier_support.provider_order import model_of
 
 _REQUESTS = ("complete", "stream_complete")
@@ -224,21 +226,12 @@ def recorded_lines(file: Path) -> list[dict[str, Any]]:
         ConfigError: It cannot be read.
     """
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        return readable_records(read_recording(file))
     except OSError as error:
         hint = "Check that you may read it."
         raise ConfigError(
             f"cannot read the recording {file}: {error.strerror}", hint=hint
         ) from error
-    lines: list[dict[str, Any]] = []
-    for line in text.splitlines():
-        try:
-            read: Any = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(read, dict):
-            lines.append(read)
-    return lines
 
 
 def _key(tool: Any, given: Any) -> str:

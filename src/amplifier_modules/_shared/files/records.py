@@ -47,4 +47,4 @@ def read(path: Path, most_bytes: int = _MOST_BYTES) -> list[dict[str, Any]]:
         if state.st_uid != os.geteuid() or state.st_mode & 0o022:
             raise PermissionError(f"{path} may be written by others; make it yours and 0600")
         data = stream.read(most_bytes)
-    return [record for line in data.splitlines() if (record := journal.parse(line)) is not None]
+    return journal.readable_records(data)

@@ -102,6 +102,19 @@ def test_a_damaged_recording_has_fewer_results(tmp_path: Path) -> None:
     assert (results.take("bash", {}), results.take("bash", {})) == ("", None)
 
 
+def test_recorded_results_may_have_any_line_breaks(tmp_path: Path) -> None:
+    command = r"printf 'one\342\200\250two\302\205three\014four\034five'"
+    call = {"tool_calls": [{"name": "bash", "input": {"command": command}}]}
+    mock_plan(tmp_path, [call, "Done."], tools=[{"module": "tool-bash"}])
+    settings: dict[str, Any] = {"script": None, "recording": "rec.jsonl", "approve": "allow"}
+    expected = {"answer": "Done.", "calls": ["bash"]}
+    file = write_tests(tmp_path, tools={"bash": "recorded"}, expect=expected, **settings)
+    assert only(run_tests(file, update=True)) == []
+    result = RecordedResults(tmp_path / "rec.jsonl").take("bash", {"command": command})
+    assert "two" in str(result)
+    assert only(run_tests(file)) == []
+
+
 def test_a_missing_recording_is_an_error_with_a_fix(tmp_path: Path) -> None:
     file = write_tests(tmp_path, script=None, recording="rec.jsonl")
     (one,) = run_tests(file)
