@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amplifier_modules._shared.files.grants import Grants
 from amplifier_modules._shared.files.guarded_files import FileProblem
-from amplifier_modules._shared.files.roots import OutsideRoots, PathError, PathGuard
+from amplifier_modules._shared.files.roots import OutsideRoots, PathError
 from amplifier_modules.hooks_backup.calls import (
     Before,
     Call,
@@ -40,14 +41,13 @@ class Keeper:
     Args:
         store: The store for copies and records.
         config: The module's settings.
-        base: Returns the working directory.
+        backed_up: The folders whose files are backed up.
     """
 
-    def __init__(self, store: Store, config: BackupConfig, base: Callable[[], str]) -> None:
+    def __init__(self, store: Store, config: BackupConfig, backed_up: Grants) -> None:
         self._store = store
         self._config = config
-        self._base = base
-        self._guards: dict[str, PathGuard] = {}
+        self._backed_up = backed_up
         self._turn = ""
         self._prompt = ""
         self._followed: dict[str, _Followed] = {}
@@ -66,10 +66,10 @@ class Keeper:
         """
         for path in paths:
             try:
-                place = find(self._guard, path)
+                place = find(self._backed_up.guard, path)
             except PathError as error:
                 if isinstance(error, OutsideRoots):
-                    where = Place(os.path.normpath(os.path.join(self._base(), path)), [])
+                    where = Place(os.path.normpath(os.path.join(self._backed_up.base, path)), [])
                     call.files.append(Before(where, MISSING, 0, reason(error)))
             except OSError:
                 pass  # The tool will get the same error.
@@ -85,7 +85,7 @@ class Keeper:
                 call.candidates.append(path)
                 continue
             try:
-                place = find(self._guard, path)
+                place = find(self._backed_up.guard, path)
             except (PathError, OSError):
                 continue  # Most words of a command are not files to back up.
             await self._add(call, place, named=False)
@@ -116,7 +116,7 @@ class Keeper:
         if any(before.place.path == path for before in call.files):
             return
         try:
-            seen = await state_at(path, self._guard, self._limit)
+            seen = await state_at(path, self._backed_up.guard, self._limit)
         except (FileProblem, PathError):
             return  # A folder or device, which file tools do not change.
         except OSError as error:
@@ -156,7 +156,7 @@ class Keeper:
             # The file could not be read. If the tool has changed it, report that later.
             return {**before.as_entry(), "after": _UNKNOWN} if succeeded else None
         try:
-            state = (await state_at(path, self._guard, self._limit)).state
+            state = (await state_at(path, self._backed_up.guard, self._limit)).state
         except (FileProblem, PathError, OSError):
             return {**before.as_entry(), "after": _UNKNOWN}
         known = self._followed.get(path)
@@ -175,8 +175,8 @@ class Keeper:
         if not os.path.lexists(path):
             return None
         try:
-            place = find(self._guard, path)
-            state = (await state_at(place.path, self._guard, self._limit)).state
+            place = find(self._backed_up.guard, path)
+            state = (await state_at(place.path, self._backed_up.guard, self._limit)).state
         except (FileProblem, PathError, OSError):
             return None
         known = self._followed.get(place.path)
@@ -188,12 +188,3 @@ class Keeper:
     def _write(self, kind: str, call: Call, files: list[dict[str, Any]]) -> None:
         about = {"turn": call.turn, "prompt": self._prompt, "call": call.id, "tool": call.tool}
         self._store.write_down({"kind": kind, **about, "files": files})
-
-    @property
-    def _guard(self) -> PathGuard:
-        base = self._base()
-        if base not in self._guards:
-            paths = self._config.paths
-            roots = None if paths is None else [os.path.expanduser(path) for path in paths]
-            self._guards[base] = PathGuard(roots, base=base, writing=False, setting="paths")
-        return self._guards[base]

@@ -17,6 +17,7 @@ from amplifier_core.session_capabilities import (
     WORKING_DIR,
     tool_working_dir,
 )
+from amplifier_modules._shared.files.grants import Grants
 from amplifier_modules.hooks_backup import store as stores
 from amplifier_modules.hooks_backup.call_backups import Keeper
 from amplifier_modules.hooks_backup.calls import Call, paths_under
@@ -55,7 +56,8 @@ class BackupHook:
         self._own: Path | None = None
         if above is None:
             self._store = Store(self._folder, config.max_bytes, config.max_age_days)
-            self._keeper = Keeper(self._store, config, self._base)
+            backed_up = Grants(coordinator, config.paths, setting="paths")
+            self._keeper = Keeper(self._store, config, backed_up)
             self._busy = asyncio.Lock()
         else:
             self._store, self._keeper, self._busy = above._store, above._keeper, above._busy

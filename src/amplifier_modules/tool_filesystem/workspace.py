@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-from amplifier_core.session_capabilities import MENTIONS, SESSION_DIR, WORKING_DIR
+from amplifier_core.session_capabilities import MENTIONS, SESSION_DIR
+from amplifier_modules._shared.files.grants import Grants
 from amplifier_modules._shared.files.roots import InvalidPath, Location, PathGuard
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.process.output_dir import known_output_dir
@@ -28,12 +29,21 @@ class Workspace:
         self.config = config
         self.changing = asyncio.Lock()
         self._coordinator = coordinator
-        self._guards: dict[tuple[str, str, str | None, tuple[str, ...] | None], PathGuard] = {}
+        self._readable = Grants(
+            coordinator, config.allowed_read_paths, setting="allowed_read_paths"
+        )
+        self._writable = Grants(
+            coordinator,
+            config.allowed_write_paths,
+            setting="allowed_write_paths",
+            writing=True,
+            denied=config.denied_write_paths,
+        )
 
     @property
     def base(self) -> str:
         """The working directory, absolute."""
-        return WORKING_DIR.of(self._coordinator) or os.getcwd()
+        return self._readable.base
 
     @property
     def staging(self) -> str | None:
@@ -42,9 +52,8 @@ class Workspace:
 
     def reading(self) -> PathGuard:
         """The guard for reading, which also allows other tools' long output."""
-        roots = self.config.allowed_read_paths
-        extra = known_output_dir(self._coordinator)
-        return self._guard(False, roots, extra, "allowed_read_paths")
+        guard, output = self._readable.guard, known_output_dir(self._coordinator)
+        return guard if output is None else guard.also(output)
 
     def locate_for_reading(self, path: str) -> Location:
         """The place of a path, or of `@NAME:path` in a namespace of the plan.
@@ -63,7 +72,8 @@ class Workspace:
         if self.config.allowed_read_paths is not None or in_base:
             return self.reading().locate(str(found))
         folders = [str(folder) for folder in namespace.source_base_paths]
-        return self._guard(False, folders, None, "namespaces").locate(str(found))
+        guard = PathGuard(folders, base=self.base, writing=False, setting="namespaces")
+        return guard.locate(str(found))
 
     def locate_for_writing(self, path: str, *, create_parents: bool = False) -> Location:
         """The place of a path.
@@ -74,8 +84,7 @@ class Workspace:
         """
         if self._in_namespace(path)[0] is not None:
             raise InvalidPath(f"{path!r} can only be read; to change the file, use its own path")
-        guard = self._guard(True, self.config.allowed_write_paths, None, "allowed_write_paths")
-        return guard.locate(path, create_parents=create_parents)
+        return self._writable.guard.locate(path, create_parents=create_parents)
 
     def _in_namespace(self, path: str) -> tuple[Any, Path | None]:
         """The namespace of `@NAME:path`, and the file or folder if it exists there."""
@@ -85,21 +94,6 @@ class Workspace:
             return None, None
         namespace = mentions.bundles.get(name[1:])
         return namespace, None if namespace is None else mentions.resolve(path)
-
-    def _guard(
-        self, writing: bool, roots: list[str] | None, extra: str | None, setting: str
-    ) -> PathGuard:
-        base = self.base
-        key = (setting, base, extra, None if roots is None else tuple(roots))
-        if key not in self._guards:
-            granted = None if roots is None else [os.path.expanduser(root) for root in roots]
-            if extra is not None:
-                granted = [*([base] if granted is None else granted), extra]
-            denied = [os.path.expanduser(path) for path in self.config.denied_write_paths]
-            self._guards[key] = PathGuard(
-                granted, base=base, writing=writing, setting=setting, denied=denied
-            )
-        return self._guards[key]
 
     async def report_read(self, path: str, size: int) -> None:
         """Emit `artifact:read`; `size` in bytes."""

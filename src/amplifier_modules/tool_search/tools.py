@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
-from amplifier_core.session_capabilities import WORKING_DIR
+from amplifier_modules._shared.files.grants import Grants
 from amplifier_modules._shared.files.off_loop import in_thread
-from amplifier_modules._shared.files.roots import Location, PathError, PathGuard, is_regular
+from amplifier_modules._shared.files.roots import Location, PathError, is_regular
 from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules._shared.module.tool_input import InvalidInput
 from amplifier_modules.tool_search import results
@@ -63,8 +63,10 @@ class Searcher:
 
     def __init__(self, coordinator: Any, config: SearchConfig) -> None:
         self.config = config
-        self._coordinator = coordinator
-        self.engine = choose_engine(config, self._working_dir())
+        self._readable = Grants(
+            coordinator, config.allowed_read_paths, setting="allowed_read_paths"
+        )
+        self.engine = choose_engine(config, self._readable.base)
         self._runner = ProcessRunner()
 
     async def close(self) -> None:
@@ -73,14 +75,7 @@ class Searcher:
 
     def locate(self, path: str) -> Location:
         """Resolve a path in the allowed folders. Raises PathError, OSError."""
-        base = self._working_dir()
-        allowed = self.config.allowed_read_paths
-        roots = None if allowed is None else [os.path.expanduser(root) for root in allowed]
-        guard = PathGuard(roots, base=base, writing=False, setting="allowed_read_paths")
-        return guard.locate(path)
-
-    def _working_dir(self) -> str:
-        return WORKING_DIR.of(self._coordinator) or os.getcwd()
+        return self._readable.guard.locate(path)
 
     async def run(self, place: Place, query: Query, collector: Collector) -> None:
         """Search until the collector is full or the search is done.

@@ -70,3 +70,18 @@ async def test_denied_paths_are_not_written_by_any_route(files: Any, tmp_path: P
     assert list((ws.folder / "secrets").iterdir()) == []
     assert await ws.ok("read_file", file_path="keep.txt") == "kept"
     await ws.ok("write_file", file_path="secrets.txt", content="x")
+
+
+async def test_a_folder_that_becomes_a_link_before_the_first_call_is_not_followed(
+    files: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "ws" / "out").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.txt").write_bytes(SECRET)
+    ws = await files({"allowed_read_paths": ["out"], "allowed_write_paths": ["out"]})
+    (ws.folder / "out").rmdir()
+    (ws.folder / "out").symlink_to(tmp_path / "other")
+    assert not (await ws.call("read_file", file_path="out/a.txt")).success
+    assert not (await ws.call("list_directory", path="out")).success
+    assert not (await ws.call("write_file", file_path="out/b.txt", content="x")).success
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["a.txt"]

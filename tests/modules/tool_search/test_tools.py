@@ -347,3 +347,14 @@ def test_braces_expand_to_alternatives() -> None:
     assert alternatives("a{b}c") == ["a{b}c"]
     with pytest.raises(BadGlob):
         alternatives("{a,b}" * 9)
+
+
+async def test_a_folder_that_becomes_a_link_is_not_searched(search: Any, tmp_path: Path) -> None:
+    (tmp_path / "ws" / "docs").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.txt").write_text("apples")
+    ws = await search(allowed_read_paths=["docs"])
+    (ws.folder / "docs").rmdir()
+    (ws.folder / "docs").symlink_to(tmp_path / "other")
+    assert "a.txt" not in await ws.error("grep", pattern="apples", path="docs")
+    assert "a.txt" not in await ws.error("glob", pattern="*", path="docs")

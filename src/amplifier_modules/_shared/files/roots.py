@@ -18,6 +18,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from copy import copy
 from types import TracebackType
 
 from amplifier_modules._shared.files.protected_names import protected_name
@@ -135,6 +137,14 @@ class PathGuard:
             self._roots = [_Root(os.path.join(self.base, r), explicit=True) for r in roots]
         self._denied = [_folded(_Root(os.path.join(self.base, d), explicit=True)) for d in denied]
         self._entries = {root.real for root in self._roots}
+        self.real_base = _parts(os.path.realpath(self.base))
+
+    def also(self, folder: str) -> PathGuard:
+        """This guard, for one more folder."""
+        guard, root = copy(self), _Root(folder, explicit=True)
+        guard._roots = [*self._roots, root]
+        guard._entries = {*self._entries, root.real}
+        return guard
 
     def locate(self, path: str, *, create_parents: bool = False) -> Location:
         """The place `path` names, with links resolved; it need not exist.
@@ -236,8 +246,9 @@ class PathGuard:
 class _Walk:
     """One walk from the top to a place, as the system would resolve it, but inside the roots.
 
-    Above the roots nothing is opened: those components are only followed by name until a root
-    is reached. From there on every component is opened relative to the one before.
+    Above the roots nothing is opened but the working directory, if a root is below it: those
+    components are only followed by name until a root is reached. From there on every component is
+    opened relative to the one before.
     """
 
     def __init__(self, guard: PathGuard, path: str, create_parents: bool) -> None:
@@ -283,9 +294,9 @@ class _Walk:
 
     def _enter_root(self) -> bool:
         """Open the root `_here`; False when it is not a folder."""
-        root = _joined(self._here)
+        root = tuple(self._here)
         try:
-            self._folders.append(os.open(root, _FOLDER))
+            self._folders.append(self._open_root(root))
         except NotADirectoryError:
             return False
         except FileNotFoundError:
@@ -293,16 +304,37 @@ class _Walk:
                 raise
             if not self._pending:
                 return False
-            os.makedirs(root, exist_ok=True)
-            self._folders.append(os.open(root, _FOLDER))
+            self._folders.append(self._open_root(root, create=True))
         return True
+
+    def _open_root(self, parts: tuple[str, ...], *, create: bool = False) -> int:
+        """Open a root, or the folder of one that is a file.
+
+        Below the working directory no link is followed: since the root was resolved, a command may
+        have replaced a folder above it.
+        """
+        base = self._guard.real_base
+        known = base if parts[: len(base)] == base else parts
+        if create:
+            os.makedirs(_joined(known), exist_ok=True)
+        folder = os.open(_joined(known), _FOLDER)
+        for name in parts[len(known) :]:
+            try:
+                if create:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=folder)
+                below = os.open(name, _FOLDER, dir_fd=folder)
+            finally:
+                os.close(folder)
+            folder = below
+        return folder
 
     def _file_root(self) -> Location:
         """The location of a root that is a single file."""
         if self._pending:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._path)
         name = self._here.pop()
-        self._folders.append(os.open(_joined(self._here), _FOLDER))
+        self._folders.append(self._open_root(tuple(self._here)))
         return self._found(name)
 
     def _enter(self, name: str) -> None:

@@ -231,6 +231,35 @@ def test_a_root_that_is_not_there_yet_is_made(workspace: Path) -> None:
     assert write(paths, "single.txt") == str(workspace / "single.txt")
 
 
+@pytest.mark.parametrize("existed", [True, False])
+@pytest.mark.parametrize("swapped", ["out", "out/new"])
+@pytest.mark.parametrize("root", ["out/new", "out/new/file.txt"])
+def test_a_link_in_place_of_a_root_or_above_it_does_not_lead_out(
+    workspace: Path, root: str, swapped: str, existed: bool
+) -> None:
+    folder, elsewhere = workspace / "out" / "new", workspace.parent / "other"
+    if existed:
+        folder.mkdir(parents=True)
+        (folder / "file.txt").write_bytes(b"inside")
+    paths = guard(workspace, root, writing=True)
+    (elsewhere / "new").mkdir()
+    for place in (elsewhere, elsewhere / "new"):
+        (place / "file.txt").write_bytes(SECRET)
+    if existed:
+        (workspace / swapped).rename(workspace / "moved")
+    (workspace / swapped).parent.mkdir(exist_ok=True)
+    (workspace / swapped).symlink_to(elsewhere)
+    for action in (read, write):
+        with pytest.raises((OSError, PathError)):
+            action(paths, "out/new/file.txt")
+    with pytest.raises((OSError, PathError)):
+        write(paths, "out/new/more/file.txt")
+    files = [path for path in elsewhere.rglob("*") if path.is_file()]
+    assert {path.read_bytes() for path in files} == {SECRET}
+    assert sorted(path.name for path in files) == ["a.txt", "file.txt", "file.txt"]
+    assert not (elsewhere / "new" / "new").exists()
+
+
 def test_everything_can_be_granted(workspace: Path) -> None:
     paths = guard(workspace, "/")
     assert read(paths, "../a.txt") == SECRET
