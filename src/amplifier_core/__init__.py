@@ -15,8 +15,8 @@ What modules exchange: message_models, content_models and llm_errors (requests t
 and errors), session_capabilities and capabilities (typed keys of what they share), approval, display,
 correlation, provider_batches. How they get there: mounting, _placing (mount a plan's modules and check
 what they mounted), loader, discovery, package_import, _resolving (find and import them),
-_load_validation (check them), load_errors, module_sources. `_foreign` describes failures of module code. For module authors: `testing`,
-`validation`, `pytest_plugin`, `utils`, `cli`.
+_load_validation (check them), load_errors, module_sources. _foreign describes failures of their code.
+For module authors: testing, validation, pytest_plugin, utils, cli.
 
 Files with a leading underscore are internal to this project; all others are public.
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from amplifier_core import _load_validation as load_validation
 from amplifier_core._foreign import where_defined
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.discovery import TYPE_TO_MOUNT_POINT
+from amplifier_core.discovery import PARTS, SECTION_KINDS, TYPE_TO_MOUNT_POINT
 from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
 from amplifier_core.load_errors import (
     ModuleValidationError,
@@ -28,21 +28,10 @@ _PROTOCOLS: dict[str, Any] = {
     "tool": Tool,
 }
 
-SECTIONS = {
-    "orchestrator": "session.orchestrator",
-    "context": "session.context",
-    "provider": "providers",
-    "tool": "tools",
-    "hook": "hooks",
+SECTIONS = {part: f"session.{part}" for part in PARTS} | {
+    kind: section for section, kind in SECTION_KINDS.items()
 }
 """The section of a mount plan that lists the modules of a kind."""
-
-_HOW_TO_MOUNT = {
-    "orchestrator": 'await coordinator.mount("orchestrator", orchestrator)',
-    "context": 'await coordinator.mount("context", context)',
-    "provider": 'await coordinator.mount("providers", provider)',
-    "tool": 'await coordinator.mount("tools", tool)',
-}
 
 
 class PlanEntry(Protocol):
@@ -241,7 +230,7 @@ def _check_hook(
     kinds = before.kinds()
     if before.registered() or loaded.ready is not None:
         return
-    wrong = [kind for kind in kinds if kind in ("orchestrator", "context")]
+    wrong = [kind for kind in kinds if kind in PARTS]
     if wrong and loaded.declared is None:
         raise _wrong_kind_error(entry, wrong)
     if not kinds and not callable(result):
@@ -258,13 +247,13 @@ def _check_nothing(
     if result is not None and (isinstance(result, type) or not callable(result)):
         # Probably meant to be the instance: report why it is not one.
         _check_instances(entry, {"returned": result}, loaded)
-    if entry.kind in ("orchestrator", "context"):
+    if entry.kind in PARTS:
         raise ModuleValidationError(
             f"Module '{entry.module}' mounted no {entry.kind}{_instead(result, registered)}"
             + (
                 f" (it logged: {reason})"
                 if reason
-                else f"; mount it with `{_HOW_TO_MOUNT[entry.kind]}`"
+                else f"; mount it with `{_how_to_mount(entry.kind)}`"
             )
         )
     if entry.kind == "tool" and (registered or loaded.ready is not None):
@@ -277,8 +266,12 @@ def _check_nothing(
     if not reason:
         reason = f"its mount function mounted no {entry.kind}{_instead(result, registered)}"
         if callable(result):
-            reason += f"; mount it with `{_HOW_TO_MOUNT[entry.kind]}`"
+            reason += f"; mount it with `{_how_to_mount(entry.kind)}`"
     raise NothingMountedError(reason)
+
+
+def _how_to_mount(kind: str) -> str:
+    return f'await coordinator.mount("{TYPE_TO_MOUNT_POINT[kind]}", {kind})'
 
 
 def _instead(result: Any, registered: list[str]) -> str:

@@ -18,13 +18,14 @@ from amplifier_core import _hook_results as hook_results
 from amplifier_core._foreign import Owner, code_name, current_owner, log_failure
 from amplifier_core.approval import ApprovalSystem
 from amplifier_core.cancellation import CancellationToken, is_failure, task_cancel_count
+from amplifier_core.discovery import PARTS
 from amplifier_core.display import DisplaySystem
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.models import HookResult
 
 logger = logging.getLogger(__name__)
 
-SINGLE = frozenset({"orchestrator", "context", "module-source-resolver"})
+SINGLE = frozenset({*PARTS, "module-source-resolver"})
 MULTIPLE = frozenset({"providers", "tools"})
 
 
@@ -199,7 +200,7 @@ class ModuleCoordinator:
 
     def _address(self, mount_point: str, name: str | None) -> tuple[str, str | None]:
         if mount_point == "session":
-            if name not in ("orchestrator", "context"):
+            if name not in PARTS:
                 raise ValueError(
                     f"Mount point 'session' holds 'orchestrator' and 'context'; got name={name!r}"
                 )

@@ -6,7 +6,7 @@ Public: apps use it to look up modules without loading them.
 import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.load_errors import ModuleValidationError
@@ -26,6 +26,12 @@ TYPE_TO_MOUNT_POINT = {
     "context": "context",
     "resolver": "module-source-resolver",
 }
+
+SECTION_KINDS = MappingProxyType({"providers": "provider", "tools": "tool", "hooks": "hook"})
+"""Section of a mount plan with a list of modules → kind of its modules."""
+
+PARTS = ("orchestrator", "context")
+"""The parts of a plan's ``session`` that are a module each; the name of a part is its kind."""
 
 # First match wins: an orchestrator's id may well contain "tool".
 _KIND_BY_ID = (

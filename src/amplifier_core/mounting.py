@@ -16,6 +16,7 @@ from amplifier_core._foreign import belonging_to, describe_exception, root_of, w
 from amplifier_core._placing import Footprint, check_declaration, log_remarks, place
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.discovery import SECTION_KINDS
 from amplifier_core.load_errors import (
     ModuleMountError,
     NothingMountedError,
@@ -54,9 +55,6 @@ class ModuleSpec(NamedTuple):
         return self.instance_id or self.module
 
 
-_SECTIONS = (("providers", "provider"), ("tools", "tool"), ("hooks", "hook"))
-
-
 def required_spec(config: Any, kind: str) -> ModuleSpec:
     """The orchestrator or context of a plan, in its long or short form.
 
@@ -85,7 +83,7 @@ def optional_specs(config: Any) -> list[ModuleSpec]:
         ValueError: An entry is not a mapping.
     """
     specs: list[ModuleSpec] = []
-    for section, kind in _SECTIONS:
+    for section, kind in SECTION_KINDS.items():
         for index, entry in enumerate(config.get(section) or ()):
             if not isinstance(entry, dict):
                 raise ValueError(

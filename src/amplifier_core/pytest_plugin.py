@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from amplifier_core.discovery import PARTS, SECTION_KINDS
+
 if TYPE_CHECKING:
     from amplifier_core.testing import EventRecorder, MockContextManager, MockCoordinator, MockTool
 
@@ -36,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--module-path", help="package folder of the module under test")
     group.addoption(
         "--module-type",
-        choices=("provider", "tool", "hook", "orchestrator", "context"),
+        choices=(*SECTION_KINDS.values(), *PARTS),
         help="kind of the module under test (default: guessed from its name)",
     )
     group.addoption(

@@ -13,6 +13,7 @@ from typing import Any, Self, cast
 from amplifier_core import events
 from amplifier_core.approval import ApprovalSystem
 from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.discovery import PARTS
 from amplifier_core.display import DisplaySystem
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import SessionStatus
@@ -270,6 +271,6 @@ def _check(config: Any) -> None:
     session = config.get("session") or {}
     if not hasattr(session, "get"):
         raise TypeError(f"session in the mount plan must be a mapping, not {session!r}")
-    for field in ("orchestrator", "context"):
+    for field in PARTS:
         if not session.get(field):
             raise ValueError(f"Configuration must specify session.{field}")

@@ -21,11 +21,12 @@ from amplifier_app.plan.documents.reading import files_read_by
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.interpolation import interpolate, names_in
 from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, text_of
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.trust.content import Selected
+from amplifier_core.discovery import PARTS
 
 if TYPE_CHECKING:
     from amplifier_app.plan.model import ResolvedPlan

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
+from amplifier_core.discovery import PARTS, SECTION_KINDS
 from amplifier_core.validation.base import CheckReport, Severity, ValidationCheck
 
 __all__ = ["MountPlanValidationResult", "MountPlanValidator"]
@@ -27,13 +28,9 @@ class MountPlanValidator:
     """
 
     REQUIRED_SECTIONS: ClassVar[set[str]] = {"session"}
-    OPTIONAL_SECTIONS: ClassVar[set[str]] = {"providers", "tools", "hooks", "agents"}
-    REQUIRED_SESSION_FIELDS: ClassVar[set[str]] = {"orchestrator", "context"}
+    OPTIONAL_SECTIONS: ClassVar[set[str]] = {*SECTION_KINDS, "agents"}
+    REQUIRED_SESSION_FIELDS: ClassVar[set[str]] = {*PARTS}
     REQUIRED_MODULE_SPEC_FIELDS: ClassVar[set[str]] = {"module"}
-
-    _LISTS: ClassVar[tuple[str, ...]] = ("providers", "tools", "hooks")
-    # Sections with the settings of a session that names its modules by id.
-    _SETTINGS: ClassVar[tuple[str, ...]] = ("orchestrator", "context")
 
     def validate(self, plan: object) -> MountPlanValidationResult:
         """Check ``plan``. Never raises: every problem becomes a failed check that names its location."""
@@ -46,7 +43,7 @@ class MountPlanValidator:
         return report.result
 
     def _check_sections(self, report: "_Report", sections: dict[str, Any]) -> None:
-        known = {*self.REQUIRED_SECTIONS, *self.OPTIONAL_SECTIONS, *self._SETTINGS}
+        known = {*self.REQUIRED_SECTIONS, *self.OPTIONAL_SECTIONS, *PARTS}
         unknown = sorted(str(name) for name in sections if name not in known)
         report.expect(
             "unknown_sections",
@@ -54,13 +51,14 @@ class MountPlanValidator:
             f"unknown: {', '.join(unknown)}; known: {', '.join(sorted(known))}",
             "warning",
         )
-        for name in self._SETTINGS:
+        # The settings of a session that names its modules by id.
+        for name in PARTS:
             settings = sections.get(name)
             if settings is not None:
                 report.expect(
                     f"{name}_type", isinstance(settings, dict), f"{_is(settings)}, not a mapping"
                 )
-        for name in self._LISTS:
+        for name in SECTION_KINDS:
             specs = sections.get(name)
             if specs is None:
                 continue

@@ -12,10 +12,11 @@ from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.plan.masking import masked_tree
-from amplifier_app.plan.tree.entries import SECTION_KINDS, entry_key, module_entries
+from amplifier_app.plan.tree.entries import entry_key, module_entries
 from amplifier_app.plan.tree.nodes import Node
 from amplifier_app.plan.tree.paths import NoSuchPath, find, parse_path
 from amplifier_app.plan.tree.writing import place_of, yaml_text
+from amplifier_core.discovery import SECTION_KINDS
 
 
 def short_place(place: str) -> str:

@@ -17,6 +17,7 @@ from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.plan.documents.profile_paths import profile_names
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.sources.loading import Fetching, load
 from amplifier_support.atomic_write import write_atomically
@@ -57,11 +58,7 @@ def models(provider: str | None) -> list[str]:
 def modules() -> list[str]:
     """The bundled modules, and those of the plan."""
     plan = _plan(None)
-    own = [
-        entry["module"]
-        for kind in ("providers", "tools", "hooks")
-        for entry in plan.get(kind) or []
-    ]
+    own = [entry["module"] for section in ENTRY_SECTIONS for entry in plan.get(section) or []]
     return sorted({*bundled_modules(), *own})
 
 
@@ -90,7 +87,7 @@ def _below(data: Any, at: str, begun: str) -> Iterator[str]:
     if isinstance(data, dict) and data:
         for key, value in data.items():
             yield from _below(value, f"{at}.{key}" if at else str(key), begun)
-    elif isinstance(data, list) and at in ("providers", "tools", "hooks"):
+    elif isinstance(data, list) and at in ENTRY_SECTIONS:
         for entry in data:
             fields = entry if isinstance(entry, dict) else {"module": entry}
             module = str(fields.get("module"))

@@ -24,12 +24,13 @@ from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.tree import edit
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, PARTS, SECTION_OF, entry_key
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, SECTION_OF, entry_key
 from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, MapNode, plain_data, text_of
 from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.layout import find_layout
 from amplifier_app.trust import ignored_by_environment
+from amplifier_core.discovery import PARTS
 from amplifier_support.did_you_mean import did_you_mean
 
 

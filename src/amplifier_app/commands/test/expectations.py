@@ -27,8 +27,9 @@ from amplifier_app.commands.test.working_dir import FileState
 from amplifier_app.plan.explain.explanation import misspelling
 from amplifier_app.plan.overrides import look_up
 from amplifier_app.plan.schema.rules import is_null
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
+from amplifier_core.discovery import PARTS
 from amplifier_support.path_patterns import fits
 
 

@@ -12,10 +12,11 @@ from amplifier_app.plan.schema.grammar import AGENT, PLAN
 from amplifier_app.plan.schema.json_schema import Definitions
 from amplifier_app.plan.schema.module_schemas import Schema, keys_at, rule_at, schema_of_installed
 from amplifier_app.plan.schema.structure import Shape
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, PARTS
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.nodes import MapNode, text_of
 from amplifier_app.plan.tree.paths import NoSuchPath, Path, find, parse_path
 from amplifier_app.plan.tree.problems import suggest
+from amplifier_core.discovery import PARTS
 from amplifier_support.did_you_mean import nearest
 
 _NOT_MERGED = ("extends", "exclude", *(f"{part}_source" for part in PARTS))

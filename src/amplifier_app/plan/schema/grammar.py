@@ -26,7 +26,7 @@ from amplifier_app.plan.schema.rules import (
 )
 from amplifier_app.plan.schema.sandbox_rule import SandboxRule
 from amplifier_app.plan.schema.structure import Agents, Shape
-from amplifier_app.plan.tree.entries import SECTION_KINDS
+from amplifier_core.discovery import SECTION_KINDS
 
 # -- modules -----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from amplifier_app.plan.schema.grammar import AGENT, AGENT_FILE, PLAN, SETTINGS
 from amplifier_app.plan.schema.module_schemas import ModuleSchema, bundled_schemas
 from amplifier_app.plan.schema.rules import Rule, Schema
 from amplifier_app.plan.schema.schema_parts import embed, for_files
-from amplifier_app.plan.tree.entries import PARTS
+from amplifier_core.discovery import PARTS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

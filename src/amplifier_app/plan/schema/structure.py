@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.schema.rules import NAME, Check, Printing, Rule, Schema, is_null, kind_of
-from amplifier_app.plan.tree.entries import PARTS
 from amplifier_app.plan.tree.nodes import MapNode, Node, with_items
 from amplifier_app.plan.tree.problems import Problems
+from amplifier_core.discovery import PARTS
 
 AGENT_NAME = rf"^(?:{NAME}:)?{NAME}$"
 

@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, PARTS, entry_key, entry_keys
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, entry_keys
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
+from amplifier_core.discovery import PARTS
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")
 _SETTINGS_ONLY = ("profile", "sources", "display")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amplifier_app.plan.tree.entries import PARTS, entry_key
+from amplifier_app.plan.tree.entries import entry_key
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node
+from amplifier_core.discovery import PARTS
 
 Path = tuple[str, ...]
 

@@ -25,7 +25,6 @@ from amplifier_app.plan.modules import (
 )
 from amplifier_app.plan.schema.config_check import config_problems, ignored_keys
 from amplifier_app.plan.schema.module_schemas import config_schema
-from amplifier_app.plan.tree.entries import PARTS
 from amplifier_app.plan.tree.nodes import MapNode, plain_data
 from amplifier_app.plan.tree.problems import PlanError, Problem
 from amplifier_app.runtime.approvals.requests import check_policy
@@ -45,6 +44,7 @@ from amplifier_app.sources.module_problems import source_is_wrong, source_proble
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core._foreign import warnings_logged
+from amplifier_core.discovery import PARTS
 from amplifier_core.load_errors import ModuleImportError, missing_import
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module

@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.plan.tree.entries import PARTS, ModuleKind
-from amplifier_core.discovery import conventional_name
+from amplifier_app.plan.tree.entries import ModuleKind
+from amplifier_core.discovery import PARTS, conventional_name
 
 _NAME = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
 _LONGEST = 50
