@@ -134,7 +134,7 @@ class AmplifierSession:
         self.status.status = "running"
         self._turns += 1
         execute = mounted["orchestrator"].execute
-        more = {"coordinator": self.coordinator} if _takes(execute, "coordinator") else {}
+        more = {"coordinator": self.coordinator} if accepts_keyword(execute, "coordinator") else {}
         try:
             result = await execute(
                 prompt=prompt,
@@ -250,7 +250,7 @@ class AmplifierSession:
         await self.cleanup()
 
 
-def _takes(function: Any, name: str) -> bool:
+def accepts_keyword(function: Any, name: str) -> bool:
     """Whether `function` accepts the keyword `name`.
 
     The samples of the Orchestrator Contract accept only its five arguments.

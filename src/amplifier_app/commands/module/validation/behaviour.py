@@ -65,7 +65,8 @@ def _run_suite(findings: Findings) -> None:
         findings.bad(
             "behavior",
             f"the suite was aborted: {recorder.problem or pytest.ExitCode(code).name}",
-            "do not replace or close sys.stdout, the event loop or other shared objects",
+            "do not raise KeyboardInterrupt; do not replace or close sys.stdout, the event loop or "
+            "other shared objects",
         )
 
 
@@ -114,6 +115,9 @@ class _Recorder:
         if call.when != "call":
             message = f"{'mount' if call.when == 'setup' else 'cleanup'}: {message}"
         self._findings.bad(name, message, SUITE.get(name, SUITE["mount_succeeds"]))
+
+    def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
+        self.problem = self._findings.describe(excinfo.value)
 
     def pytest_internalerror(self, excrepr: Any, excinfo: Any) -> bool:
         self.problem = self._findings.describe(excinfo.value)

@@ -10,8 +10,10 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from amplifier_core._event_data import ToolResultData, plain
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, ToolCallBlock
 from amplifier_core.models import HookResult, ToolResult
+from amplifier_core.session import accepts_keyword
 from amplifier_core.testing import (
     EventRecorder,
     MockContextManager,
@@ -73,12 +75,13 @@ _COMMON: dict[str, Any] = {
 }
 _ERROR: dict[str, Any] = {"error": {"type": "OSError", "message": "no such file"}}
 _PROVIDER: dict[str, Any] = {"provider": "mock", "model": "mock-model"}
-_RESULT = ToolResult(output="three lines")
+_RESULT = ToolResultData.of(ToolResult(output="three lines"))
+_RESPONSE = plain(ChatResponse(content=[TextBlock(text="Hello.")]))
 _DATA: dict[str, dict[str, Any]] = {
     "prompt:submit": {"prompt": "Say hello."},
     "prompt:complete": {"prompt": "Say hello.", "response": "Hello."},
     "provider:request": {**_PROVIDER, "messages": [{"role": "user", "content": "Say hello."}]},
-    "provider:response": {**_PROVIDER, "response": {"content": []}, "usage": {"input_tokens": 1}},
+    "provider:response": {**_PROVIDER, "response": _RESPONSE, "usage": {"input_tokens": 1}},
     "provider:error": {**_PROVIDER, **_ERROR},
     "tool:pre": _TOOL,
     "tool:post": {**_TOOL, "tool_result": _RESULT, "result": _RESULT, "duration_ms": 1.0},
@@ -173,6 +176,32 @@ async def _check_tool_calls(findings: Findings, loop: Any, name: str) -> None:
         "for each call run the tool, or give the reason why not, in a message of role 'tool' with "
         "its tool_call_id; then call the provider again"
     )
+    findings.bad(name, message, advice, "warning")
+
+
+async def _check_injections(findings: Findings, loop: Any, name: str) -> None:
+    """Run a turn in which a hook injects text after each of two tool calls."""
+    coordinator, context, provider = MockCoordinator(), MockContextManager(), MockProvider()
+    await coordinator.mount("context", context)
+    text = HookResult(action="inject_context", context_injection="Be brief.")
+    for event in ("tool:pre", "tool:post"):
+        coordinator.hooks.register(event, lambda event, data: text)
+    calls = [ToolCall(id=f"call_{n}", name="look", arguments={}) for n in (1, 2)]
+    blocks = [ToolCallBlock(id=call.id, name=call.name, input={}) for call in calls]
+    answering = ChatResponse(content=[TextBlock(text="Done.")], finish_reason="stop")
+    asking = ChatResponse(content=list(blocks), tool_calls=calls, finish_reason="tool_calls")
+    provider.complete.side_effect = [asking, *[answering] * 8]
+    given: dict[str, Any] = {"context": context, "providers": {"mock": provider}}
+    more = {"coordinator": coordinator} if accepts_keyword(loop.execute, "coordinator") else {}
+    tools = {"look": MockTool("look", output="three lines")}
+    await loop.execute(prompt="Look twice.", **given, tools=tools, hooks=coordinator.hooks, **more)
+    kinds = [_call_id_of(message) or message.get("role") for message in context.messages]
+    results = [at for at, kind in enumerate(kinds) if str(kind).startswith("call_")]
+    if not results or results == [kinds.index("assistant") + 1 + at for at in range(len(results))]:
+        findings.good(name, "text injected by hooks does not separate calls from their results")
+        return
+    message = "text that a hook injected on a tool event is stored between a call and its result"
+    advice = "keep the results of emit() for tool events, and process them after the last result"
     findings.bad(name, message, advice, "warning")
 
 
@@ -324,7 +353,11 @@ async def _check_window(findings: Findings, provider: Any, name: str) -> None:
 _Promise = Callable[["Findings", Any, str], Awaitable[None]]
 
 _PROMISES: dict[str, dict[str, _Promise]] = {
-    "orchestrator": {"tool_calls": _check_tool_calls, "orchestrator:complete": _check_completion},
+    "orchestrator": {
+        "tool_calls": _check_tool_calls,
+        "injections": _check_injections,
+        "orchestrator:complete": _check_completion,
+    },
     "context": {"fidelity": _check_fidelity, "view": _check_view},
     "provider": {"parses_tool_calls": _check_parsing, "window": _check_window},
 }

@@ -55,6 +55,30 @@ def test_the_config_reaches_mount(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm_checks")
+def test_handlers_are_called_with_data_as_loops_emit_it(tmp_path: Path) -> None:
+    reads = """
+    import json
+    json.dumps(data)
+    if event == "tool:post":
+        assert data["result"]["output"] == data["tool_result"].output
+    if event == "provider:response":
+        assert data["response"]["content"] == data["response"].content
+    """
+    code = spoiled(
+        "hook",
+        ("    return HookResult", f"{reads}\n    return HookResult"),
+        (
+            "    return coordinator.hooks.register",
+            '    for event in ("tool:post", "provider:response"):\n'
+            "        coordinator.hooks.register(event, watch)\n"
+            "    return coordinator.hooks.register",
+        ),
+    )
+    report = validated(write_module(tmp_path / "thing", code), behavioral=True)
+    assert [check for check in report.checks if not check.passed] == []
+
+
+@pytest.mark.usefixtures("warm_checks")
 def test_a_provider_without_a_key_is_checked_with_a_made_up_one(tmp_path: Path) -> None:
     declines = "    if not (config or {}).get('api_key'):\n        return\n    await coordinator"
     schema = '{"api_key": {"type": "string"}}'

@@ -169,6 +169,38 @@ SUITE = [
         "warning",
     ),
     Case(
+        "an orchestrator that stores what hooks inject between a call and its result",
+        "orchestrator",
+        (
+            (
+                "                await context.add_message(\n                    {\n",
+                '                done = await hooks.emit("tool:post", {"tool_name": call.name})\n'
+                '                if kwargs and done.action == "inject_context":\n'
+                '                    await kwargs["coordinator"].process_hook_result(done, "tool:post")\n'
+                "                await context.add_message(\n                    {\n",
+            ),
+        ),
+        "injections",
+        "text that a hook injected on a tool event is stored between a call and its result",
+        "process them after the last result",
+        BEHAVIOUR,
+        severity="warning",
+    ),
+    Case(
+        "a tool that raises KeyboardInterrupt",
+        "tool",
+        (
+            (
+                "    async def execute(self, input):\n",
+                "    async def execute(self, input):\n        raise KeyboardInterrupt\n",
+            ),
+        ),
+        "behavior",
+        "the suite was aborted: KeyboardInterrupt (amplifier_module_th",
+        "do not raise KeyboardInterrupt",
+        BEHAVIOUR,
+    ),
+    Case(
         "an orchestrator that fails with tools",
         "orchestrator",
         (("result = await tool.execute(call.arguments)", "result = await tool.call()"),),
