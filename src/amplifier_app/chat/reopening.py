@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.runtime.approvals.approval_mode import current_mode
+from amplifier_app.runtime.module_modes import active_module_mode
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -19,10 +20,11 @@ def reopening_options(session: OpenSession) -> dict[str, Any] | None:
     Returns:
         None if it has a conversation that is not saved.
     """
-    mode = current_mode(session.session.coordinator)
+    coordinator = session.session.coordinator
+    modes = {"mode": current_mode(coordinator), "module_mode": active_module_mode(coordinator)}
     if not session.is_saved:
-        return {"mode": mode} if session.recorder.context_tokens is None else None
+        return modes if session.recorder.context_tokens is None else None
     options: dict[str, Any] = {} if session.facts.resumed else dict.fromkeys(_IN_SAVED_PLAN)
-    # As they are now: the user may have raised a limit or changed the mode.
+    # As they are now: the user may have raised a limit or changed a mode.
     options |= {name: session.budget.limits.get(name) for name in ("max_cost", "max_tokens")}
-    return {"resume": session.id, **options, "mode": mode}
+    return {"resume": session.id, **options, **modes}

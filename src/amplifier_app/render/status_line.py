@@ -1,4 +1,4 @@
-"""The line below the prompt: mode, model, context, cost, token budget, branch and directory."""
+"""The line below the prompt: modes, model, context, cost, token budget, branch and directory."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def status_line(status: Status, width: int) -> str:
 def _fields(status: Status) -> list[str]:
     return [
         _mode(status),
+        paint(one_line(status.module_mode or "", 30), "bold"),
         _model(status),
         _context(status),
         _cost(status),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals.approval_mode import current_mode, policy_other_than_asking
 from amplifier_app.runtime.capabilities import first_provider
+from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_support.private_files import open_regular
 from amplifier_support.usage import dollars
 
@@ -38,6 +39,7 @@ class Status(NamedTuple):
         tokens: Input and output tokens so far, including earlier runs of the session; None if unknown.
         token_budget: Tokens the session may use; None without a limit.
         policy: How approval requests are answered, if not by asking.
+        module_mode: The active mode of those that a module defines; None if none is.
     """
 
     mode: str | None
@@ -54,6 +56,7 @@ class Status(NamedTuple):
     tokens: int | None = None
     token_budget: int | None = None
     policy: str | None = None
+    module_mode: str | None = None
 
     @property
     def context_percent(self) -> int | None:
@@ -96,6 +99,7 @@ def status_of(session: OpenSession) -> Status:
         tokens=_tokens(session),
         token_budget=_token_budget(session),
         policy=policy_other_than_asking(session.session.coordinator),
+        module_mode=active_module_mode(session.session.coordinator),
         branch=git_branch(folder),
         directory=short_path(folder),
     )

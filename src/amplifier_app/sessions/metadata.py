@@ -139,7 +139,7 @@ _IS_VALID: Mapping[str, Callable[[object], bool]] = {
     "schema_version": _is_version,
     **dict.fromkeys(("created", "updated"), lambda value: utc_time(value) is not None),
     **dict.fromkeys(("project", "profile", "plan_digest", "provider", "parent"), _is_text),
-    **dict.fromkeys(("title", "model", "mode", "agent"), _is_text_or_none),
+    **dict.fromkeys(("title", "model", "mode", "module_mode", "agent"), _is_text_or_none),
     **dict.fromkeys(("prompts", "depth"), _is_count),
     "usage": _is_mapping_of(_is_count),
     # Null with an orchestrator that does not count.

@@ -344,5 +344,7 @@ def test_a_mode_without_a_module_for_it_is_a_configuration_error(tmp_path: Path)
         "run", "-f", _plan(tmp_path), "go", "--mode", "auto", home=tmp_path / "home"
     )
     assert done.code == 78
-    assert "cannot set the mode to 'auto': no module of this session has modes" in done.stderr
+    assert (
+        "cannot set the mode to 'auto': no module of this session has approval modes" in done.stderr
+    )
     assert "Add hooks-approval to the plan" in done.stderr

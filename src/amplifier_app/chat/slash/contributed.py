@@ -1,4 +1,4 @@
-"""Slash commands contributed by modules through the channel `chat.commands`."""
+"""Slash commands of modules: those in the channel `chat.commands`, and those that switch to their modes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.slash.module_mode import mode_commands
 from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand
 from amplifier_app.runtime.observers.observer import Renderer
 
@@ -49,6 +50,10 @@ async def contributed_commands(
         except Exception as error:
             text = one_line(str(error), 200) or type(error).__name__
             renderer.notice(f"{module}: cannot list its chat commands: {text}", "warning", "chat")
+    for one in mode_commands(coordinator, renderer):
+        # `/mode` switches to a mode with the name of another command.
+        if one.name not in taken:
+            found.setdefault(one.name, one)
     return found
 
 

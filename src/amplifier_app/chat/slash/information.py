@@ -25,6 +25,7 @@ async def status(chat: Chat, argument: str) -> Reply:
         ("provider", now.provider),
         ("model", now.model or "the provider's default"),
         ("mode", (now.mode or NO_MODES) + answered(session.session.coordinator)),
+        *([] if now.module_mode is None else [("module's mode", now.module_mode)]),
         ("directory", facts.working_dir + (f" ({now.branch})" if now.branch else "")),
         ("context", context or "no model call yet"),
         ("budget", ", ".join(filter(None, budgets)) or "no limit on cost or tokens"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from amplifier_app.base.errors import AppError
-from amplifier_app.chat.slash.layout import rows
+from amplifier_app.chat.slash.layout import lines, rows
+from amplifier_app.chat.slash.module_mode import listed_modes, switch_mode
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
 from amplifier_app.runtime.approvals.approval_mode import (
     MEANINGS,
@@ -15,6 +17,7 @@ from amplifier_app.runtime.approvals.approval_mode import (
     policy_other_than_asking,
 )
 from amplifier_app.runtime.approvals.requests import Approvals, Policy
+from amplifier_app.runtime.module_modes import OFF, active_module_mode, module_modes
 from amplifier_core.session_capabilities import REMEMBERED_APPROVALS, SANDBOX
 
 _ANSWERS = {
@@ -32,27 +35,51 @@ def answered(coordinator: Any) -> str:
     return "" if policy is None else f"; approval requests: {_ANSWERS[policy]}"
 
 
+def _complete_mode(chat: Chat, argument: str) -> Iterable[tuple[str, str]]:
+    coordinator = chat.session.session.coordinator
+    listed = listed_modes(coordinator)
+    return (
+        *(() if mode_control(coordinator) is None else MEANINGS.items()),
+        *listed,
+        *([(OFF, "no mode of a module")] if listed else []),
+    )
+
+
 @command(
     "/mode",
-    "Show or set which tool calls need no approval",
-    usage="[ask|edits|read-only|auto]",
+    "Show or set what needs approval, or a module's mode",
+    usage="[NAME|off]",
     during_turn=True,
-    complete=lambda chat, argument: MEANINGS.items(),
+    complete=_complete_mode,
+    aliases=("/modes",),
 )
 async def mode(chat: Chat, argument: str) -> Reply:
     coordinator = chat.session.session.coordinator
     control = mode_control(coordinator)
-    if control is None:
+    if control is not None and argument in control.modes:
+        await control.set(argument)
+        text = f"mode {control.mode}: {MEANINGS.get(control.mode, '')}{answered(coordinator)}"
+        sandbox = SANDBOX.of(coordinator)
+        if control.mode == "auto" and (sandbox is None or not sandbox.enforced):
+            text += "; commands run without a sandbox, with all your rights"
+        return text
+    modes, of_module = () if control is None else control.modes, module_modes(coordinator)
+    if not modes and not of_module:
         raise AppError(NO_MODES, hint=NO_MODES_HINT)
     if not argument:
-        shown = [(f"{'*' if one == control.mode else ' '} {one}") for one in control.modes]
-        return rows(zip(shown, (MEANINGS.get(one, "") for one in control.modes), strict=True))
-    await control.set(one_of("/mode", argument, control.modes))
-    text = f"mode {control.mode}: {MEANINGS.get(control.mode, '')}{answered(coordinator)}"
-    sandbox = SANDBOX.of(coordinator)
-    if control.mode == "auto" and (sandbox is None or not sandbox.enforced):
-        text += "; commands run without a sandbox, with all your rights"
-    return text
+        current = (None if control is None else control.mode, active_module_mode(coordinator))
+        approval = _marked(((one, MEANINGS.get(one, "")) for one in modes), current[0])
+        if not of_module:
+            return approval
+        others = _marked(of_module, current[1])
+        return lines(approval, "", others) if modes else others
+    if not of_module:
+        one_of("/mode", argument, modes)
+    return switch_mode(chat, argument)
+
+
+def _marked(modes: Iterable[tuple[str, str]], current: str | None) -> Reply:
+    return rows((f"{'*' if name == current else ' '} {name}", about) for name, about in modes)
 
 
 @command(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_COMMAND = re.compile(r"/[a-z][a-z0-9-]*(?=\s|$)")
+_COMMAND = re.compile(r"/[a-z][a-z0-9_-]*(?=\s|$)")
 _FILES = (
     *("conversation", "files", "information", "mode", "model", "plan", "sessions", "undo", "why"),
 )

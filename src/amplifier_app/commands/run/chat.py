@@ -73,7 +73,7 @@ class _Part:
 
 def _with_changes(request: Request, changes: Mapping[str, Any]) -> Request:
     """The request of another session of the chat."""
-    other = dict.fromkeys(("session", "resume", "fork", "prompt"))
+    other = dict.fromkeys(("session", "resume", "fork", "prompt", "module_mode"))
     return request._replace(continue_last=False)._replace(**{**other, **changes})
 
 

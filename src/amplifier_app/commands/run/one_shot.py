@@ -22,6 +22,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.acceptance import Attempts, Requirements
 from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
@@ -109,6 +110,9 @@ async def run_once(
         request, invocation, chosen, renderer, approvals, opening
     ) as session:
         shot = OneShot(session, opening, approvals, requirements(request, session, schema, checks))
+        mode = active_module_mode(session.session.coordinator)
+        if mode is not None:
+            renderer.notice(f"mode {mode}; /mode off in a chat ends it", "info", "session")
         try:
             return await shot.run(prompt, request.timeout)
         finally:

@@ -17,6 +17,7 @@ from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render import text
 from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.module_modes import switch_module_mode
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.observers.log_notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
@@ -65,6 +66,8 @@ async def open_requested_session(
         renderer.other_display = module_with_display(session.session.coordinator.hooks)
         logs.show_held(session.mounting.not_mounted)
         invocation.report.note_session(session)
+        if request.module_mode is not None:
+            switch_module_mode(session.session.coordinator, request.module_mode)
         for warning in plan.warnings:
             renderer.notice(warning, "info", "plan")
         if request.provider is None and not request.is_set_up:

@@ -31,12 +31,14 @@ class Request(NamedTuple):
         prompt: The prompt argument; None if there is none.
         whole_stdin: Whether to read stdin to its end, however long that takes.
         is_set_up: Whether a provider was set up just before the run.
+        module_mode: The mode of a module to switch to, see `amplifier_app.runtime.module_modes`.
         timeout: Seconds the prompt may take.
     """
 
     prompt: str | None = None
     whole_stdin: bool = False
     is_set_up: bool = False
+    module_mode: str | None = None
     profile: Annotated[
         str | None,
         Option("--profile", "-P", metavar="NAME", group=_PLAN, help="Profile to use."),

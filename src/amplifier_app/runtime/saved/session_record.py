@@ -11,6 +11,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
+from amplifier_app.runtime.module_modes import module_mode_to_save, restore_module_mode
 from amplifier_app.runtime.saved.interrupted_tasks import answers_after_a_crash
 from amplifier_app.runtime.turns.module_faults import messages_of
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
@@ -75,9 +76,10 @@ class SessionRecord:
         self.saved = saved
         self.is_resumable = resumed
         self._unrecorded: list[dict[str, Any]] = []
+        self._coordinator: Any = None
 
     async def restore(self, coordinator: Any) -> list[Remark]:
-        """Restore the messages of the context, and record it from now on.
+        """Restore the messages of the context and the mode, and record the context from now on.
 
         A context with its own file may hold other messages, and these take precedence. The
         transcript is completed with the next message.
@@ -88,6 +90,7 @@ class SessionRecord:
         Raises:
             SessionError: The context refuses the messages.
         """
+        self._coordinator = coordinator
         context = coordinator.get("context")
         messages = self.saved.messages()
         if messages:
@@ -124,6 +127,9 @@ class SessionRecord:
             size = f"({self.saved.repaired} bytes)"
             text = f"the last record of the session was incomplete and is skipped {size}"
             remarks.append(("warning", text))
+        missing = restore_module_mode(self._coordinator, self.saved.metadata)
+        if missing is not None:
+            remarks.append(("warning", missing))
         return remarks
 
     def save_spent(self, spent: Mapping[str, Any], raised: Mapping[str, float]) -> None:
@@ -151,6 +157,7 @@ class SessionRecord:
             title=before.get("title") or one_line(redact(prompt[:_MOST_OF_PROMPT]), 80),
             prompts=(before.get("prompts") or 0) + 1,
             usage=tokens,
+            **module_mode_to_save(self._coordinator, before),
             **facts,
         )
 

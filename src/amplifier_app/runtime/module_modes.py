@@ -1,0 +1,125 @@
+"""The modes that a module defines, of which one at a time can be active: guidance for the model, and rules for tools.
+
+The published hooks-mode keeps them in `session_state` of the coordinator: `mode_discovery` lists and finds
+them, `active_mode` is the name of the active one, and `mode_hooks` has warned about tools in it. Its tool
+changes `active_mode`, too. The approval mode is another one: `approvals/approval_mode.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from amplifier_app.base.errors import ConfigError, ModuleError
+from amplifier_app.base.sanitize import one_line
+from amplifier_core._foreign import describe_exception
+
+T = TypeVar("T")
+
+OFF = "off"
+"""What ends a mode, in place of a name."""
+
+_ACTIVE = "active_mode"
+_SAVED = "module_mode"
+_MOST_OF_SUMMARY = 200
+
+
+class ModuleMode(NamedTuple):
+    """A mode.
+
+    Attributes:
+        name: Its name.
+        summary: What it is for, and where it comes from.
+    """
+
+    name: str
+    summary: str
+
+
+def active_module_mode(coordinator: Any) -> str | None:
+    """The name of the active mode; None if none is."""
+    name = coordinator.session_state.get(_ACTIVE)
+    return name if isinstance(name, str) and name else None
+
+
+def module_modes(coordinator: Any) -> list[ModuleMode]:
+    """Return the modes, sorted by name; none if no module defines any.
+
+    Raises:
+        ModuleError: The module cannot list them.
+    """
+    discovery = coordinator.session_state.get("mode_discovery")
+    if discovery is None:
+        return []
+    # Older versions list no source.
+    return _called("list its modes", lambda: [_mode(*one) for one in discovery.list_modes()])
+
+
+def module_mode_shortcuts(coordinator: Any) -> Mapping[str, ModuleMode]:
+    """Return the modes that a slash command switches to, by its name without the slash.
+
+    Raises:
+        ModuleError: The module cannot list them.
+    """
+    discovery = coordinator.session_state.get("mode_discovery")
+    if discovery is None:
+        return {}
+    modes = {one.name: one for one in module_modes(coordinator)}
+    shortcuts = _called("list its modes", lambda: dict(discovery.get_shortcuts()))
+    return {str(word): modes[name] for word, name in shortcuts.items() if name in modes}
+
+
+def switch_module_mode(coordinator: Any, name: str | None) -> ModuleMode | None:
+    """Make a mode the active one, or none, and return it.
+
+    Raises:
+        ConfigError: There is no such mode.
+        ModuleError: The module cannot list its modes.
+    """
+    modes = {one.name: one for one in module_modes(coordinator)}
+    if name is not None and name not in modes:
+        raise ConfigError(
+            f"there is no mode '{one_line(name, 60)}'",
+            hint=f"available: {', '.join(modes)}" if modes else None,
+        )
+    coordinator.session_state[_ACTIVE] = name
+    forget_warnings = getattr(coordinator.session_state.get("mode_hooks"), "reset_warnings", None)
+    if callable(forget_warnings):
+        _called("switch its mode", forget_warnings)
+    return None if name is None else modes[name]
+
+
+def module_mode_to_save(coordinator: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the metadata of a session is to say about the active mode."""
+    name = active_module_mode(coordinator)
+    return {} if name is None and _SAVED not in metadata else {_SAVED: name}
+
+
+def restore_module_mode(coordinator: Any, metadata: Mapping[str, Any]) -> str | None:
+    """Make the mode active that was active when the session was left.
+
+    Returns:
+        Why it cannot be; None if it is, or if there was none.
+    """
+    name = metadata.get(_SAVED)
+    if not isinstance(name, str) or not name:
+        return None
+    try:
+        switch_module_mode(coordinator, name)
+    except (ConfigError, ModuleError) as error:
+        return f"the session continues without its mode '{one_line(name, 60)}': {error.message}"
+    return None
+
+
+def _mode(name: Any, summary: Any = "", source: Any = "", *_: Any) -> ModuleMode:
+    texts = (one_line(str(summary or ""), _MOST_OF_SUMMARY), f"({source})" if source else "")
+    return ModuleMode(str(name), " ".join(filter(None, texts)))
+
+
+def _called(what: str, function: Callable[[], T]) -> T:
+    try:
+        return function()
+    # A module may raise anything.
+    except Exception as error:
+        reason = describe_exception(error, None)
+        raise ModuleError(f"the module that defines modes cannot {what}: {reason}") from error

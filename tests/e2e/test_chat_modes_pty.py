@@ -1,0 +1,92 @@
+"""The modes that a module defines, on a real pseudo-terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.test_chat_commands_pty import ask
+from tests.e2e.test_chat_pty import leave, prompts
+from tests.support.cli import run_amplifier
+from tests.support.module_modes import MODES_MODULE
+from tests.support.plans import mock_plan, module_folder
+from tests.support.terminal import ENTER, Terminal
+
+
+def plan_with_modes(tmp_path: Path, modes: dict[str, str]) -> Path:
+    source = tmp_path / "amplifier-module-hooks-kit"
+    if not source.exists():
+        module_folder(tmp_path, MODES_MODULE, "amplifier_module_hooks_kit")
+    call = {"tool_calls": [{"name": "list_directory", "input": {"path": "."}}]}
+    return mock_plan(
+        tmp_path,
+        [call, "answered"],
+        mock={"on_end": "repeat"},
+        tools=[{"module": "tool-filesystem"}],
+        hooks=[
+            {"module": "hooks-kit", "source": str(source), "config": {"modes": modes}},
+            {"module": "hooks-approval"},
+        ],
+    )
+
+
+def test_a_mode_of_a_module_is_switched_used_and_resumed(tmp_path: Path) -> None:
+    plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first", "plan": "Only plan"})
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        ask(terminal, "/modes", r"\* ask +reading needs", r"  brainstorm +Explore first \(kit\)")
+        ask(terminal, "/mode nonsense", "there is no mode 'nonsense'.*available: brainstorm, plan")
+        ask(terminal, "/mode plan on", r"mode plan: Only plan \(kit\)")
+        ask(terminal, "/mode plan", "mode plan is off")
+        ask(terminal, "/plan session.context", "context-simple")
+        ask(terminal, "/help", r"/brainstorm \[PROMPT\] +Explore first \(kit\)")
+        terminal.type("/brainstorm a cache" + ENTER)
+        for shown in (
+            r"mode brainstorm: Explore first \(kit\)",
+            "denied.*mode brainstorm",
+            "answered",
+        ):
+            terminal.until(shown)
+        terminal.until("ask · brainstorm · mock-model")
+        session_id = leave(terminal)
+    assert prompts(session_id) == ["a cache"]
+    done = run_amplifier("run", "--resume", session_id, "go", cwd=tmp_path)
+    assert "mode brainstorm; /mode off in a chat ends it" in done.stderr
+    with Terminal("run", "--resume", session_id, cwd=tmp_path) as terminal:
+        terminal.until("ask · brainstorm · mock-model")
+        ask(terminal, "/status", "module's mode +brainstorm")
+        ask(terminal, "/mode off", "mode brainstorm is off")
+        leave(terminal)
+    assert "brainstorm" not in run_amplifier("run", "--resume", session_id, "go").stderr
+
+
+def test_a_mode_of_a_module_is_kept_with_another_model(tmp_path: Path) -> None:
+    plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first"})
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        # Before the first prompt nothing is saved.
+        ask(terminal, "/brainstorm", "mode brainstorm: ")
+        terminal.type("/model second" + ENTER)
+        terminal.until("ask · brainstorm · second")
+        ask(terminal, "/brainstorm", "mode brainstorm is off")
+        terminal.type("/model third" + ENTER)
+        terminal.until("ask · third")
+        leave_empty(terminal)
+
+
+def leave_empty(terminal: Terminal) -> None:
+    """Leave a chat without a conversation."""
+    terminal.type("/quit" + ENTER)
+    assert terminal.finish() == 0
+
+
+def test_a_mode_that_no_longer_exists_is_reported(tmp_path: Path) -> None:
+    plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first"})
+    with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        ask(terminal, "/brainstorm go", "answered")
+        session_id = leave(terminal)
+    plan = plan_with_modes(tmp_path, {})
+    done = run_amplifier("run", "--resume", session_id, "-f", plan, "go", cwd=tmp_path)
+    assert done.code == 0
+    text = "the session continues without its mode 'brainstorm': there is no mode 'brainstorm'"
+    assert text in done.stderr
