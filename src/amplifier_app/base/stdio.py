@@ -234,6 +234,20 @@ def stderr_is_tty() -> bool:
         return False
 
 
+def terminal_size(fd: int) -> tuple[int, int]:
+    """Columns and rows of the terminal at a descriptor; 80 and 24 if they are unknown."""
+    try:
+        columns, rows = os.get_terminal_size(fd)
+    except OSError:  # not a terminal, or one that is gone
+        columns, rows = 0, 0
+    return columns or 80, rows or 24
+
+
+def terminal_width(fd: int) -> int | None:
+    """Columns of the terminal at a descriptor; None if it is not one."""
+    return terminal_size(fd)[0] if fd >= 0 and os.isatty(fd) else None
+
+
 def is_dumb() -> bool:
     """Whether the terminal only knows text."""
     return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
@@ -311,11 +325,8 @@ def to_stderr(text: str) -> None:
 
 def _wrapped(line: str) -> str:
     """The line for the terminal at stderr, further lines indented like the first."""
-    try:
-        width = os.get_terminal_size(2).columns or 80
-    except OSError:  # the terminal is gone
-        return line
-    if len(line) <= width:
+    width = terminal_width(2)
+    if width is None or len(line) <= width:
         return line
     indent = line[: len(line) - len(line.lstrip(" "))]
     # A long word, such as a path, is left to the terminal, so that it can be copied.

@@ -30,7 +30,7 @@ from prompt_toolkit.search import stop_search
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.pager import page_on
-from amplifier_app.base.stdio import Output
+from amplifier_app.base.stdio import Output, terminal_size
 from amplifier_app.chat.external_editor import edit
 from amplifier_app.chat.folding import Folds
 from amplifier_app.chat.keys import key_bindings
@@ -360,11 +360,8 @@ class ChatApplication:
         return TerminalOutput(file, self._size, term=os.environ.get("TERM"), enable_cpr=False)
 
     def _size(self) -> Size:
-        try:
-            columns, rows = os.get_terminal_size(self._output.fd)
-        except OSError:  # the terminal is gone
-            columns, rows = 0, 0
-        return Size(rows=rows or 24, columns=columns or 80)
+        columns, rows = terminal_size(self._output.fd)
+        return Size(rows=rows, columns=columns)
 
 
 def _color_depth() -> ColorDepth | None:

@@ -21,6 +21,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import terminal_size
 from amplifier_app.chat.ask import ALONE_SECONDS, Stopped, terminal_output
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
@@ -162,10 +163,7 @@ class _Card:
 
     @property
     def _width(self) -> int:
-        try:
-            return os.get_terminal_size(self._fd).columns or 80
-        except OSError:  # the terminal is gone
-            return 80
+        return terminal_size(self._fd)[0]
 
     def _write(self, lines: list[str]) -> None:
         shown = [plain(line) for line in lines] if self._is_plain else lines

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import shutil
 from collections.abc import Generator
 from typing import Any
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, with_colours
-from amplifier_app.base.stdio import Output
+from amplifier_app.base.stdio import Output, terminal_size
 from amplifier_app.render.call_lines import CallLines
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
@@ -83,7 +82,7 @@ class PlainRenderer(StderrNotices):
         from rich.console import Console
 
         file = io.StringIO()
-        width = shutil.get_terminal_size().columns
+        width = terminal_size(self._output.fd)[0]
         console = Console(
             file=file, width=width, color_system=None, markup=False, emoji=False, highlight=False
         )

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from amplifier_app.base.stdio import Output
+from amplifier_app.base.stdio import Output, terminal_size
 from amplifier_app.render.ansi import cells, clip
 
 # Terminals with synchronized updates draw nothing in between; others ignore the sequences.
@@ -82,11 +82,11 @@ class AnsiScreen:
 
     @property
     def width(self) -> int:
-        return self._size()[0]
+        return terminal_size(self._output.fd)[0]
 
     @property
     def height(self) -> int:
-        return self._size()[1]
+        return terminal_size(self._output.fd)[1]
 
     @property
     def failure(self) -> OSError | None:
@@ -109,7 +109,7 @@ class AnsiScreen:
         self.show([])
 
     def _draw(self, text: str) -> None:
-        width, height = self._size()
+        width, height = terminal_size(self._output.fd)
         lines = [clip(line, width) for line in self._live[-max(1, height - 1) :]]
         if not text and lines == self._drawn:
             return
@@ -131,13 +131,6 @@ class AnsiScreen:
             # Of a terminal that has become narrower since, each line may take several rows.
             rows = sum(max(1, -(-cells(line) // width)) for line in above)
         return (f"\r\x1b[{rows}A" if rows else "\r") + ERASE_DOWN
-
-    def _size(self) -> tuple[int, int]:
-        try:
-            columns, rows = os.get_terminal_size(self._output.fd)
-        except OSError:  # not a terminal, or one that is gone
-            columns, rows = 0, 0
-        return columns or 80, rows or 24
 
 
 def reflows(environment: Mapping[str, str]) -> bool:

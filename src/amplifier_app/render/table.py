@@ -6,13 +6,13 @@ whole, on one line.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import typer
 
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import terminal_width
 from amplifier_app.render.ansi import cells, clip, clip_middle, wrapped
 
 _GAP = "  "
@@ -49,14 +49,6 @@ def print_table(columns: Sequence[Column | str], rows: Sequence[Sequence[str]]) 
     width = terminal_width(1)
     for line in table(columns, rows, width):
         print(line)
-
-
-def terminal_width(fd: int) -> int | None:
-    """Return the columns of the terminal at `fd`; None if it is not a terminal."""
-    try:
-        return os.get_terminal_size(fd).columns or 80
-    except OSError:
-        return None
 
 
 def table(

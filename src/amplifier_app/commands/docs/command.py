@@ -9,8 +9,9 @@ import typer
 
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.pager import show_paged
+from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.docs.pages import find_page, pages
-from amplifier_app.render.table import Column, OutputOption, print_table, terminal_width
+from amplifier_app.render.table import Column, OutputOption, print_table
 
 if TYPE_CHECKING:
     from amplifier_app.commands.docs.pages import Page

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import textwrap
 from importlib.util import find_spec
 from typing import Literal, NamedTuple
@@ -12,7 +11,7 @@ from typing import Literal, NamedTuple
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.base.stdio import to_stderr
+from amplifier_app.base.stdio import terminal_size, to_stderr
 from amplifier_app.base.version import version_line
 from amplifier_app.chat.ask import choose
 from amplifier_app.commands.event_loop import run_loop
@@ -78,7 +77,7 @@ def onboard() -> bool:
     branch = git_branch(folder)
     head = [version_line().capitalize(), short_path(folder)]
     head += [f"git {branch}"] if branch else []
-    columns = shutil.get_terminal_size().columns
+    columns = terminal_size(2)[0]
     question = "No model is set up yet. How do you want to work?"
     to_stderr(for_terminal(" · ".join(head)))
     to_stderr(f"\n{question}")

@@ -12,6 +12,7 @@ import typer
 from amplifier_app.base import installed
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
@@ -21,7 +22,6 @@ from amplifier_app.render.table import (
     Column,
     OutputOption,
     print_table,
-    terminal_width,
 )
 from amplifier_core.loader import kind_of
 

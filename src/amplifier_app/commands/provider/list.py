@@ -10,7 +10,7 @@ import typer
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.base.stdio import claim_stdout
+from amplifier_app.base.stdio import claim_stdout, terminal_width
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
@@ -19,7 +19,6 @@ from amplifier_app.render.table import (
     Column,
     OutputOption,
     table,
-    terminal_width,
     wrapped,
 )
 from amplifier_app.runtime.provider_access import (

@@ -8,11 +8,12 @@ import typer
 
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import OK, Outcome
+from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.provider.request import NameArgument, VerboseOption, prepare_request
 from amplifier_app.commands.run.request import Request
-from amplifier_app.render.table import Column, OutputOption, table, terminal_width
+from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.runtime.provider_access import models as models_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import typer
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_pipe, for_terminal
+from amplifier_app.base.stdio import terminal_width
 from amplifier_app.render.ansi import paint
-from amplifier_app.render.table import OutputOption, terminal_width
+from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import parts_of
 from amplifier_app.runtime.observers.visibility import Visibility

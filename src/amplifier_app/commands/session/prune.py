@@ -10,10 +10,10 @@ import typer
 from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.base.stdio import to_stderr
+from amplifier_app.base.stdio import terminal_width, to_stderr
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.session.shared import YesOption, confirm, from_index
-from amplifier_app.render.table import Column, OutputOption, print_table, terminal_width
+from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.removal import (
     remove_leftovers,

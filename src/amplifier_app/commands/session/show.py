@@ -10,9 +10,10 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_pipe, for_terminal, one_line
+from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.plan.documents.scopes import read_settings
-from amplifier_app.render.table import Format, OutputOption, terminal_width
+from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.runtime.export.markdown import as_markdown
 from amplifier_app.runtime.export.parts import (
     Heading,

@@ -7,12 +7,13 @@ from typing import Any
 import typer
 
 from amplifier_app.base.json_text import json_text
+from amplifier_app.base.stdio import terminal_width
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.tool.session import OPTIONS, describe_tool, tool_session
 from amplifier_app.commands.typer_options import takes_options_of
-from amplifier_app.render.table import Column, OutputOption, table, terminal_width
+from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -15,7 +15,7 @@ from typing import Any
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.signals import Interrupts
-from amplifier_app.base.stdio import stderr_is_tty, to_stderr
+from amplifier_app.base.stdio import stderr_is_tty, terminal_size, to_stderr
 from amplifier_app.batch.dispatch import OF_EVERY_ROW, Dispatcher, Limits, Stop
 from amplifier_app.batch.engines.local import local_engine
 from amplifier_app.batch.engines.pool import WorkerPool
@@ -32,6 +32,7 @@ from amplifier_app.commands.batch.execution.setup import limits_of
 from amplifier_app.commands.batch.options import BatchOptions
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.run.request import Request
+from amplifier_app.render.ansi import clip
 from amplifier_app.runtime import describe
 
 _REDRAW_SECONDS = 0.2
@@ -200,14 +201,14 @@ class _ProgressLine:
         if self._quiet or (self._redraws and now - self._drawn < _REDRAW_SECONDS):
             return
         part = ended * _PARTS // self._rows
-        # What comes of the last row is in the final line.
+        # The final line reports the last row.
         if not self._redraws and (part == self._part or ended == self._rows):
             return
         self._part, self._drawn = part, now
         text = self._text(dispatcher, writer, ended, now)
         if self._redraws:
-            width = os.get_terminal_size(2).columns or 80
-            os.write(2, f"\r\x1b[K{text[: width - 1]}".encode())
+            width = terminal_size(2)[0]
+            os.write(2, f"\r\x1b[K{clip(text, width - 1)}".encode())
         else:
             to_stderr(text)
 
