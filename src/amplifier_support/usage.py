@@ -6,6 +6,8 @@ from collections.abc import Mapping, MutableMapping
 from decimal import Decimal, InvalidOperation
 from typing import cast
 
+from amplifier_support.fields import field_of
+
 _MOST_ZEROS = 30
 """Amounts with more zeros before or behind the point are invalid: as text they could fill the memory."""
 
@@ -31,6 +33,20 @@ def token_counts(usage: object, *names: str) -> list[int] | None:
     given = [cast("Mapping[str, object]", usage).get(name) for name in names]
     counts = [0 if value is None else token_count(value) for value in given]
     return None if None in counts else cast("list[int]", counts)
+
+
+def total_tokens(usage: object) -> int | None:
+    """The tokens of a model call: as reported, else the sum of both sides; None if not known.
+
+    Args:
+        usage: The kernel's `Usage`, or a mapping with the same keys.
+    """
+    total = field_of(usage, "total_tokens")
+    if isinstance(total, int) and total > 0:
+        return total
+    sides = field_of(usage, "input_tokens"), field_of(usage, "output_tokens")
+    known = [side for side in (*sides, total) if isinstance(side, int)]
+    return sum(known) if known else None
 
 
 def add_counts(totals: MutableMapping[str, int], usage: Mapping[str, object]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from amplifier_app.sessions.summary import cost_in
 from amplifier_support.fields import field_of
-from amplifier_support.usage import add_counts, dollars
+from amplifier_support.usage import add_counts, dollars, total_tokens
 
 _TOKEN_FIELDS = (
     "input_tokens",
@@ -76,11 +76,3 @@ class Usage:
             self.cost_usd = None
         else:
             self.cost_usd = (self.cost_usd or Decimal(0)) + cost
-
-
-def total_tokens(usage: Any) -> int | None:
-    """Return the tokens of one call: as reported, or else the sum of both sides."""
-    if isinstance(total := field_of(usage, "total_tokens"), int):
-        return total
-    sides = field_of(usage, "input_tokens"), field_of(usage, "output_tokens")
-    return sum(known) if (known := [side for side in sides if isinstance(side, int)]) else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, cast
 
-from amplifier_support.usage import dollars
+from amplifier_support.usage import dollars, total_tokens
 
 
 class Spent:
@@ -64,27 +64,16 @@ class Spent:
 
     def add(self, usage: Mapping[str, Any]) -> tuple[int, Decimal]:
         """Add the usage of a model call; returns its tokens and dollars, 0 if unknown."""
-        tokens = _tokens(usage)
-        if tokens is None:
-            self.unmeasured += 1
+        tokens = total_tokens(usage) or 0
+        # Servers that do not count report zeros; every request uses tokens.
+        self.unmeasured += not tokens
         cost = dollars(usage.get("cost_usd"))
-        if cost is None:
-            self.unpriced += 1
-        self.tokens += tokens or 0
+        self.unpriced += cost is None
+        self.tokens += tokens
         self.cost += cost or Decimal(0)
-        return tokens or 0, cost or Decimal(0)
+        return tokens, cost or Decimal(0)
 
     def grow_to(self, amounts: tuple[int, Decimal]) -> None:
         """Raise tokens and dollars to at least these amounts."""
         self.tokens = max(self.tokens, amounts[0])
         self.cost = max(self.cost, amounts[1])
-
-
-def _tokens(usage: Mapping[str, Any]) -> int | None:
-    total = usage.get("total_tokens")
-    if isinstance(total, int) and total > 0:
-        return total
-    parts = [usage.get("input_tokens"), usage.get("output_tokens")]
-    counts = [part for part in parts if isinstance(part, int)]
-    # Servers that do not count report zeros; every request uses tokens.
-    return sum(counts) or None
