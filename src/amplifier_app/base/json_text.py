@@ -17,6 +17,11 @@ def json_line(value: Any) -> str:
     return _dumped(value, separators=(",", ":")) + "\n"
 
 
+def value_text(value: Any) -> str:
+    """A string as it is, any other value as one line of JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
 def _dumped(value: Any, **layout: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, default=str, **layout)

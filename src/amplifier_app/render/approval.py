@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
+from amplifier_app.base.json_text import value_text
 from amplifier_app.base.sanitize import visible
 from amplifier_app.render.ansi import cells, fold, paint
 from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, summary
+from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval
 from amplifier_support.fields import mapping_of
 from amplifier_support.private_files import open_regular
@@ -76,7 +77,8 @@ def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = F
         shown = body if whole else body[:_MOST_LINES]
         lines += [f"  {line}" for line in shown]
         if len(shown) < len(body):
-            lines.append(paint(f"  … {len(body) - len(shown)} more lines", "dim"))
+            left = describe.count(len(body) - len(shown), "more line")
+            lines.append(paint(f"  … {left}", "dim"))
     if request.reason:
         because = "asking because " if request.reason.startswith("it ") else ""
         lines += [f"  {line}" for line in _note_lines(because + request.reason, inner)]
@@ -182,9 +184,7 @@ def _input_lines(request: ToolApproval, width: int) -> Iterator[str]:
     elif command is not None:
         values["command"] = command
     for key, value in values.items():
-        text = (
-            value if isinstance(value, str) else json.dumps(value, default=repr, ensure_ascii=False)
-        )
+        text = value_text(value)
         first, *rest = [
             part
             for line in text.split("\n")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.render.ansi import fold, paint
+from amplifier_app.runtime import describe
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _STYLES = {"-": "red", "+": "green"}
@@ -119,8 +120,8 @@ def diff_lines(
         lines.append(f"{number} {paint(line.mark, style)} {first}".rstrip())
         lines += [f"{' ' * digits}   {more}" for more in rest]
     if hidden:
-        noun = "line" if hidden == 1 else "lines"
-        lines.append(paint(f"{' ' * digits} … {hidden} more changed {noun}", "dim"))
+        left = describe.count(hidden, "more changed line")
+        lines.append(paint(f"{' ' * digits} … {left}", "dim"))
     return lines
 
 

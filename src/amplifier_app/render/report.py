@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.render.table import table
+from amplifier_app.runtime import describe
 
 if TYPE_CHECKING:
     from amplifier_app.base.checks import Check, Report
@@ -152,7 +153,7 @@ def plan_verdict(report: CheckReport) -> str:
         summary = f"amplifier: {report.name} is OK: {len(mounted)} modules loaded"
         return for_terminal("\n".join([*warnings, summary]))
     problems = [str(finding.problem) for finding in report.findings]
-    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    count = describe.count(len(problems), "problem")
     return for_terminal("\n".join([*warnings, f"amplifier: {report.name} has {count}", *problems]))
 
 

@@ -141,8 +141,8 @@ class MockProvider:
         if on_end == "echo":
             return Reply(text=_echo(request))
         raise InvalidRequestError(
-            f"provider-mock: the script has {len(replies)} replies and this is request "
-            f"{given + 1}; add a reply, or set on_end to repeat, cycle or echo",
+            f"provider-mock: the script has no reply to request {given + 1}; add one, or set "
+            "on_end to repeat, cycle or echo",
             provider=self.name,
             model=self.model,
         )

@@ -101,7 +101,7 @@ def _changed(before: Any, after: Any) -> Iterator[str]:
     for line in lines[:_DIFF_LINES]:
         yield f"    {line[0]} {line[1:]}"
     if len(lines) > _DIFF_LINES:
-        yield f"    … {len(lines) - _DIFF_LINES} more lines"
+        yield f"    … {len(lines) - _DIFF_LINES} more"
 
 
 def _text(value: Any) -> str:

@@ -72,7 +72,7 @@ class ListDirectory(FilesystemTool):
             return ToolResult(output="[the folder is empty]")
         text = "\n".join(listing.lines)
         rest = listing.total - len(listing.lines)
-        more = f"\n\n[{rest} more entries not shown]" if rest else ""
+        more = f"\n\n[{rest} more not shown]" if rest else ""
         return ToolResult(output=text + more)
 
 

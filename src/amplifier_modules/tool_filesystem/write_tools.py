@@ -169,7 +169,7 @@ def _edit(location: Location, path: str, edits: list[Edit], staging: str | None)
     diff = for_model(unified_diff(path, text, outcome.changes))
     if len(diff) > _LONGEST_DIFF:
         shown = diff[: diff.rfind("\n", 0, _LONGEST_DIFF) + 1]
-        left = diff.count("\n") - shown.count("\n")
-        diff = f"{shown}[{left} more lines of the diff not shown]\n"
+        lines = diff.count("\n")
+        diff = f"{shown}[{lines - shown.count(chr(10))} of {lines} lines of the diff not shown]\n"
     places = f"{outcome.places} places" if outcome.places > 1 else "1 place"
     return f"edited {path} in {places}\n{diff}", len(data)

@@ -96,7 +96,7 @@ class Proxy:
         """Why hosts were refused since the last call, each as a sentence; only the first are named."""
         refused = [*self._refused.values()]
         if self._more_refused:
-            refused.append(f"so were {self._more_refused} requests for other hosts")
+            refused.append(f"other hosts were refused, too (requests: {self._more_refused})")
         self._refused.clear()
         self._more_refused = 0
         return refused

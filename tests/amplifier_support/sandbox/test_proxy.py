@@ -109,7 +109,7 @@ async def test_only_listed_hosts_are_reached_and_only_at_checked_addresses(
         named = proxy.take_refusals()
         assert named[0].startswith(f"127.0.0.1:{port + 1} is not one of the hosts")
         assert len(named) == 11
-        assert named[10] == "so were 2 requests for other hosts"
+        assert named[10] == "other hosts were refused, too (requests: 2)"
         assert proxy.take_refusals() == []
         malformed = (
             f"CONNECT user@{there}",

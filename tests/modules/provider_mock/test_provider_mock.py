@@ -46,9 +46,7 @@ class TestScript:
     async def test_its_end_is_an_error_that_says_so(self) -> None:
         provider = await mounted({"replies": ["one"]})
         await provider.complete(asking())
-        with pytest.raises(
-            llm_errors.InvalidRequestError, match="has 1 replies and this is request 2"
-        ):
+        with pytest.raises(llm_errors.InvalidRequestError, match="has no reply to request 2"):
             await provider.complete(asking())
 
     @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, cast
 
 from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.json_text import value_text
 from amplifier_app.batch.input.rows import Row
 
 _FIELD = re.compile(r"\\?\{\{\s*([^{}]*?)\s*\}\}")
@@ -53,7 +53,7 @@ class PromptTemplate:
         if self._text is None:
             name = next((one for one in _DEFAULT_FIELDS if one in row.fields), _DEFAULT_FIELDS[0])
             value = _value(row, name)
-            prompt = "" if value is None else _as_text(value)
+            prompt = "" if value is None else value_text(value)
         else:
             prompt = _FIELD.sub(lambda match: _replaced(match, row), self._text)
         if not prompt.strip():
@@ -64,7 +64,7 @@ class PromptTemplate:
 def _replaced(match: re.Match[str], row: Row) -> str:
     if match[0].startswith("\\"):
         return match[0][1:]
-    return _as_text(_value(row, match[1]))
+    return value_text(_value(row, match[1]))
 
 
 def _value(row: Row, path: str) -> Any:
@@ -89,7 +89,3 @@ def _value(row: Row, path: str) -> Any:
                 location=row.where,
             )
     return value
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -13,6 +13,7 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.doctor.examine import examine
 from amplifier_app.render.report import Span, lines_of_checks, print_lines
 from amplifier_app.render.table import OutputOption
+from amplifier_app.runtime import describe
 
 if TYPE_CHECKING:
     from amplifier_app.commands.doctor.check import Check
@@ -76,6 +77,6 @@ def _lines(checks: list[Check], width: int) -> list[Line]:
     if failed:
         verdict.append(Span(f"{failed} failed", "bad"))
     if warned:
-        noun = "warning" if warned == 1 else "warnings"
-        verdict.append(Span(f"{', ' if verdict else ''}{warned} {noun}", "warn"))
+        warnings = describe.count(warned, "warning")
+        verdict.append(Span(f"{', ' if verdict else ''}{warnings}", "warn"))
     return [*lines, [], verdict]

@@ -14,6 +14,7 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.base.os_keyring import Keyring, KeyringUnavailable
 from amplifier_app.commands.doctor.check import Check
+from amplifier_app.runtime import describe
 
 _LITTLE_ROOM = 500 * 1024 * 1024
 _NO_ROOM = 10 * 1024 * 1024
@@ -75,7 +76,7 @@ def cache() -> Iterator[Check]:
     """The cache folder and its size."""
     folder = paths.cache_dir()
     size, whole = _size(folder)
-    amount = f"{'' if whole else 'more than '}{_megabytes(size)}"
+    amount = f"{'' if whole else 'more than '}{describe.size(size)}"
     yield from _folder("cache", folder, f"{folder}, {amount}")
 
 
@@ -84,7 +85,7 @@ def sessions() -> Iterator[Check]:
     folder = paths.sessions_dir()
     count = sum(1 for entry in _entries(folder) if entry.is_dir(follow_symlinks=False))
     free = shutil.disk_usage(_existing(folder)).free
-    message = f"{folder}, {count} saved, {_megabytes(free)} free"
+    message = f"{folder}, {count} saved, {describe.size(free)} free"
     if folder.is_symlink():
         fix = "remove the link, or point AMPLIFIER_HOME at a folder of your own"
         yield Check(
@@ -147,7 +148,3 @@ def _size(folder: Path) -> tuple[int, bool]:
         if time.monotonic() > until:
             return total, not waiting
     return total, True
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"

@@ -306,8 +306,7 @@ def _script_schema() -> Schema:
 
 def _replies(node: ListNode) -> ListNode:
     """Replies as `provider-mock` reads them, and an error after the last one."""
-    count = len(node.items)
-    message = f"the script has {count} replies, and this is request {count + 1}; add a reply"
+    message = f"the script has no reply to request {len(node.items) + 1}; add one"
     end = {"error": {"type": "InvalidRequestError", "message": message}}
     replies: list[Node] = [_reply(one) for one in node.items]
     return ListNode([*replies, node_of(end, node.at, literal=True)], node.at)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
+from amplifier_app.base.json_text import value_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.test.cases import Case, items_of
 from amplifier_app.commands.test.forms import is_condition
@@ -200,7 +200,7 @@ def _is_call(node: Node, call: _Call) -> bool:
 
 def _is_value(node: Node, got: Any) -> bool:
     if is_condition(node):
-        text = got if isinstance(got, str) else json.dumps(got, ensure_ascii=False, default=str)
+        text = value_text(got)
         return not any(True for _ in differences(node, text))
     return is_same(plain_data(node), got)
 

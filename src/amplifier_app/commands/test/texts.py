@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, cast
 
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
+from amplifier_app.runtime import describe
 
 _LONGEST = 20
 """How many lines of a difference are shown."""
@@ -123,7 +124,7 @@ def cut(lines: Sequence[str]) -> list[str]:
     """The first lines, none of them very long, and how many follow."""
     shown = [_clipped(line) for line in lines[:_LONGEST]]
     more = len(lines) - _LONGEST
-    return [*shown, f"… {more} more lines"] if more > 0 else shown
+    return [*shown, f"… {describe.count(more, 'more line')}"] if more > 0 else shown
 
 
 def indented(lines: Sequence[str]) -> list[str]:

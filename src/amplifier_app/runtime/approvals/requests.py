@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import ConfigError, ModuleError
+from amplifier_app.base.json_text import value_text
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.sanitize import visible
 from amplifier_app.runtime import describe
@@ -284,10 +284,7 @@ async def give_approval_provider(coordinator: Any) -> None:
 
 def _question(request: ApprovalRequest) -> tuple[str, bool]:
     """Return the question, and whether it shows the request in full."""
-    details = [
-        (name, value if isinstance(value, str) else json.dumps(value, default=str))
-        for name, value in request.details.items()
-    ]
+    details = [(name, value_text(value)) for name, value in request.details.items()]
     texts = [request.action] + [
         f"{name}: {value}" for name, value in details if value not in request.action
     ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from amplifier_app.base.json_text import value_text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.visibility import Visibility, mark_of, shown_blocks
@@ -127,7 +127,7 @@ def call_text(call: Call) -> str:
     lines = [f"{call.number} {call.name}", ""]
     if isinstance(call.input, dict):
         for name, value in call.input.items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            text = value_text(value)
             below = "\n" in text
             lines += [f"{name}:", *text.splitlines(), ""] if below else [f"{name}: {text}"]
     elif call.input is not None:

@@ -225,7 +225,7 @@ def test_saved_sessions_and_the_cache_are_counted(home: Path) -> None:
     (home / "cache" / "model").write_bytes(b"x" * 3_000_000)
     found = diagnosed()
     assert ", 1 saved, " in found.text("sessions")
-    assert ", 3 MB" in found.text("cache")
+    assert ", 3.0 MB" in found.text("cache")
 
 
 # -- documents -----------------------------------------------------------------------------

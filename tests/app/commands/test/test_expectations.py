@@ -213,7 +213,7 @@ NOT_MET: list[tuple[dict[str, Any], str]] = [
         "files: *.txt was not changed\nfiles: new/out.txt was added",
     ),
     ({"script": ["a", "b"]}, "test: the model was called 1 of 2 times; replies are left over"),
-    ({"script": script(READ)[:1]}, "the script has 1 replies, and this is request 2; add a reply"),
+    ({"script": script(READ)[:1]}, "the script has no reply to request 2; add one"),
     ({"tools": {"grep": {"output": "x"}}}, "the plan has no tool 'grep'"),
     (
         {

@@ -41,6 +41,7 @@ from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, read_sch
 from amplifier_app.commands.run.opening import open_chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, result_object
+from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals.requests import Approvals, Policy
 from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
 from amplifier_app.runtime.mounting.progress import Opening
@@ -174,7 +175,7 @@ class Notices(Renderer):
     @property
     def messages(self) -> list[str]:
         """One for each, such as `warning: anthropic: overloaded; retrying in 2 s`; the first ones of very many."""
-        more = [f"{self._left_out} more messages"] if self._left_out else []
+        more = [describe.count(self._left_out, "more message")] if self._left_out else []
         return [*self._messages, *more]
 
     def handlers(self) -> dict[str, EventHandler]:

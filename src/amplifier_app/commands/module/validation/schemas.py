@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from jsonschema import Draft202012Validator
 
 from amplifier_app.base.tool_schemas import input_schema_of, schema_problem
+from amplifier_app.runtime import describe
 
 if TYPE_CHECKING:
     from amplifier_app.commands.module.validation.findings import Findings
@@ -63,8 +64,7 @@ def _check_config(findings: Findings, schema: dict[str, Any]) -> list[str]:
     missing = [str(key) for key in required if key not in config]
     problems = mismatches(schema, config)
     if not problems:
-        count = len(schema.get("properties") or ())
-        settings = "1 setting" if count == 1 else f"{count} settings"
+        settings = describe.count(len(schema.get("properties") or ()), "setting")
         findings.good("config_schema", f"a JSON Schema with {settings}; the config matches it")
     else:
         advice = (
