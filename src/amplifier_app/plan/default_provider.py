@@ -15,7 +15,7 @@ from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import overrides
 from amplifier_app.plan.conditions import apply_conditions
-from amplifier_app.plan.documents.plan_files import MergedPlan, read_profile
+from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE, MergedPlan, read_profile
 from amplifier_app.plan.documents.scopes import read_settings
 from amplifier_app.plan.source_spec import SourceSyntaxError
 from amplifier_app.plan.tree.entries import entries_of, entry_key
@@ -39,7 +39,6 @@ SET_UP = (
 )
 """The error of a plan without an available provider, and the next step."""
 
-_DEFAULT_PROFILE = "default"
 _PREFIX = "provider-"
 _OPTION = Location("--provider")
 
@@ -142,7 +141,7 @@ def _offered(merged: MergedPlan) -> _Offered:
     for one in settings.files:
         tree, _ = overlay_settings(tree, one.tree)
     own = entries_of(tree, "providers")
-    name = text_of(settings.profile) or _DEFAULT_PROFILE
+    name = text_of(settings.profile) or DEFAULT_PROFILE
     try:
         profile = read_profile(name, settings, fetch=merged.fetch)
     except ConfigError:

@@ -27,8 +27,6 @@ from amplifier_app.plan.tree.problems import PlanError
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
 
-DEFAULT_PROFILE = "default"
-
 
 class ResolvedPlan:
     """One plan with overrides, conditions and variables applied.

@@ -32,7 +32,9 @@ class PlannedModule(NamedTuple):
 
 def planned_modules(plan: ResolvedPlan) -> list[PlannedModule]:
     """The modules in mount order, without those of agents."""
-    return [_planned(one) for one in module_entries(plan.tree) if one.agent is None]
+    found = [_planned(one) for one in module_entries(plan.tree) if one.agent is None]
+    # A part of the session may be left without one by its problems.
+    return [one for one in found if one.module]
 
 
 def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:

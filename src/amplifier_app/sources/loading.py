@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan.documents import plan_files
+from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE
 from amplifier_app.plan.documents.scopes import Settings, read_settings
-from amplifier_app.plan.model import DEFAULT_PROFILE, ResolvedPlan, apply_overrides
+from amplifier_app.plan.model import ResolvedPlan, apply_overrides
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.tree.nodes import text_of
 from amplifier_app.plan.tree.problems import PlanError

@@ -305,13 +305,40 @@ def test_an_included_document_cannot_extend_another(write: Write) -> None:
     assert problems() == ["part.yaml:2:1: an included document cannot use 'extends'"]
 
 
-def test_a_partial_bundle_is_reported_as_incomplete(write: Write) -> None:
+def test_a_bundle_without_a_session_is_added_to_the_default_profile(write: Write) -> None:
+    listed = "[{module: tool-bash, config: {timeout: 7}}, tool-web]"
+    write(f"bundle: {{name: part}}\ntools: {listed}\nincludes: [./more.yaml]\n", "part.yaml")
+    write("bundle: {name: more}\nsession: {orchestrator: loop-basic}\n", "more.yaml")
+    plan = load(plan="part.yaml", environ={"ANTHROPIC_API_KEY": "k"})
+    mounted = plan.mount_plan()
+    assert mounted["session"]["orchestrator"]["module"] == "loop-basic"
+    assert mounted["session"]["context"]["module"] == "context-simple"
+    tools = {tool["module"]: tool.get("config") for tool in mounted["tools"]}
+    assert tools["tool-bash"] == {"timeout": 7}
+    assert {"tool-web", "tool-filesystem"} < set(tools)
+    assert "hooks-approval" in [hook["module"] for hook in mounted["hooks"]]
+    assert [provider["module"] for provider in mounted["providers"]] == ["provider-anthropic"]
+    note = "part.yaml:1:1: the bundle has no context: added to the profile 'default'"
+    assert note in plan.warnings
+
+
+def test_a_bundle_without_a_session_is_added_to_the_profile_in_settings(
+    write: Write,
+) -> None:
+    write("profile: minimal\n", "home/settings.yaml")
     write("bundle: {name: part}\ntools: [tool-bash]\n", "part.yaml")
-    with pytest.raises(PlanError) as caught:
-        load(plan="part.yaml", environ={})
-    [problem] = caught.value.problems
-    assert problem.message == "the bundle has no orchestrator and no context"
-    assert "include it in a bundle that has one" in str(problem.hint)
+    plan = load(plan="part.yaml", provider="anthropic", environ={"ANTHROPIC_API_KEY": "k"})
+    assert [tool["module"] for tool in plan.mount_plan()["tools"]] == ["tool-bash"]
+
+
+def test_default_profiles_without_a_session_are_added_to_the_bundled_one(write: Write) -> None:
+    write("profile: first\n", "home/settings.yaml")
+    write("bundle: {name: first}\ntools: [tool-task]\n", "home/profiles/first.yaml")
+    write("bundle: {name: second}\ntools: [tool-web]\n", "home/profiles/default.yaml")
+    write("bundle: {name: part}\ntools: [tool-mcp]\n", "part.yaml")
+    plan = load(plan="part.yaml", environ={"ANTHROPIC_API_KEY": "k"})
+    tools = [tool["module"] for tool in plan.mount_plan()["tools"]]
+    assert {"tool-mcp", "tool-task", "tool-web", "tool-bash"} <= set(tools)
 
 
 def test_what_a_bundle_includes_needs_no_table(write: Write) -> None:

@@ -14,9 +14,9 @@ from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.settings.modules import Changed
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE
 from amplifier_app.plan.documents.profile_paths import ProfileFile, profile_files
 from amplifier_app.plan.documents.scopes import USER, read_settings
-from amplifier_app.plan.model import DEFAULT_PROFILE
 from amplifier_app.plan.tree.edit import set_value
 from amplifier_app.plan.tree.nodes import text_of
 from amplifier_app.render.table import Column, OutputOption, print_table

@@ -15,6 +15,7 @@ from amplifier_app.plan.documents.document import Document, Opened
 from amplifier_app.plan.documents.profile_paths import (
     SUFFIXES,
     find_profile,
+    profile_files,
     profile_in_collection,
     profile_names,
 )
@@ -22,7 +23,7 @@ from amplifier_app.plan.documents.reading import Reader
 from amplifier_app.plan.documents.scopes import Settings
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.rules import NAME
-from amplifier_app.plan.schema.structure import check_complete
+from amplifier_app.plan.schema.structure import check_complete, missing_parts
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
 from amplifier_app.plan.tree.merge import (
@@ -115,6 +116,9 @@ class MergedPlan(NamedTuple):
                     return checkout.source_of(parsed.path)
         return parsed.text
 
+
+DEFAULT_PROFILE = "default"
+"""The profile that is used if neither an option nor a setting names one."""
 
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
@@ -236,6 +240,28 @@ class _Chain:
         self._read(opened)
 
     def _read(self, opened: Opened) -> None:
+        self._documents = self._read_layers(opened)
+        while (base := self._base()) is not None:
+            self._documents += self._read_layers(self._reader.open(str(base), base, PLAN))
+        self._raise_if_any()
+
+    def _base(self) -> Path | None:
+        """The default profile, if the plan is a bundle without a session: that is meant to be added to one."""
+        missing = missing_parts(one.tree for one in self._documents)
+        itself, known = self._documents[0], [one.path for one in self._documents]
+        if not missing or not itself.bundle or self._problems:
+            return None
+        profiles = [*profile_files(self._settings.project)]
+        for name in (text_of(self._settings.profile), DEFAULT_PROFILE):
+            for profile in profiles:
+                if profile.name == name and profile.path.absolute() not in known:
+                    lacks = f"the bundle has no {' and no '.join(missing)}"
+                    self._problems.note(f"{lacks}: added to the profile '{name}'", itself.tree.at)
+                    return profile.path.absolute()
+        return None
+
+    def _read_layers(self, opened: Opened) -> list[Document]:
+        """A document with those it extends and includes, the lowest precedence last."""
         chain = [opened]
         while (found := self._next_document(chain)) is not None:
             chain.append(self._reader.open(*found, PLAN))
@@ -249,8 +275,7 @@ class _Chain:
         for one in layers:
             if one.path not in finished:
                 finished[one.path] = self._reader.finish(one)
-        self._documents = [finished[one.path] for one in layers]
-        self._raise_if_any()
+        return [finished[one.path] for one in layers]
 
     def _raise_if_any(self) -> None:
         if not self._keep_problems:
@@ -292,7 +317,7 @@ class _Chain:
             warnings += found
             stages.append(Stage(settings.file, tree))
         itself = self._documents[0]
-        check_complete(tree, self._problems, bundle=itself.bundle)
+        check_complete(tree, self._problems)
         self._raise_if_any()
         own = text_of(self._documents[0].tree.items.get("name"))
         files = {

@@ -9,7 +9,7 @@ form that the rest of the package uses: `session.orchestrator` and `session.cont
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -232,31 +232,27 @@ def _with_sources(session: MapNode, problems: Problems) -> MapNode:
     return with_items(session, items)
 
 
-def check_complete(document: MapNode, problems: Problems, *, bundle: bool = False) -> None:
+def missing_parts(documents: Iterable[MapNode]) -> list[str]:
+    """Which of orchestrator and context none of the documents names."""
+    named: set[str] = set()
+    for document in documents:
+        session = document.items.get("session")
+        for part, node in session.items.items() if isinstance(session, MapNode) else ():
+            if isinstance(node, MapNode) and "module" in node.items:
+                named.add(part)
+    return [part for part in PARTS if part not in named]
+
+
+def check_complete(document: MapNode, problems: Problems) -> None:
     """Check that a merged plan has an orchestrator and a context.
 
     With other problems, these may be the reason that it has none.
-
-    Args:
-        document: The merged plan.
-        problems: Collects the problems.
-        bundle: Whether it is a bundle, which may be meant for inclusion only.
     """
     if problems:
         return
     session = document.items.get("session")
-    nodes = session.items if isinstance(session, MapNode) else {}
-    missing = [
-        part
-        for part in PARTS
-        if not isinstance(node := nodes.get(part), MapNode) or "module" not in node.items
-    ]
-    if bundle and missing:
-        hint = "nor do the bundles it includes; add a 'session', or include it in a bundle that has one"
-        problems.add(f"the bundle has no {' and no '.join(missing)}", document.at, hint)
-        return
-    for part in missing:
-        node = nodes.get(part)
+    for part in missing_parts([document]):
+        node = session.items.get(part) if isinstance(session, MapNode) else None
         problems.add(
             f"the plan has no {part}",
             node.at if node is not None else document.at,

@@ -394,3 +394,12 @@ def test_a_namespace_without_its_folder_is_reported(tmp_path: Path) -> None:
     assert finished.code == 0
     sentence = f"files of @gone cannot be read: {tmp_path / 'gone'} is not a folder"
     assert facts(finished)["warnings"] == [sentence]
+
+
+def test_a_context_without_a_module_is_no_module_with_an_empty_name(tmp_path: Path) -> None:
+    plan = tmp_path / "behavior.yaml"
+    plan.write_text("hooks: [hooks-logging]\ncontext:\n  include: [mine:a.md]\n")
+    finished = run_amplifier("plan", "check", "-f", plan)
+    assert finished.code == 78
+    assert "behavior.yaml:3:3: unknown key 'include' in context" in finished.stderr
+    assert "unknown module ''" not in finished.stderr
