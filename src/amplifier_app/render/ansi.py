@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
+from collections.abc import Iterable
 from functools import cache
 
 _STYLES = {"bold": 1, "dim": 2, "italic": 3, "underline": 4, "reverse": 7, "strike": 9}
@@ -12,6 +12,9 @@ _STYLES = {"bold": 1, "dim": 2, "italic": 3, "underline": 4, "reverse": 7, "stri
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36}
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+
+_LINE_BREAK = re.compile(r"[\n\r\v\f]")
+_WORD = re.compile(r"\S+")
 
 
 def paint(text: str, style: str) -> str:
@@ -97,32 +100,85 @@ def fold(line: str, width: int) -> list[str]:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Return text as lines of at most `width` cells, further lines indented.
-
-    A word is broken only if it is wider than a line.
-    """
+    """Return text as lines of at most `width` cells, further lines indented; see `line_rows`."""
     if cells(text) <= width:
         return [text]
+    text = _LINE_BREAK.sub(" ", text.expandtabs())
     width = max(width, len(indent) + 4)
-    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
-    if text.isascii():
-        return lines or [""]
-    # `textwrap` counts characters: wrap again what is too wide.
-    fitted: list[str] = []
-    for line in lines:
-        fitted += [line] if cells(line) <= width else _folded(line, width, indent)
-    return fitted or [""]
+    first, *others = line_rows(text, width)
+    lines = [text[: first[1]]]
+    if others:
+        text = text[others[0][0] :]
+        rows = line_rows(text, width - len(indent))
+        lines += [indent + text[begin:end] for begin, end in rows]
+    return lines
 
 
-def _folded(line: str, width: int, indent: str) -> list[str]:
-    lines: list[str] = []
-    while cells(line) > width:
-        end = len(clip(line, width + 1)) - 1  # without the `…`
-        space = line.rfind(" ", len(indent) + 1, end + 1)
-        cut = space if space > 0 else max(end, len(indent) + 1)
-        lines.append(line[:cut].rstrip())
-        line = indent + line[cut:].lstrip()
-    return [*lines, line]
+def line_rows(line: str, width: int) -> list[tuple[int, int]]:
+    """Return the rows of a line as positions in it, each of at most `width` cells.
+
+    A word goes to the next row if it does not fit; one wider than a row is broken, and wide
+    characters (Chinese, emoji) may be separated.
+    """
+    return ascii_rows(line, width) if line.isascii() else cell_rows(line, width)
+
+
+def ascii_rows(line: str, width: int) -> list[tuple[int, int]]:
+    """Return the same as `cell_rows` for a line of ASCII characters, faster."""
+    rows: list[tuple[int, int]] = []
+    begin, length = 0, len(line.rstrip())
+    while length - begin > width:
+        cut = line.rfind(" ", begin, begin + width + 1)
+        kept = len(line[begin:cut].rstrip()) if cut > begin else 0
+        if kept:
+            rows.append((begin, begin + kept))
+            begin = cut + 1
+            while line[begin] == " ":
+                begin += 1
+        else:  # a word that is wider than a row
+            rows.append((begin, begin + width))
+            begin += width
+    return [*rows, (begin, length)]
+
+
+def cell_rows(line: str, width: int) -> list[tuple[int, int]]:
+    """Return the rows of one line, see `line_rows`."""
+    rows: list[tuple[int, int]] = []
+    begin, end, used = 0, 0, 0  # of the current row; `used` counts its cells
+    for start, stop in _words(line):
+        word = cells(line[start:stop])
+        gap = start - end
+        if used and used + gap + word > width:
+            rows.append((begin, end))
+            begin, used, gap = start, 0, 0
+        if used + gap + word <= width:
+            used += gap + word
+        else:  # too wide for a row, with the indentation before it
+            for position in range(start - gap, stop):
+                wide = cell_width(line[position])
+                if used + wide > width and used:
+                    rows.append((begin, position))
+                    begin, used = position, 0
+                used += wide
+        end = stop
+    return [*rows, (begin, end)]
+
+
+def _words(line: str) -> Iterable[tuple[int, int]]:
+    """Positions of the words; each wide character is a word of its own."""
+    for match in _WORD.finditer(line):
+        if match[0].isascii():
+            yield match.span()
+            continue
+        start = match.start()
+        for position in range(match.start(), match.end()):
+            if cell_width(line[position]) > 1:
+                if start < position:
+                    yield start, position
+                yield position, position + 1
+                start = position + 1
+        if start < match.end():
+            yield start, match.end()
 
 
 def clip_middle(text: str, width: int) -> str:

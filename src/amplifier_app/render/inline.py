@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markdown_it.token import Token
 
-from amplifier_app.render.ansi import cell_width, cells, paint
+from amplifier_app.render.ansi import line_rows, paint
 
 _OPENING = {
     "em_open": "italic",
@@ -21,7 +21,6 @@ _CODE, _ADDRESS = "cyan", "dim"
 
 # What text can begin a construct that later text completes.
 _LITERAL = re.compile(r"`|\[|\*+|_+|~~+")
-_WORD = re.compile(r"\S+")
 
 
 class Span(NamedTuple):
@@ -98,76 +97,16 @@ def _open_literal(text: str) -> int | None:
 
 
 def wrap(text: str, width: int) -> list[tuple[int, int]]:
-    """Return the rows of a text as positions in it, each of at most `width` cells.
+    """Return the rows of a text as positions in it, see `line_rows`.
 
-    A word goes to the next row if it does not fit; one wider than a row is broken, and wide
-    characters (Chinese, emoji) may be separated. More text changes only the last row.
+    More text changes only the last row.
     """
     rows: list[tuple[int, int]] = []
     start = 0
     for line in text.split("\n"):
-        wrapped = wrapped_ascii(line, width) if line.isascii() else wrapped_line(line, width)
-        rows += [(start + begin, start + end) for begin, end in wrapped]
+        rows += [(start + begin, start + end) for begin, end in line_rows(line, width)]
         start += len(line) + 1
     return rows
-
-
-def wrapped_ascii(line: str, width: int) -> list[tuple[int, int]]:
-    """Return the same as `wrapped_line` for a line of ASCII characters, faster."""
-    rows: list[tuple[int, int]] = []
-    begin, length = 0, len(line.rstrip())
-    while length - begin > width:
-        cut = line.rfind(" ", begin, begin + width + 1)
-        kept = len(line[begin:cut].rstrip()) if cut > begin else 0
-        if kept:
-            rows.append((begin, begin + kept))
-            begin = cut + 1
-            while line[begin] == " ":
-                begin += 1
-        else:  # a word that is wider than a row
-            rows.append((begin, begin + width))
-            begin += width
-    return [*rows, (begin, length)]
-
-
-def wrapped_line(line: str, width: int) -> list[tuple[int, int]]:
-    """Return the rows of one line, see `wrap`."""
-    rows: list[tuple[int, int]] = []
-    begin, end, used = 0, 0, 0  # of the current row; `used` counts its cells
-    for start, stop in _words(line):
-        word = cells(line[start:stop])
-        gap = start - end
-        if used and used + gap + word > width:
-            rows.append((begin, end))
-            begin, used, gap = start, 0, 0
-        if used + gap + word <= width:
-            used += gap + word
-        else:  # too wide for a row, with the indentation before it
-            for position in range(start - gap, stop):
-                wide = cell_width(line[position])
-                if used + wide > width and used:
-                    rows.append((begin, position))
-                    begin, used = position, 0
-                used += wide
-        end = stop
-    return [*rows, (begin, end)]
-
-
-def _words(line: str) -> Iterable[tuple[int, int]]:
-    """Positions of the words; each wide character is a word of its own."""
-    for match in _WORD.finditer(line):
-        if match[0].isascii():
-            yield match.span()
-            continue
-        start = match.start()
-        for position in range(match.start(), match.end()):
-            if cell_width(line[position]) > 1:
-                if start < position:
-                    yield start, position
-                yield position, position + 1
-                start = position + 1
-        if start < match.end():
-            yield start, match.end()
 
 
 def rows_of(spans: Sequence[Span], rows: Sequence[tuple[int, int]]) -> list[str]:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amplifier_app.render.ansi import cells, plain
-from amplifier_app.render.inline import wrapped_ascii, wrapped_line
+from amplifier_app.render.ansi import ascii_rows, cell_rows, cells, plain
 from amplifier_app.render.markdown import MarkdownStream, markdown_lines
 from tests.support.screen import Emulator
 
@@ -272,4 +271,4 @@ def test_any_text_is_the_same_character_by_character(text: str, width: int) -> N
 @example("   a", 2)
 def test_wrapping_is_the_same_with_and_without_wide_characters(line: str, width: int) -> None:
     line = line.rstrip()
-    assert wrapped_ascii(line, width) == wrapped_line(line, width)
+    assert ascii_rows(line, width) == cell_rows(line, width)

@@ -70,6 +70,14 @@ def test_wrapping_keeps_the_words(text: str, width: int) -> None:
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
+def test_lines_with_wide_characters_are_filled() -> None:
+    text = "A 日本語 title with some text that goes on and on beyond the edge"
+    assert wrapped(text, 40, "  ") == [
+        "A 日本語 title with some text that goes",
+        "  on and on beyond the edge",
+    ]
+
+
 @pytest.mark.parametrize("columns", [40, 80, 120])
 @pytest.mark.parametrize("command", ["provider list", "module list", "profile list"])
 def test_lists_fit_the_terminal(command: str, columns: int) -> None:
