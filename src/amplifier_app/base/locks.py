@@ -11,6 +11,7 @@ from pathlib import Path
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.private_files import OWN_FOLDER
 from amplifier_support.private_files import make_private_folder, open_locked
 from amplifier_support.programs import Stopped
 
@@ -65,7 +66,7 @@ def changing_settings() -> Generator[None]:
                 reason = (error.strerror or str(error)).lower()
                 raise ConfigError(
                     f"cannot lock {file}: {reason}",
-                    hint="Fix its permissions, or set AMPLIFIER_HOME to a folder of your own.",
+                    hint=OWN_FOLDER,
                 ) from error
         _depth.value += 1
         try:

@@ -128,10 +128,11 @@ def _outcome_of(error: BaseException) -> Outcome:
         cause = error.__cause__
         if isinstance(cause, AppError):
             cause = cause.__cause__
-        if isinstance(cause, OSError) and cause.errno in _STORAGE:
-            # Whatever could not be stored, the disk is why.
-            ending = Ending.SESSION
-            hint = hint or hint_for(cause)
+        if isinstance(cause, OSError):
+            hint = hint or _HINTS.get(cause.errno or 0)
+            if cause.errno in _STORAGE:
+                # Whatever could not be stored, the disk is why.
+                ending = Ending.SESSION
         return Outcome(ending, f"{where}{error.message}", hint)
     if isinstance(error, Terminated):
         return Outcome(Ending.TERMINATED, "terminated")

@@ -26,6 +26,8 @@ def _home(kind: str) -> Path:
             message = f"AMPLIFIER_HOME names an unknown home folder: {moved!r}"
             raise ConfigError(message, hint="Set it to an absolute path.")
         base = Path(expanded).absolute()
+        if base.is_file():
+            raise ConfigError(f"AMPLIFIER_HOME is not a folder: {base}", hint="Set it to a folder.")
         return base if kind != "cache" else base / "cache"
     # Takes 15 ms to import, and is not needed if AMPLIFIER_HOME is set.
     import platformdirs

@@ -3,10 +3,14 @@
 The functions of `amplifier_support`, raising session errors.
 """
 
+import errno
 from pathlib import Path
+from typing import Final
 
 from amplifier_app.base.errors import SessionError
 from amplifier_support import atomic_write, private_files
+
+OWN_FOLDER: Final = "Fix its permissions, or set AMPLIFIER_HOME to a folder of your own."
 
 
 def make_private_folder(path: Path) -> None:
@@ -18,7 +22,8 @@ def make_private_folder(path: Path) -> None:
     try:
         private_files.make_private_folder(path)
     except OSError as error:
-        raise SessionError(f"cannot create {path}: {error.strerror}") from error
+        hint = None if error.errno in (errno.ENOSPC, errno.EDQUOT) else OWN_FOLDER
+        raise SessionError(f"cannot create {path}: {error.strerror}", hint=hint) from error
     if path.is_symlink() or not path.is_dir():
         raise SessionError(
             f"cannot use {path}: it is a link or not a folder",

@@ -52,7 +52,8 @@ class SavedSession:
     def __init__(self, path: Path, *, create: bool) -> None:
         self.id = path.name
         self.path = path
-        self._lock = SessionLock(path / "lock", self.id)
+        copy = f"Stop it, or start from a copy: amplifier run --fork {self.id}"
+        self._lock = SessionLock(path / "lock", self.id, copy)
         try:
             # Until the lock was held, another process could create it.
             if create and not is_remnant(path):

@@ -22,27 +22,29 @@ class InUse(SessionError):
         holder: Its pid, in words.
     """
 
-    def __init__(self, session_id: str, holder: str) -> None:
-        super().__init__(
-            f"session {session_id} is in use ({holder})",
-            hint=f"Stop it, or start from a copy: amplifier run --fork {session_id}",
-        )
+    def __init__(self, session_id: str, holder: str, hint: str) -> None:
+        super().__init__(f"session {session_id} is in use ({holder})", hint=hint)
         self.holder = holder
 
 
 class SessionLock:
     """Exclusive use of a session's folder, held until `release` or the end of the process.
 
+    Args:
+        path: The lock file.
+        session_id: The session.
+        hint: What to do if another process holds it.
+
     Raises:
         InUse: Another process holds it.
         SessionError: It cannot be opened or written.
     """
 
-    def __init__(self, path: Path, session_id: str) -> None:
+    def __init__(self, path: Path, session_id: str, hint: str = "Stop that process first.") -> None:
         self._descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
             if not try_lock(self._descriptor):
-                raise InUse(session_id, f"process {self._holder()}")
+                raise InUse(session_id, f"process {self._holder()}", hint)
             if not os.path.samestat(os.fstat(self._descriptor), os.lstat(path)):
                 raise FileNotFoundError(errno.ENOENT, "the session was removed")
             # Error messages of other processes give this pid. A full disk must not prevent a removal.

@@ -70,6 +70,32 @@ def test_words_that_are_not_text_are_searched_for() -> None:
     assert "no session contains" in done.stderr
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no other")
+def test_a_home_that_cannot_be_written_to_exits_with_6_and_a_hint() -> None:
+    done = run_amplifier("run", "-P", "mock", "hi", home=Path("/proc/home"))
+    assert (done.code, done.stdout) == (6, "")
+    assert done.stderr.splitlines() == [
+        "amplifier: cannot create /proc/home/sessions: No such file or directory",
+        "  Fix its permissions, or set AMPLIFIER_HOME to a folder of your own.",
+    ]
+    assert run_amplifier("run", "-P", "mock", "--no-save", "hi", home=Path("/proc/home")).code == 0
+
+
+@pytest.mark.parametrize("arguments", [["run", "-P", "mock", "hi"], ["session", "list"]])
+def test_a_home_that_is_a_file_is_reported(tmp_path: Path, arguments: list[str]) -> None:
+    home = tmp_path / "home"
+    home.write_text("")
+    done = run_amplifier(*arguments, home=home)
+    assert (done.code, done.stdout) == (78, "")
+    assert done.stderr.splitlines() == [
+        f"amplifier: AMPLIFIER_HOME is not a folder: {home}",
+        "  Set it to a folder.",
+    ]
+    lines = run_amplifier("doctor", home=home).stdout.splitlines()
+    failed = [line.split(maxsplit=2)[2] for line in lines if line.startswith("FAIL")]
+    assert set(failed[:4]) == {f"AMPLIFIER_HOME is not a folder: {home}"}
+
+
 def test_a_loop_of_links_is_not_a_bundle(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     done = run_amplifier("plan", "import", "./loop", cwd=tmp_path)

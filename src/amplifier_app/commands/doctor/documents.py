@@ -47,7 +47,8 @@ def settings() -> Iterator[Check]:
             yield Check("settings", "fail", str(problem), "fix it in the file")
         return
     except ConfigError as error:
-        yield Check("settings", "fail", str(error), "make the file readable, or remove it")
+        fix = error.hint or "make the file readable, or remove it"
+        yield Check("settings", "fail", error.message, fix)
         return
     places = [str(path) for scope in SCOPES if (path := settings_path(scope, folder))]
     nothing = f"none (searched: {', '.join(places)})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from amplifier_app.base.errors import AppError
 from amplifier_app.commands.doctor import documents, machine, models, storage
 from amplifier_app.commands.doctor.check import Check
 
@@ -44,6 +45,8 @@ def examine(*, online: bool = False) -> Iterator[Check]:
     for name, examination in examinations:
         try:
             yield from examination()
+        except AppError as error:
+            yield Check(name, "fail", error.message, error.hint)
         # An unexpected failure in one examination must not hide the others.
         except Exception as error:
             yield Check(name, "fail", f"the check failed: {type(error).__name__}: {error}")

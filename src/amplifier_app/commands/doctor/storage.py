@@ -112,10 +112,13 @@ def _folder(name: str, folder: Path, message: str) -> Iterator[Check]:
     existing = _existing(folder)
     if not existing.is_dir():
         yield Check(
-            name, "fail", f"{existing} is not a folder", "remove it, or move AMPLIFIER_HOME"
+            name,
+            "fail",
+            f"{existing} is not a folder",
+            "remove it, or set AMPLIFIER_HOME to another folder",
         )
     elif not os.access(existing, os.W_OK | os.X_OK):
-        fix = f"make {existing} writable for you, or move AMPLIFIER_HOME"
+        fix = f"make {existing} writable, or set AMPLIFIER_HOME to another folder"
         yield Check(name, "fail", f"{message}; not writable", fix)
     else:
         yield Check(name, "ok", message)

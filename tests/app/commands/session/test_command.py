@@ -259,9 +259,14 @@ def test_a_session_in_use_is_not_deleted_with_any_other(home: Path) -> None:
     store.create("child", project="/p", parent="20260101-000000-abcdef", agent="reader").close()
     held = store.open("child")
     done = session(home, "delete", "abcdef", "123456", "--yes")
+    renamed = session(home, "rename", "child", "Another title")
     held.close()
-    assert done.code == 6
-    assert f"session child is in use (process {os.getpid()})" in done.stderr
+    for refused in (done, renamed):
+        assert refused.code == 6
+        assert refused.stderr.splitlines()[-2:] == [
+            f"amplifier: session child is in use (process {os.getpid()})",
+            "  Stop that process first.",
+        ]
     assert (home / "sessions" / "20260101-000000-abcdef").exists()
     assert (home / "sessions" / "20260102-000000-123456").exists()
 
