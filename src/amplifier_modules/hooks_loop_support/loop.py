@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
+from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_modules._shared.loop.budget import Budget
+from amplifier_modules._shared.loop.conversation import last_answer
+from amplifier_modules._shared.loop.interrupt import interruptible
+from amplifier_modules._shared.loop.stop_signal import StopSignal
 from amplifier_modules._shared.loop.turn_end import OUT_OF_BUDGET
 from amplifier_modules._shared.module.delegate import Delegate
 from amplifier_modules.hooks_loop_support.config import MODULE_ID
-from amplifier_modules.hooks_loop_support.turn import MeteredProvider, MeteredTool, Turn
+from amplifier_modules.hooks_loop_support.turn import Turn
+
+logger = logging.getLogger(__name__)
 
 
 class SupportedLoop(Delegate):
@@ -43,31 +49,20 @@ class SupportedLoop(Delegate):
         )
 
     async def _execute(self, session: dict[str, Any]) -> Any:
-        """Run one turn; the text of a turn that ends at a limit is "Budget reached: …".
+        """Run one turn.
+
+        Returns:
+            The answer; if a limit ends the turn before there is one, "Budget reached: …".
 
         Raises:
             Exception: Any exception of the orchestrator, unless a limit is its cause.
         """
         turn = Turn(self._coordinator, self._budget, self._fallbacks, session)
-        inputs = {
-            **session,
-            "providers": {
-                name: MeteredProvider(provider, name, turn)
-                for name, provider in session["providers"].items()
-            },
-            "tools": {name: MeteredTool(tool, turn) for name, tool in session["tools"].items()},
-        }
         answer: Any = None
         with self._budget.clock():
             if await turn.may_start():
-                try:
-                    async with asyncio.timeout(self._budget.seconds_left()):
-                        answer = await self._inner.execute(**inputs)
-                # Foreign code: whatever the limit made it raise, the limit is the cause.
-                except Exception:
-                    if not turn.is_over():
-                        raise
-            if (reached := turn.reached) is None:
+                answer = await self._run(turn, session)
+            if not turn.is_over():
                 return answer
         await turn.channel.ask(
             "orchestrator:complete",
@@ -76,7 +71,27 @@ class SupportedLoop(Delegate):
                 "turn_count": turn.calls,
                 "status": "incomplete",
                 "reason": OUT_OF_BUDGET,
-                "budget": reached._asdict(),
+                "budget": turn.reached._asdict() if turn.reached else None,
             },
         )
-        return str(reached)
+        if not answer and turn.calls:
+            # The limit was reached by what the orchestrator did after it.
+            answer = await last_answer(session["context"])
+        return answer or str(turn.reached)
+
+    async def _run(self, turn: Turn, session: dict[str, Any]) -> Any:
+        """What the orchestrator returns; None if a limit made it raise."""
+
+        async def execute() -> Any:
+            inputs = {**session, "providers": turn.providers, "tools": turn.tools}
+            return await self._inner.execute(**inputs)
+
+        cancels = task_cancel_count()
+        try:
+            return await interruptible(execute(), StopSignal(None, self._budget))
+        # Foreign code: whatever the limit made it raise, the limit is the cause.
+        except BaseException as error:
+            if not is_failure(error, cancels) or not turn.is_over():
+                raise
+            logger.debug("The orchestrator ended with %r", error, exc_info=True)
+            return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from amplifier_core.llm_errors import LLMError
@@ -37,6 +38,8 @@ class Turn:
 
     Attributes:
         channel: The turn's hooks.
+        providers: The providers for the orchestrator.
+        tools: The tools for the orchestrator.
         reached: The limit that ended the turn, if one did.
         calls: Answered requests.
     """
@@ -45,11 +48,17 @@ class Turn:
         self, coordinator: Any, budget: Budget, fallbacks: Sequence[str], session: Mapping[str, Any]
     ) -> None:
         self._budget = budget
-        self._providers: Mapping[str, Any] = session["providers"]
-        self._fallbacks = Fallbacks(fallbacks, self._providers)
+        self._mounted: Mapping[str, Any] = session["tools"]
+        self._unmetered: Mapping[str, Any] = session["providers"]
+        self._fallbacks = Fallbacks(fallbacks, self._unmetered)
         self.channel = Channel(session["hooks"], session["context"], coordinator, MODULE_ID)
         # Without the cancellation token: a stopped turn's task is cancelled.
         self._limits = LimitRequests(budget, self.channel, None)
+        self.providers = {
+            name: MeteredProvider(provider, name, self)
+            for name, provider in self._unmetered.items()
+        }
+        self.tools = {name: MeteredTool(tool, self) for name, tool in self._mounted.items()}
         self.reached: Reached | None = None
         self.calls = 0
 
@@ -64,27 +73,32 @@ class Turn:
     def is_over(self) -> bool:
         """Whether a limit has ended the turn; also if its time has just run out."""
         if self.reached is None and self._budget.time_is_up():
-            self.reached = self._budget.reached()
+            self.reached = self._budget.reached(turns=False)
         return self.reached is not None
 
-    async def complete(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    async def complete(
+        self, name: str, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+    ) -> Any:
         """The answer of a provider or, while it is unavailable, of a fallback.
 
         Args:
             name: The provider that the orchestrator chose.
-            args: Positional arguments of its `complete`.
-            options: Keyword arguments.
+            method: Its `complete`.
+            args: The positional arguments of the call.
+            options: The keyword arguments.
 
         Raises:
-            LLMError: The provider failed, or the budget allows no further request.
+            asyncio.CancelledError: The budget allows no further request.
             Exception: Any exception of the provider.
         """
+        if self._budget.is_counting():
+            return await method(*args, **options)
         ticket = await self._admit()
         usage: dict[str, Any] | None = None
         lost: list[Usage] = []
         try:
             with collecting() as lost:
-                response = await self._ask(name, args, options)
+                response = await self._ask(name, method, args, options)
             usage = with_lost(usage_of(response), lost)
             self.calls += 1
             return response
@@ -94,49 +108,82 @@ class Turn:
     async def stream(
         self, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
     ) -> AsyncGenerator[Any]:
-        """The chunks of an answer; the last usage in them counts.
+        """The chunks of an answer, whose usage is what they report last.
 
         Raises:
-            LLMError: The provider failed, or the budget allows no further request.
+            asyncio.CancelledError: The budget allows no further request.
             Exception: Any exception of the provider.
         """
-        ticket = await self._admit()
+        ticket = None if self._budget.is_counting() else await self._admit()
         usage: dict[str, Any] | None = None
+        chunks = method(*args, **options)
         try:
-            chunks = method(*args, **options)
-            async with aclosing(await chunks if isawaitable(chunks) else chunks) as stream:
-                async for chunk in stream:
-                    usage = usage_of(chunk) or usage or {}
-                    yield chunk
+            if isawaitable(chunks):
+                chunks = await chunks
+            async for chunk in chunks:
+                usage = {**(usage or {}), **usage_of(chunk)}
+                yield chunk
             self.calls += 1
         finally:
-            ticket.settle(usage)
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
+            if ticket is not None:
+                ticket.settle(usage)
 
-    def take_tool_call(self) -> bool:
-        """Whether the budget allows one more tool call, which is counted."""
-        if self._budget.take_tool_calls(1):
-            return True
-        self.reached = self.reached or self._budget.reached(tools=True)
-        return False
+    async def run_tool(
+        self, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+    ) -> Any:
+        """The result of a tool call, or an error if the budget does not allow it.
+
+        Raises:
+            asyncio.CancelledError: The time of the turn is up.
+            Exception: Any exception of the tool.
+        """
+        if self._budget.time_is_up():
+            await self._end()
+        if not self._budget.take_tool_calls(1):
+            self.reached = self.reached or self._budget.reached(tools=True)
+            error = {"type": "BudgetReached", "message": NOT_ALLOWED}
+            return ToolResult(success=False, error=error)
+        try:
+            return await method(*args, **options)
+        finally:
+            self._follow_mounted()
+
+    def parser(self, name: str) -> Any:
+        """`parse_tool_calls` of the provider that answers for the provider `name`."""
+        return self._unmetered[self._fallbacks.instead_of(name)].parse_tool_calls
 
     async def _admit(self) -> Ticket:
-        try:
-            if self.reached is not None:
-                raise BudgetReached(self.reached)
-            return await self._limits.admit({})
-        except BudgetReached as stop:
-            self.reached = stop.reached
-            raise LLMError(str(stop.reached)) from stop
+        if not self.is_over():
+            try:
+                return await self._limits.admit({})
+            except BudgetReached as stop:
+                self.reached = stop.reached
+        return await self._end()
 
-    async def _ask(self, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    async def _end(self) -> Any:
+        """Make the orchestrator end its turn.
+
+        By a cancellation: an error is something that it reports, answers to the user or tries again.
+        """
+        self.is_over()
+        await asyncio.sleep(0)  # Others have to run even if it ignores that.
+        raise asyncio.CancelledError(str(self.reached))
+
+    async def _ask(
+        self, name: str, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+    ) -> Any:
         target = self._fallbacks.instead_of(name)
         while True:
             if target != name:
+                method = self._unmetered[target].complete
                 # The requested model belongs to the chosen provider, not to the fallback.
                 args = [_without_model(argument) for argument in args]
                 options = {key: value for key, value in options.items() if key != "model"}
             try:
-                return await self._providers[target].complete(*args, **options)
+                return await method(*args, **options)
             except LLMError as error:
                 following = self._fallbacks.after(target, error)
                 if following is None:
@@ -145,6 +192,13 @@ class Turn:
                 if (await self.channel.ask(PROVIDER_FALLBACK, about)).denied is not None:
                     raise
             target = following
+
+    def _follow_mounted(self) -> None:
+        """Give the orchestrator the tools that modules have mounted meanwhile, as the session's own do."""
+        for name in self.tools.keys() - self._mounted.keys():
+            del self.tools[name]
+        for name in self._mounted.keys() - self.tools.keys():
+            self.tools[name] = MeteredTool(self._mounted[name], self)
 
 
 class MeteredProvider(Delegate):
@@ -160,13 +214,23 @@ class MeteredProvider(Delegate):
         super().__init__(inner, _name=name, _turn=turn)
 
     def __getattr__(self, name: str) -> Any:
-        found = super().__getattr__(name)
-        if name not in _STREAMS or not callable(found):
-            return found
-        return lambda *args, **options: self._turn.stream(found, args, options)
+        found, turn, own = super().__getattr__(name), self._turn, self._name
 
-    async def complete(self, *args: Any, **options: Any) -> Any:
-        return await self._turn.complete(self._name, args, options)
+        async def complete(*args: Any, **options: Any) -> Any:
+            return await turn.complete(own, found, args, options)
+
+        def stream(*args: Any, **options: Any) -> AsyncGenerator[Any]:
+            return turn.stream(found, args, options)
+
+        async def opened_stream(*args: Any, **options: Any) -> AsyncGenerator[Any]:
+            return turn.stream(found, args, options)
+
+        # With the signatures of the provider, from which orchestrators see what it accepts.
+        if name == "complete":
+            return functools.wraps(found)(complete)
+        if name in _STREAMS and callable(found):
+            return functools.wraps(found)(opened_stream if iscoroutinefunction(found) else stream)
+        return turn.parser(own) if name == "parse_tool_calls" else found
 
 
 class MeteredTool(Delegate):
@@ -180,12 +244,16 @@ class MeteredTool(Delegate):
     def __init__(self, inner: Any, turn: Turn) -> None:
         super().__init__(inner, _turn=turn)
 
-    async def execute(self, *args: Any, **options: Any) -> Any:
-        if not self._turn.take_tool_call():
-            return ToolResult(
-                success=False, error={"type": "BudgetReached", "message": NOT_ALLOWED}
-            )
-        return await self._inner.execute(*args, **options)
+    def __getattr__(self, name: str) -> Any:
+        found, turn = super().__getattr__(name), self._turn
+        if name != "execute":
+            return found
+
+        @functools.wraps(found)
+        async def execute(*args: Any, **options: Any) -> Any:
+            return await turn.run_tool(found, args, options)
+
+        return execute
 
 
 def _without_model(argument: Any) -> Any:

@@ -346,9 +346,8 @@ class TurnRecorder:
         count = peek(data, "turn_count")
         self._turn_count = count if isinstance(count, int) else 0
         if self._limit is not None:
-            # A loop may have announced a request that the limit refused, and taken it for an error.
+            # A loop may have announced a request that the limit refused.
             self._requests = min(self._requests, self._turn_count)
-            self.provider_error = None
 
 
 def _joined(*parts: Any) -> str:

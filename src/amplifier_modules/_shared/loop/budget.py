@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any, cast
 
@@ -174,7 +175,15 @@ class Budget:
             level.spent.steps += 1
             if is_first:
                 level._first.append(self)
-        return Ticket(self, is_first)
+        ticket = Ticket(self, is_first)
+        _current.set(ticket)
+        return ticket
+
+    def is_counting(self) -> bool:
+        """Whether the running task works on a request that this budget counts already."""
+        ticket = _current.get()
+        counting = None if ticket is None else ticket.budget
+        return counting is not None and any(level is self for level in counting._levels())
 
     def take_tool_calls(self, wanted: int) -> int:
         """Count the tool calls that are about to run; return how many of `wanted` may run."""
@@ -272,10 +281,14 @@ class Budget:
 
 
 class Ticket:
-    """Permission for one request; must be settled whether or not the request succeeds."""
+    """Permission for one request; must be settled whether or not the request succeeds.
+
+    Attributes:
+        budget: The budget that counts the request; None once it is settled.
+    """
 
     def __init__(self, budget: Budget, is_first: bool) -> None:
-        self._budget: Budget | None = budget
+        self.budget: Budget | None = budget
         self._is_first = is_first
 
     def check(self) -> None:
@@ -284,15 +297,18 @@ class Ticket:
         Raises:
             BudgetReached: Usage since admission has reached a limit.
         """
-        reached = None if self._budget is None else self._budget.reached(turns=False)
+        reached = None if self.budget is None else self.budget.reached(turns=False)
         if reached is not None:
             raise BudgetReached(reached)
 
     def settle(self, usage: Mapping[str, Any] | None = None) -> None:
         """Count the usage of the request, None if it was not answered; repeated calls do nothing."""
-        budget, self._budget = self._budget, None
+        budget, self.budget = self.budget, None
         if budget is not None:
             budget.settle(usage, self._is_first)
+
+
+_current: ContextVar[Ticket | None] = ContextVar("amplifier_ticket", default=None)
 
 
 def open_budget(coordinator: Any) -> Budget:

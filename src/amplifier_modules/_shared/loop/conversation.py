@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from amplifier_core._foreign import blame, where_defined
+from amplifier_modules._shared.history.access import as_mapping, call_ids
+from amplifier_modules._shared.loop.replies import blocks_of, text_of
 
 
 async def add_message(context: Any, message: dict[str, Any]) -> None:
@@ -14,6 +16,16 @@ async def add_message(context: Any, message: dict[str, Any]) -> None:
     added = context.add_message(message)
     if inspect.isawaitable(added):
         await added
+
+
+async def last_answer(context: Any) -> str:
+    """The text of the last message if it is an answer without tool calls, else an empty one."""
+    messages = context.get_messages()
+    if inspect.isawaitable(messages):
+        messages = await messages
+    last: dict[str, Any] = dict(as_mapping(messages[-1]) or {}) if messages else {}
+    is_answer = last.get("role") == "assistant" and not call_ids(last)
+    return text_of(blocks_of(last)) if is_answer else ""
 
 
 async def view_of(context: Any, provider: Any, token_budget: int | None = None) -> list[Any]:
