@@ -12,10 +12,10 @@ import stat
 from collections.abc import Generator
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # With O_PATH a folder that may be entered but not listed can still be walked through.
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
-_FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | _NOFOLLOW
+FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NOFOLLOW
+_FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | NOFOLLOW
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -61,7 +61,7 @@ def folder_below(folder: int, path: str, *, create: bool = False) -> Generator[i
             if create:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, dir_fd=folder)
-            folder = os.open(name, _FOLDER, dir_fd=folder)
+            folder = os.open(name, FOLDER, dir_fd=folder)
             opened.callback(os.close, folder)
         yield folder
 
@@ -82,7 +82,7 @@ def folder_at(path: str, *, create: bool = False) -> Generator[int | None]:
             os.makedirs(path, exist_ok=True)
         yield None
         return
-    top = os.open("/", _FOLDER)
+    top = os.open("/", FOLDER)
     try:
         with folder_below(top, path, create=create) as folder:
             yield folder
@@ -107,7 +107,7 @@ def open_inside(root: str, path: str) -> int:
         raise ValueError(f"{path} is outside {root}")
     if not _BY_DESCRIPTOR:
         return os.open(real, _FILE)
-    folder = os.open(real_root, _FOLDER)
+    folder = os.open(real_root, FOLDER)
     try:
         return open_below(folder, os.path.relpath(real, real_root))
     finally:

@@ -95,11 +95,7 @@ def resolve(
             invalid sources; all at once.
     """
     problems = Problems(merged.texts, merged.problems)
-    tree = merged.document
-    if chosen.sets:
-        changed = overrides.apply_sets(tree, chosen.sets, problems)
-        tree = normalise(changed, "--set", problems, PLAN)
-        check_complete(tree, problems)
+    tree = _with_sets(merged.document, chosen, problems)
     added: list[str] = []
     if not entry_keys(tree, "providers") and (chosen.provider or merged.bundle):
         # Imported on demand: only for plans without a provider.
@@ -134,6 +130,15 @@ def resolve(
     return Resolution(
         resolved, tuple(dropped), sources, unset, tuple(notes), tuple(warnings), requires
     )
+
+
+def _with_sets(tree: MapNode, chosen: overrides.Overrides, problems: Problems) -> MapNode:
+    if not chosen.sets:
+        return tree
+    changed = overrides.apply_sets(tree, chosen.sets, problems)
+    tree = normalise(changed, "--set", problems, PLAN)
+    check_complete(tree, problems)
+    return tree
 
 
 def _with_providers(

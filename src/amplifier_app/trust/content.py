@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.sanitize import visible
+from amplifier_support.private_files import open_regular
 
 MAX_FILES = 10_000
 MAX_BYTES = 200 * 1024 * 1024
@@ -37,7 +38,6 @@ LEFT_OUT = frozenset(
 """Folders that other tools change all the time; nothing in them can be imported."""
 
 _BYTE_CODE = "__pycache__"
-_CAREFUL = sum(getattr(os, n, 0) for n in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_BINARY"))
 _CHUNK = 1 << 18
 
 Kind = Literal["file", "executable", "link", "special"]
@@ -266,11 +266,9 @@ class _Reader:
     def _entry(self, path: Path) -> Entry:
         digest = hashlib.sha256()
         kept: list[bytes] = []
-        descriptor = os.open(path, os.O_RDONLY | _CAREFUL)
+        descriptor = open_regular(path, os.O_RDONLY)
         with open(descriptor, "rb", buffering=0) as stream:
             mode = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(mode):
-                raise _refusal(path, "changed while it was being read", "Try again.")
             size = 0
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import stat
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.grants import Grants
 from amplifier_modules._shared.files.off_loop import in_thread
-from amplifier_modules._shared.files.roots import Location, PathError, is_regular
+from amplifier_modules._shared.files.roots import Location, PathError
 from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules._shared.module.tool_input import InvalidInput
 from amplifier_modules.tool_search import results
@@ -41,7 +42,7 @@ class Place:
 
     def __init__(self, location: Location) -> None:
         status = location.stat()
-        self.file = location.name if is_regular(status) else None
+        self.file = location.name if stat.S_ISREG(status.st_mode) else None
         flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
         if self.file is None:
             self.folder = location.open(flags)

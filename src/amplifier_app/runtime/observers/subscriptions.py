@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.observers.denied_ends import with_denied_ends
 from amplifier_app.runtime.observers.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
-from amplifier_app.runtime.observers.unreported_blocks import UNREPORTED, report_unreported_blocks
+from amplifier_app.runtime.observers.unreported_blocks import report_unreported_blocks
 from amplifier_app.runtime.observers.visibility import visible_only
 from amplifier_app.runtime.turns.event_data import EventHandler, peek
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
@@ -218,81 +219,3 @@ def _common(one: str, other: str) -> int:
     """Return the length of the common prefix of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def with_denied_ends(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
-    """Wrap the handlers of a renderer so that a call that does not run ends in every loop.
-
-    Some loops emit nothing for a call that a hook denied: at the next request it is over, or with
-    the next answer if they report no requests. For an unknown tool, some emit only `error:tool`.
-    """
-    running: dict[Any, dict[str, Any]] = {}
-    reasons: dict[Any, str] = {}
-
-    def nothing(event: str, data: dict[str, Any]) -> None:
-        return None
-
-    def wrapped(event: str, before: EventHandler) -> EventHandler:
-        then = handlers.get(event, nothing)
-
-        def handle(event: str, data: dict[str, Any]) -> None:
-            before(event, data)
-            then(event, data)
-
-        return handle
-
-    def key(data: dict[str, Any]) -> Any:
-        return peek(data, "tool_call_id") or peek(data, "tool_name")
-
-    def began(event: str, data: dict[str, Any]) -> None:
-        running[key(data)] = data
-
-    def ended(event: str, data: dict[str, Any]) -> None:
-        running.pop(key(data), None)
-
-    def denied(event: str, data: dict[str, Any]) -> None:
-        reason = peek(data, "reason")
-        reasons[peek(data, "tool_name")] = reason if isinstance(reason, str) else ""
-
-    def requested(event: str, data: dict[str, Any]) -> None:
-        on_error = handlers.get("tool:error", nothing)
-        for call in list(running.values()):
-            message = reasons.get(peek(call, "tool_name")) or "refused by a hook of the plan"
-            on_error("tool:error", {**call, "error": {"type": "Denied", "message": message}})
-        over(event, data)
-
-    def answered(event: str, data: dict[str, Any]) -> None:
-        if peek(data, "source") == UNREPORTED:
-            requested(event, data)
-
-    def completed(event: str, data: dict[str, Any]) -> None:
-        ends_calls = peek(data, "status") in ("success", "incomplete")
-        (requested if ends_calls else over)(event, data)
-
-    def not_found(event: str, data: dict[str, Any]) -> None:
-        if running and peek(data, "error_type") == "tool_not_found":
-            _, call = running.popitem()  # these loops run one call at a time
-            message = peek(data, "error_message")
-            handlers.get("tool:error", nothing)(
-                "tool:error", {**call, "error": {"type": "ToolNotFound", "message": message}}
-            )
-
-    def over(event: str, data: dict[str, Any]) -> None:
-        running.clear()
-        reasons.clear()
-
-    watched = {
-        # A stopped prompt ends its calls itself.
-        "cancel:requested": over,
-        "prompt:submit": over,
-        "execution:start": over,
-        "tool:pre": began,
-        "tool:post": ended,
-        "tool:error": ended,
-        APPROVAL_DENIED: denied,
-        "error:tool": not_found,
-        "provider:request": requested,
-        "content_block:end": answered,
-        "orchestrator:complete": completed,
-    }
-    return {**handlers, **{event: wrapped(event, before) for event, before in watched.items()}}

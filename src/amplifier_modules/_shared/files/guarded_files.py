@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Generator
 
-from amplifier_modules._shared.files.roots import Location, is_regular
+from amplifier_modules._shared.files.roots import Location
 from amplifier_support.atomic_write import write_atomically
 
 
@@ -98,5 +98,5 @@ def write_whole(
 def _require_file(status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise NotAFile("it is a folder")
-    if not is_regular(status):
+    if not stat.S_ISREG(status.st_mode):
         raise NotAFile("it is a device, pipe or socket, not a file")

@@ -16,19 +16,14 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from copy import copy
 from types import TracebackType
 
 from amplifier_modules._shared.files.protected_names import protected_name
+from amplifier_support.below import FOLDER, NOFOLLOW, folder_below
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.readlink in os.supports_dir_fd
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
-# With O_PATH a folder that may be entered but not listed can still be walked through.
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW | _CLOEXEC
 _MAX_LINKS = 40
 
 
@@ -82,7 +77,7 @@ class Location:
 
     def open(self, flags: int, mode: int = 0o666) -> int:
         """`os.open` of this place, never through a link. Raises OSError."""
-        return os.open(self.name, flags | _NOFOLLOW | _CLOEXEC, mode, dir_fd=self.dir_fd)
+        return os.open(self.name, flags | NOFOLLOW, mode, dir_fd=self.dir_fd)
 
     def stat(self) -> os.stat_result:
         """The `os.stat` of this place, never through a link. Raises OSError."""
@@ -317,17 +312,12 @@ class _Walk:
         known = base if parts[: len(base)] == base else parts
         if create:
             os.makedirs(_joined(known), exist_ok=True)
-        folder = os.open(_joined(known), _FOLDER)
-        for name in parts[len(known) :]:
-            try:
-                if create:
-                    with suppress(FileExistsError):
-                        os.mkdir(name, dir_fd=folder)
-                below = os.open(name, _FOLDER, dir_fd=folder)
-            finally:
-                os.close(folder)
-            folder = below
-        return folder
+        top = os.open(_joined(known), FOLDER)
+        try:
+            with folder_below(top, "/".join(parts[len(known) :]), create=create) as folder:
+                return os.dup(folder)
+        finally:
+            os.close(top)
 
     def _file_root(self) -> Location:
         """The location of a root that is a single file."""
@@ -351,7 +341,7 @@ class _Walk:
     def _open(self, name: str) -> int:
         folder = self._folders[-1]
         try:
-            return os.open(name, _FOLDER, dir_fd=folder)
+            return os.open(name, FOLDER, dir_fd=folder)
         except FileNotFoundError:
             if not self._create:
                 raise
@@ -360,7 +350,7 @@ class _Walk:
             os.mkdir(name, dir_fd=folder)
         except FileExistsError:
             pass  # Another process was faster, or it is a dangling link: opening it will show.
-        return os.open(name, _FOLDER, dir_fd=folder)
+        return os.open(name, FOLDER, dir_fd=folder)
 
     def _follow(self, name: str) -> bool:
         """Put the target of the link `name` in its place; False when it is not a link."""
@@ -389,11 +379,6 @@ class _Walk:
         parts = tuple(self._here) if name is None else (*self._here, name)
         self._guard.check_protected(self._path, parts)
         return Location(_joined(parts), self._folders.pop(), "." if name is None else name)
-
-
-def is_regular(status: os.stat_result) -> bool:
-    """Whether what was found is a plain file, which alone is safe to open and replace."""
-    return stat.S_ISREG(status.st_mode)
 
 
 def _parts(path: str) -> tuple[str, ...]:
