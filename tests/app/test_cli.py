@@ -98,6 +98,16 @@ def test_typer_reads_what_may_need_an_explanation(words: str) -> None:
     assert read_words(words.split()) is None
 
 
+@pytest.mark.parametrize("option", ["--resume", "--model", "--check", "--plan", "--set"])
+def test_an_empty_value_is_refused(option: str) -> None:
+    done = run_amplifier("run", "-P", "mock", option, "", "hi")
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        f"amplifier: {option} needs a {'file' if option == '--plan' else 'value'}",
+        "  Leave the option out, or check the variable that its value comes from.",
+    ]
+
+
 def test_help_of_run_lists_its_options() -> None:
     done = run_amplifier("run", "--help")
     assert done.code == 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.option import Option
 
 
@@ -22,6 +24,7 @@ def takes_options_of(
         group: The heading they appear under in help, in place of their own.
     """
     hints = get_type_hints(declared, include_extras=True)
+    marks = {name: _mark(hint) for name, hint in hints.items()}
     options = {name: _option(hint, group) for name, hint in hints.items()}
     added = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=options[name])
@@ -35,6 +38,8 @@ def takes_options_of(
 
         def command(**values: Any) -> None:
             fields = {one.name: values.pop(one.name) for one in added}
+            for name, value in fields.items():
+                _require_value(marks[name], value)
             function(**values, **{into: declared(**fields)})
 
         parameters: list[Parameter] = []
@@ -49,11 +54,32 @@ def takes_options_of(
     return decorate
 
 
+def _mark(hint: Any) -> Option | None:
+    """The option that a field's type declares."""
+    return next((mark for mark in get_args(hint) if isinstance(mark, Option)), None)
+
+
+def _require_value(option: Option | None, value: Any) -> None:
+    """Refuse an empty value, such as that of an unset variable in a script.
+
+    Raises:
+        UsageError: The value is empty.
+    """
+    values = value if isinstance(value, list) else [value]
+    # The path of an empty text is the current folder.
+    if option is not None and not option.empty and ("" in values or Path() in values):
+        what = "a file" if Path() in values else "a value"
+        raise UsageError(
+            f"{option.flags[0]} needs {what}",
+            hint="Leave the option out, or check the variable that its value comes from.",
+        )
+
+
 def _option(hint: Any, group: str | None) -> Any:
     """A field's type with its option as Typer's; None for a field that is not an option."""
-    kind, *marks = get_args(hint) or (hint,)
-    option = next((mark for mark in marks if isinstance(mark, Option)), None)
+    option = _mark(hint)
     if option is None:
         return None
+    kind = get_args(hint)[0]
     panel = group or option.group
     return Annotated[kind, typer.Option(*option.flags, rich_help_panel=panel, **option.settings)]

@@ -40,6 +40,7 @@ class InitOptions(NamedTuple):
             "--model",
             "-m",
             metavar="NAME",
+            empty=True,
             group="Provider",
             help="Model to use; '' for the default.",
         ),
@@ -49,6 +50,7 @@ class InitOptions(NamedTuple):
         Option(
             "--base-url",
             metavar="URL",
+            empty=True,
             group="Provider",
             help="Address of the API; '' for the provider's own.",
         ),

@@ -23,12 +23,13 @@ def read_words(words: Sequence[str]) -> Request | None:
     options = _options()
     rest = iter(words)
     for word in rest:
-        name, kind = options.get(word, ("prompt", str))
+        name, kind, may_be_empty = options.get(word, ("prompt", str, True))
         if kind is bool:
             value: Any = True
         else:
             text = word if name == "prompt" else next(rest, "-")
-            value = None if text.startswith("-") else _value(kind, text)
+            explained = text.startswith("-") or not (text or may_be_empty)
+            value = None if explained else _value(kind, text)
         if get_origin(kind) is list and value is not None:
             value = [*fields.pop(name, []), value]
         if value is None or name in fields:
@@ -38,16 +39,16 @@ def read_words(words: Sequence[str]) -> Request | None:
     return Request(**fields).validate()
 
 
-def _options() -> dict[str, tuple[str, Any]]:
-    """The field and type of each option, by its spellings."""
-    options: dict[str, tuple[str, Any]] = {"--output": ("output", OutputFormat)}
+def _options() -> dict[str, tuple[str, Any, bool]]:
+    """The field and type of each option, and whether it may be empty, by its spellings."""
+    options: dict[str, tuple[str, Any, bool]] = {"--output": ("output", OutputFormat, False)}
     for name, hint in Request.__annotations__.items():
         declared, *marks = get_args(hint) or (hint,)
         for mark in marks:
             if isinstance(mark, Option):
                 kinds = [kind for kind in get_args(declared) if kind is not NoneType]
                 kind = kinds[0] if get_origin(declared) is not Literal and kinds else declared
-                options |= dict.fromkeys(mark.flags, (name, kind))
+                options |= dict.fromkeys(mark.flags, (name, kind, mark.empty))
     return options
 
 

@@ -178,6 +178,7 @@ class Request(NamedTuple):
         Option(
             "--tools",
             metavar="NAMES",
+            empty=True,
             group=_PERMISSIONS,
             help="Offer only these tools of the plan, separated by commas; '' offers none.",
         ),
