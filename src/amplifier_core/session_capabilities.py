@@ -140,6 +140,8 @@ UNDO = Capability[Callable[..., Any]]("backup.undo")
 UNDO_LIST = Capability[Callable[..., Any]]("backup.list")
 BACKUPS = Capability[Any]("backup.session")
 TODO_ITEMS = Capability[Callable[[], list[dict[str, Any]]]]("todo.items")
+COMMAND_REGISTRY = Capability[Any]("slash_command_registry")
+COMMAND_EXECUTOR = Capability[Any]("slash_command_executor")
 TOOL_OUTPUT_DIR = Capability[str]("tool.output_dir")
 ANNOUNCED_EVENTS = Capability[Any]("observability.events")
 

@@ -71,7 +71,7 @@ async def chat(
         SessionError: The session can no longer be saved.
     """
     commands = all_commands()
-    commands |= await contributed_commands(session.session.coordinator, commands, renderer)
+    commands |= await contributed_commands(session, commands, renderer)
     conversation = Conversation(session, renderer, terminal, commands)
     if greets:
         if session.facts.resumed:
@@ -159,8 +159,10 @@ class Conversation:
         """Whether the terminal itself edits the input line."""
         return self.terminal.echoes
 
-    def send(self, prompt: str) -> None:
+    def send(self, prompt: str, *, adds_files: bool = True) -> None:
         """Send a prompt as soon as no turn runs."""
+        if not adds_files:
+            self._files.ignore_mentions_in(prompt)
         self._upcoming.append(prompt)
 
     def page_or_return(self, text: str) -> str | None:

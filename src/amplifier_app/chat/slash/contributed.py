@@ -1,21 +1,22 @@
-"""Slash commands of modules: those in the channel `chat.commands`, and those that switch to their modes."""
+"""Slash commands of modules: in the channel `chat.commands`, for their modes, and those they read from files."""
 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.chat.slash.command_files import NAME, file_commands
 from amplifier_app.chat.slash.module_mode import mode_commands
 from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand
 from amplifier_app.runtime.observers.observer import Renderer
 
-CHANNEL = "chat.commands"
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
 
-_NAME = re.compile(r"/?[a-z][a-z0-9-]*")
+CHANNEL = "chat.commands"
 
 
 class _Invalid(Exception):
@@ -23,15 +24,16 @@ class _Invalid(Exception):
 
 
 async def contributed_commands(
-    coordinator: Any, existing: Mapping[str, SlashCommand], renderer: Renderer
+    session: OpenSession, existing: Mapping[str, SlashCommand], renderer: Renderer
 ) -> dict[str, SlashCommand]:
     """Return the commands of the session's modules by name; report the invalid ones.
 
     Args:
-        coordinator: The session's coordinator.
+        session: The session.
         existing: The commands of the app, which modules cannot replace.
         renderer: Shows warnings.
     """
+    coordinator = session.session.coordinator
     found: dict[str, SlashCommand] = {}
     taken = {name for one in existing.values() for name in (one.name, *one.aliases)}
     for entry in list(coordinator.channels.get(CHANNEL, ())):
@@ -54,7 +56,7 @@ async def contributed_commands(
         # `/mode` switches to a mode with the name of another command.
         if one.name not in taken:
             found.setdefault(one.name, one)
-    return found
+    return found | file_commands(session, {*taken, *found}, renderer)
 
 
 def _commands_in(value: Any, module: str) -> Iterator[SlashCommand]:
@@ -69,8 +71,8 @@ def _commands_in(value: Any, module: str) -> Iterator[SlashCommand]:
 
 def _command(value: Mapping[str, Any], module: str) -> SlashCommand:
     name, summary, handler = (value.get(key) for key in ("name", "summary", "handler"))
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _Invalid(f"name must be lower-case letters, digits and '-', got {name!r:.60}")
+    if not isinstance(name, str) or not NAME.fullmatch(name.removeprefix("/")):
+        raise _Invalid(f"name must be lower-case letters, digits, '-' and '_', got {name!r:.60}")
     name = f"/{name.removeprefix('/')}"
     if not isinstance(summary, str) or not callable(handler):
         raise _Invalid(f"{name} needs 'summary' (text) and 'handler' (function)")

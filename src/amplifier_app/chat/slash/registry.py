@@ -85,8 +85,13 @@ class Chat(Protocol):
         """Whether the terminal itself edits the input line."""
         ...
 
-    def send(self, prompt: str) -> None:
-        """Send a prompt to the model as soon as no turn runs."""
+    def send(self, prompt: str, *, adds_files: bool = True) -> None:
+        """Send a prompt to the model as soon as no turn runs.
+
+        Args:
+            prompt: The prompt.
+            adds_files: Whether `@path` in it adds a file.
+        """
         ...
 
     def page_or_return(self, text: str) -> Reply:

@@ -114,13 +114,14 @@ async def test_contributed_commands_cannot_replace_or_break_others() -> None:
         "tool-weather",
         lambda: [{"name": "/forecast", "summary": "Forecast", "handler": forecast}],
     )
-    found = await contributed_commands(coordinator, all_commands(), renderer)
+    session: Any = SimpleNamespace(session=SimpleNamespace(coordinator=coordinator))
+    found = await contributed_commands(session, all_commands(), renderer)
     assert list(found) == ["/forecast"]
     assert renderer.shown == [
         "tool-broken: cannot list its chat commands: no forecast today",
         "tool-odd: invalid chat command: expected a mapping, got str",
         "tool-taken: invalid chat command: /help already exists",
-        "tool-named: invalid chat command: name must be lower-case letters, digits and '-', "
+        "tool-named: invalid chat command: name must be lower-case letters, digits, '-' and '_', "
         "got 'No Spaces'",
         "tool-bare: invalid chat command: /bare needs 'summary' (text) and 'handler' (function)",
     ]
