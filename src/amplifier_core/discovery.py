@@ -4,6 +4,7 @@ Public: apps use it to look up modules without loading them.
 """
 
 import importlib
+import re
 import sys
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from amplifier_core.models import ModuleInfo
 
 ENTRY_POINT_GROUP = "amplifier.modules"
+"""The group of entry points that declares modules."""
 
 TYPE_TO_MOUNT_POINT = {
     "orchestrator": "orchestrator",
@@ -78,8 +80,8 @@ def declared_kind(module_id: str, package: ModuleType | None) -> str | None:
 
 
 def conventional_name(module_id: str) -> str:
-    """Default name of a module's package."""
-    return f"amplifier_module_{module_id.replace('-', '_')}"
+    """The package name of a module without an entry point."""
+    return f"amplifier_module_{re.sub(r'[^A-Za-z0-9_]', '_', module_id)}"
 
 
 def project_name(module_id: str) -> str:

@@ -15,13 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from amplifier_core.discovery import ENTRY_POINT_GROUP, conventional_name
+
 DISTRIBUTION = "amplifier"
 
 OURS = ("amplifier-core", DISTRIBUTION)
 """Distributions that are part of the running program, whatever version is required."""
-
-ENTRY_POINT_GROUP = "amplifier.modules"
-"""The group of entry points that declares modules."""
 
 
 class Installed(NamedTuple):
@@ -136,11 +135,6 @@ def by_convention(module_id: str) -> str | None:
     """The entry point of `amplifier_module_<id>`, if such a package can be imported."""
     name = conventional_name(module_id)
     return f"{name}:mount" if find_spec(name) is not None else None
-
-
-def conventional_name(module_id: str) -> str:
-    """The package name of a module without an entry point."""
-    return f"amplifier_module_{re.sub(r'[^A-Za-z0-9_]', '_', module_id)}"
 
 
 def normalised(name: str) -> str:

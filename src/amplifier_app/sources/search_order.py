@@ -22,6 +22,7 @@ from amplifier_app.base import installed
 from amplifier_app.base.errors import Location
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolved import Considered, Place
+from amplifier_core.discovery import conventional_name
 
 PREFIX = "AMPLIFIER_MODULE_"
 
@@ -138,7 +139,7 @@ class Places:
             "plan": "no source in the plan",
             "bundled": "not bundled",
             "installed": "not in any installed distribution",
-            "convention": f"no package {installed.conventional_name(module_id)}",
+            "convention": f"no package {conventional_name(module_id)}",
         }
 
     def _in_workspace(self, module_id: str) -> Path | None:

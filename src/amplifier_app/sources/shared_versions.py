@@ -21,7 +21,7 @@ from amplifier_app.base.installed import normalised
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.dependencies import DependencyCache
 from amplifier_app.sources.requirements.fixed_versions import requirements_of
-from amplifier_app.sources.requirements.names import distributions, required_by
+from amplifier_app.sources.requirements.names import distributions, recorded_files, required_by
 from amplifier_app.sources.requirements.preferred_path import PREFERRED
 from amplifier_app.sources.resolved import ResolvedSource
 
@@ -225,8 +225,7 @@ def _packages(home: Path) -> dict[str, tuple[str, str]]:
     records = (*home.glob("*.dist-info/RECORD"), *home.glob(f"{PREFERRED}/*.dist-info/RECORD"))
     for record in records:
         name = normalised(record.parent.name.partition("-")[0])
-        for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
-            top = line.partition(",")[0].partition("/")[0].partition(".")[0]
-            if name in versions:
-                found.setdefault(top, (name, versions[name]))
+        for file in recorded_files(record.parent) if name in versions else ():
+            top = file.partition("/")[0].partition(".")[0]
+            found.setdefault(top, (name, versions[name]))
     return found

@@ -31,7 +31,7 @@ from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.plan_lock import Wanted, lock_entry, resolve_all
 from amplifier_app.sources.requirements import vendored
 from amplifier_app.sources.requirements.dependencies import DependencyCache
-from amplifier_app.sources.requirements.names import required_by, requirement_name
+from amplifier_app.sources.requirements.names import installed_files, required_by, requirement_name
 from amplifier_app.sources.resolved import ResolvedSource
 
 MANIFEST = "vendor.json"
@@ -183,13 +183,13 @@ def _remove_distributions(folder: Path, installed: Path, names: set[str]) -> Non
     installation that has another version.
     """
     for info in sorted(folder.glob("*.dist-info")):
-        record = installed / info.name / "RECORD"
-        if normalised(info.name.partition("-")[0]) not in names or not record.is_file():
+        metadata_folder = installed / info.name
+        if normalised(info.name.partition("-")[0]) not in names:
             continue
-        for line in record.read_text(encoding="utf-8").splitlines():
-            file = Path(os.path.normpath(folder / line.partition(",")[0].strip('"')))
-            if file.is_relative_to(folder) and file.is_file():
-                file.unlink()
+        if not (metadata_folder / "RECORD").is_file():
+            continue
+        for file in installed_files(metadata_folder, folder):
+            file.unlink()
         shutil.rmtree(info)
     for below, _, _ in os.walk(folder, topdown=False):
         with contextlib.suppress(OSError):

@@ -88,3 +88,4 @@ def test_a_package_is_found_by_convention(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(tmp_path)
     assert installed.by_convention("tool-x") == "amplifier_module_tool_x:mount"
     assert installed.by_convention("tool-z") is None
+    assert installed.by_convention("tool.z") is None

@@ -27,7 +27,8 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch import unpack
 from amplifier_app.sources.fetch.download import Answer, Validators, download
 from amplifier_app.sources.fetch.staging import staging
-from amplifier_support.private_files import FILE_MODE, make_private_folder, make_tree_private
+from amplifier_support.atomic_write import write_private
+from amplifier_support.private_files import make_private_folder, make_tree_private
 from amplifier_support.programs import Stopped
 
 _CHUNK = 1024 * 1024
@@ -143,20 +144,18 @@ class ArchiveCache:
                 return known["sha256"]
             _check_hash(source, wanted, answer.sha256)
             self._keep(source, copy, answer.sha256, stop)
-            self._note(note, source, answer, stage)
+            self._note(note, source, answer)
         return answer.sha256
 
-    def _note(self, note: Path, source: ArchiveSource, answer: Answer, stage: Path) -> None:
+    def _note(self, note: Path, source: ArchiveSource, answer: Answer) -> None:
         facts = {
             "url": without_password(source.location),
             "sha256": answer.sha256,
             "etag": answer.validators.etag,
             "modified": answer.validators.modified,
         }
-        (stage / "note").write_text(json.dumps(facts), encoding="utf-8")
-        (stage / "note").chmod(FILE_MODE)
         make_private_folder(note.parent)
-        (stage / "note").replace(note)
+        write_private(note, json.dumps(facts).encode())
 
     # -- the cache ---------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.git_command import Git, GitFailed
 from amplifier_app.sources.fetch.links import links_out
 from amplifier_app.sources.fetch.staging import staging
+from amplifier_support.atomic_write import write_private
 from amplifier_support.private_files import make_private_folder, make_tree_private
 
 _LOOKUP_SECONDS = 60.0
@@ -159,11 +160,8 @@ class GitCache:
 
     def _remember(self, source: GitSource, commit: str) -> None:
         file = self._revision_file(source)
-        with staging(self._home(source)) as stage:
-            (stage / "ref").write_text(commit, encoding="utf-8")
-            make_tree_private(stage)
-            make_private_folder(file.parent)
-            (stage / "ref").replace(file)
+        make_private_folder(file.parent)
+        write_private(file, commit.encode())
 
     def _fill(
         self, home: Path, source: GitSource, commit: str, stop: threading.Event | None

@@ -40,7 +40,8 @@ from amplifier_app.sources.requirements.names import (
 )
 from amplifier_app.sources.requirements.preferred_path import preferred_in, separate
 from amplifier_app.sources.requirements.uv import Uv
-from amplifier_support.private_files import make_tree_private
+from amplifier_support.atomic_write import write_private
+from amplifier_support.private_files import make_private_folder, make_tree_private
 
 if TYPE_CHECKING:
     from amplifier_app.sources.requirements.requires import Addition
@@ -202,9 +203,8 @@ class DependencyCache:
             if "No solution found" not in error.message or held.keys() >= present.keys():
                 raise
             agreed = self._compile(layouts, {**fixed, **held}, stop)
-        with staging(self.root) as stage:
-            (stage / "agreed").write_text(json.dumps(agreed), encoding="utf-8")
-            (stage / "agreed").replace(note)
+        make_private_folder(note.parent)
+        write_private(note, json.dumps(agreed).encode())
         return agreed
 
     def _compile(

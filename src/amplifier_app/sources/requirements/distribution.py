@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from amplifier_app.base.installed import ENTRY_POINT_GROUP
 from amplifier_app.sources.errors import SourceError
+from amplifier_core.discovery import ENTRY_POINT_GROUP
 
 
 class Distribution(NamedTuple):

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from amplifier_app.base.installed import ENTRY_POINT_GROUP
 from amplifier_app.sources.errors import SourceError
+from amplifier_core.discovery import ENTRY_POINT_GROUP
 
 if TYPE_CHECKING:
     from amplifier_app.sources.requirements.requires import Addition

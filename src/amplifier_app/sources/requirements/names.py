@@ -1,10 +1,12 @@
-"""Names and versions of requirements and of installed distributions."""
+"""Names, versions and files of requirements and of installed distributions."""
 
 from __future__ import annotations
 
+import csv
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from amplifier_app.base.installed import OURS, normalised
 from amplifier_app.sources.requirements.layout import Layout
@@ -31,6 +33,29 @@ def distributions(folders: Iterable[str]) -> dict[str, str]:
             if match and normalised(match[1]) not in OURS:
                 found.setdefault(normalised(match[1]), match[2].partition("+")[0])
     return found
+
+
+def recorded_files(metadata: Path) -> list[str]:
+    """The files of a distribution, as the RECORD in its metadata folder lists them.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    record = metadata / "RECORD"
+    with record.open(encoding="utf-8", errors="replace", newline="") as lines:
+        return [row[0] for row in csv.reader(lines) if row]
+
+
+def installed_files(metadata: Path, folder: Path) -> Iterator[Path]:
+    """Those of the files of a distribution that are in `folder`, which it was installed to.
+
+    Raises:
+        OSError: Its RECORD cannot be read.
+    """
+    for name in recorded_files(metadata):
+        file = Path(os.path.normpath(folder / name))
+        if file.is_relative_to(folder) and file.is_file():
+            yield file
 
 
 def name_of(layout: Layout) -> str:

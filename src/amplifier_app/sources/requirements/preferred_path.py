@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from amplifier_app.base.installed import normalised
-from amplifier_app.sources.requirements.names import distributions
+from amplifier_app.sources.requirements.names import distributions, installed_files
 
 PREFERRED = ".preferred"
 """Subfolder for the distributions whose version differs from the environment's."""
@@ -27,14 +25,10 @@ def move_distribution(folder: Path, name: str, target: Path) -> None:
     for info in folder.glob("*.dist-info"):
         if normalised(info.name.partition("-")[0]) != name:
             continue
-        with (info / "RECORD").open(encoding="utf-8", newline="") as stream:
-            listed = [row[0] for row in csv.reader(stream) if row]
-        for one in listed:
-            file = Path(os.path.normpath(folder / one))
-            if file.is_relative_to(folder) and file.is_file():
-                place = target / file.relative_to(folder)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                file.rename(place)
+        for file in installed_files(info, folder):
+            place = target / file.relative_to(folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            file.rename(place)
         shutil.rmtree(info, ignore_errors=True)
 
 

@@ -12,9 +12,10 @@ from amplifier_app.commands.module.validation.isolation import MEMORY_BYTES, Tri
 from amplifier_app.commands.module.validation.subject import Subject
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.dependencies import DependencyCache
-from amplifier_app.sources.requirements.layout import ENTRY_POINT_GROUP, Layout, find_layout
+from amplifier_app.sources.requirements.layout import Layout, find_layout
 from amplifier_app.sources.requirements.names import distributions, required_by
 from amplifier_app.sources.requirements.preferred_path import preferred_in
+from amplifier_core.discovery import ENTRY_POINT_GROUP
 
 DEFAULT_SECONDS = 60.0
 
