@@ -128,11 +128,11 @@ def _run_amplifier() -> None:
     main()
 
 
-def _run_warden() -> None:
-    from amplifier_app.commands.module.validation import warden
+def _run_limited_program() -> None:
+    from amplifier_support.process.limited_program import main
 
     _fork_own_programs()
-    warden.main()
+    main()
 
 
 def _run_own_module() -> None:
@@ -180,7 +180,7 @@ def _execute(code: str, arguments: list[str]) -> None:
 
 _PROGRAMS = {
     "amplifier": _run_amplifier,
-    "warden": _run_warden,
+    "limited program": _run_limited_program,
     "module": _run_own_module,
     "python": _run_python,
     "collector": _run_collector,
@@ -218,8 +218,8 @@ def _own_program(command: Any) -> Callable[[], None] | None:
     match command:
         case [sys.executable, "-P", "-m", str(name), *rest] if name.startswith("amplifier_app."):
             return partial(_run_module, name, list(rest))
-        case [sys.executable, "-I", "-S", "-c", str(code), *_] if '"warden"' in code:
-            return _run_warden
+        case [sys.executable, "-I", "-S", "-c", str(code), *_] if "limited_program" in code:
+            return _run_limited_program
         case _:
             return None
 

@@ -137,7 +137,7 @@ class WarmInterpreter:
 
         Args:
             arguments: Its command line.
-            program: What it runs: "amplifier", the "warden" of a module's checks, a "module" of the
+            program: What it runs: "amplifier", the "limited program" that runs a module's checks, a "module" of the
                 program, "python" with the option -c, or a "worker" of the suite.
             cwd: Its working directory; that of this process if None.
             environment: Its environment.
@@ -258,10 +258,10 @@ class WarmProcess(subprocess.Popen[bytes]):
         cast("Any", self)._close_pipe_fds(*(given[name] for name in pipes))
 
 
-class WarmWarden(WarmProcess):
+class WarmLimitedProgram(WarmProcess):
     """The process that supervises a module's checks."""
 
-    _program = "warden"
+    _program = "limited program"
 
 
 class WarmModule(WarmProcess):

@@ -2,7 +2,7 @@
 
     validate.py    checks the folder, then runs the module's checks through
     isolation.py   which starts a separate process, supervised by
-    warden.py      which ends everything the module starts, and
+                   amplifier_support.process.limited_program,
     child.py       which imports the module and reports as it goes
     contract.py    import, mount, protocol, schemas, cleanup     ┐ in the
     behaviour.py   the behaviour suite of its kind               ┘ child

@@ -46,7 +46,7 @@ def _run_suite(findings: Findings) -> None:
                 *(part for name in without for part in ("-p", f"no:{name}")),
                 # The suite's own messages are enough, and rewriting it would take longer than running it.
                 "--assert=plain",
-                # Not captured: the warden reads the module's output, however much it is.
+                # Not captured: the supervisor reads the module's output, however much it is.
                 *("-s", "-c", os.devnull, "--rootdir", str(Path.cwd())),
                 *(
                     "-o",

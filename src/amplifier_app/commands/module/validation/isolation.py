@@ -27,11 +27,11 @@ NOT_REPORTED = 70
 _START = """\
 import sys
 sys.path += sys.argv[1:]
-__import__("warden").main()
+from amplifier_support.process.limited_program import main
+main()
 """
-# Last, lest they hide a standard module.
-_FOLDERS = (str(Path(__file__).parent), str(Path(amplifier_support.__file__).parents[1]))
-_WARDEN_SECONDS = 30.0
+_FOLDER = str(Path(amplifier_support.__file__).parents[1])
+_SUPERVISOR_SECONDS = 30.0
 _OUTPUT_LINES = 20
 
 
@@ -73,7 +73,7 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
             "bytes": memory,
             "request": {"word": word, "request": request, "secrets": hidden},
         }
-        ended = _run_warden(spec, environment)
+        ended = _run_supervised(spec, environment)
     kind, checks, last = _read_answers(ended["answers"], word)
     if not last.stage and ended["how"] in ("ended", "time"):
         # The checks did not start.
@@ -86,32 +86,32 @@ def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYT
     return Tried(kind, checks, "\n".join(lines[-_OUTPUT_LINES:]))
 
 
-def _run_warden(spec: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Run a warden to its end; it and all processes below it end when this returns or raises."""
+def _run_supervised(spec: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+    """Run a program under supervision to its end; it and all processes below it end when this returns or raises."""
     pid = b""
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _START, *_FOLDERS],
+        [sys.executable, "-I", "-S", "-c", _START, _FOLDER],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-    ) as warden:
-        assert warden.stdin is not None
-        assert warden.stdout is not None
-        assert warden.stderr is not None
+    ) as supervisor:
+        assert supervisor.stdin is not None
+        assert supervisor.stdout is not None
+        assert supervisor.stderr is not None
         try:
-            warden.stdin.write(json.dumps(spec).encode() + b"\n")
-            warden.stdin.flush()
-            pid = warden.stdout.readline()
-            answer = warden.stdout.read()
+            supervisor.stdin.write(json.dumps(spec).encode() + b"\n")
+            supervisor.stdin.flush()
+            pid = supervisor.stdout.readline()
+            answer = supervisor.stdout.read()
         finally:
             with contextlib.suppress(OSError):
-                warden.stdin.close()
+                supervisor.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                warden.wait(_WARDEN_SECONDS)
-            warden.kill()
-        complaint = warden.stderr.read().decode("utf-8", "replace").strip()
+                supervisor.wait(_SUPERVISOR_SECONDS)
+            supervisor.kill()
+        complaint = supervisor.stderr.read().decode("utf-8", "replace").strip()
     if answer.strip():
         return cast("dict[str, Any]", json.loads(answer))
     if not pid:

@@ -13,7 +13,7 @@ import pytest
 from amplifier_app.commands.module.validation import isolation
 from tests.app.sources.conftest import home, repository, seed_tool
 from tests.support.cli import child_environment
-from tests.support.warm_interpreter import WarmInterpreter, WarmWarden
+from tests.support.warm_interpreter import WarmInterpreter, WarmLimitedProgram
 
 __all__ = ["home", "repository", "seed_tool"]
 
@@ -25,8 +25,8 @@ def warm_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     if interpreter is None:
         return
 
-    def start(args: list[str], **options: Any) -> WarmWarden:
-        return WarmWarden(interpreter, args, **options)
+    def start(args: list[str], **options: Any) -> WarmLimitedProgram:
+        return WarmLimitedProgram(interpreter, args, **options)
 
     patched = SimpleNamespace(**{**vars(subprocess), "Popen": start})
     monkeypatch.setattr(isolation, "subprocess", patched)

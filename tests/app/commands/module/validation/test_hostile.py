@@ -254,7 +254,7 @@ def test_whatever_ends_the_command_ends_what_the_module_started(
     wait_until(lambda: not still_running(), about=still_running)
 
 
-def test_a_warden_that_cannot_start_its_program_does_not_fail_the_module(
+def test_a_supervisor_that_cannot_start_its_program_does_not_fail_the_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from amplifier_app.base.errors import AppError

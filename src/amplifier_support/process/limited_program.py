@@ -2,19 +2,18 @@
 
 It reads one line of JSON from stdin, `{"argv", "cwd", "seconds", "bytes", "request"}`, and starts
 `argv` with the descriptor of a socket as the last argument. The program reads `request` (one line)
-from the socket and writes its answers (lines) to it; its output goes to a pipe of the warden. The
-warden writes two lines to stdout: the program's pid, then, when no process of it is left,
+from the socket and writes its answers (lines) to it; its output goes to a pipe of this
+process, which writes two lines to stdout: the program's pid, then, when no process of it is left,
 
     {"how": "ended" | "time" | "memory" | "answers", "code", "answers", "output", "left"}
 
 If stdin ends first, the parent is gone: everything is killed and nothing is written.
 
-On Linux the warden is the subreaper of every process below it, so that processes that fork twice or
-start a new session are still found. Elsewhere a process that left both its parent and its group
-escapes.
+On Linux it is the subreaper of every process below it, so that processes that fork twice or start a
+new session are still found. Elsewhere a process that left both its parent and its group escapes.
 
-`amplifier_support.process.supervisor` is another program, although it finds and ends processes in the same way
-(`process_tree`): it starts many commands at little cost, this one a single program that has limits.
+`supervisor` finds and ends processes in the same way (`process_tree`), but is a program of its own: it
+starts many commands at little cost, this one a single program that has limits.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Process(NamedTuple):
-    """A living process below the warden. `resident` is in bytes."""
+    """A living process below this one. `resident` is in bytes."""
 
     resident: int
     name: str
@@ -90,7 +89,7 @@ def _from_ps(pids: list[int]) -> Iterator[Process]:
 # -- the program -------------------------------------------------------------------------
 
 
-class Warden:
+class LimitedProgram:
     """One program under supervision."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
@@ -229,7 +228,7 @@ def _preparation() -> Callable[[], None]:
     def prepare() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if prctl is not None:
-            # If the warden is killed, so is the program.
+            # If this process is killed, so is the program.
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
     return prepare
@@ -239,8 +238,8 @@ def main() -> None:
     """Serve one request."""
     # The request contains keys.
     forbid_inspection()
-    warden = Warden(json.loads(sys.stdin.buffer.readline()))
-    print(warden.pid, flush=True)
-    ended = warden.watch()
+    program = LimitedProgram(json.loads(sys.stdin.buffer.readline()))
+    print(program.pid, flush=True)
+    ended = program.watch()
     if ended is not None:
         print(json.dumps(ended), flush=True)
