@@ -17,6 +17,10 @@ SELF = "self"
 """Name of the agent that is the plan itself, unless the plan defines an agent of this name."""
 
 
+_FOR_THE_CHOICE = ("provider_preferences", "model_role")
+"""Keys of an agent that choose among the plan's providers when a task begins."""
+
+
 class Narrowing(NamedTuple):
     """Limits the modules of one section that a sub-agent gets.
 
@@ -74,9 +78,10 @@ def agent_plan(
     tree = plan.tree
     agents = tree.items.get("agents")
     known = agents.items if isinstance(agents, MapNode) else {}
-    agent = known.get(_full_name(name, known))
+    agent = known.get(full_agent_name(name, known))
     if isinstance(agent, MapNode):
-        tree = overlay_agent(tree, agent)
+        items = {key: node for key, node in agent.items.items() if key not in _FOR_THE_CHOICE}
+        tree = overlay_agent(tree, with_items(agent, items))
         tree = overrides.without_default_of_others(tree, entries_of(tree, "providers"))
     elif name != SELF:
         raise _unknown(name, sorted(known))
@@ -85,7 +90,7 @@ def agent_plan(
     return plan.with_tree(tree)
 
 
-def _full_name(name: str, known: Collection[str]) -> str:
+def full_agent_name(name: str, known: Collection[str]) -> str:
     """The full name of an agent; the namespace may be omitted where the name is unique."""
     same = [one for one in known if one.rpartition(":")[2] == name.rpartition(":")[2]]
     is_short = name not in known and name != SELF

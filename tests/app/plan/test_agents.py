@@ -118,12 +118,20 @@ def test_the_published_forms(text: str, names: list[str], write: Write) -> None:
 
 def test_published_agents_have_their_name_in_a_table(write: Write) -> None:
     write(
-        "---\nmeta:\n  name: bug-hunter\n  description: Finds bugs\nmodel_role: coding\n---\nFind.\n",
+        "---\nmeta:\n  name: bug-hunter\n  description: Finds bugs\n  model_role: coding\nui: {}\n"
+        "provider_preferences: [{provider: mock, model: m-*}]\n---\nFind.\n",
         "x.md",
     )
     plan = loaded("agents: [./x.md]\n", write)
-    assert agents(plan) == {"bug-hunter": {"description": "Finds bugs", "instruction": "Find."}}
-    assert plan.notes == [f"{Path.cwd()}/x.md:5:1: 'model_role' in the agent is ignored"]
+    assert agents(plan) == {
+        "bug-hunter": {
+            "description": "Finds bugs",
+            "instruction": "Find.",
+            "model_role": ["coding"],
+            "provider_preferences": [{"provider": "mock", "model": "m-*"}],
+        }
+    }
+    assert plan.notes == [f"{Path.cwd()}/x.md:6:1: 'ui' in the agent is ignored"]
 
 
 def test_an_agent_of_the_project_comes_before_the_users(write: Write, tmp_path: Path) -> None:

@@ -135,14 +135,14 @@ def test_inline_agents_in_the_published_form(write: Write) -> None:
     write(
         f"---\n{SESSION}agents:\n  inline:\n    helper:\n      name: helper\n"
         "      description: Helps\n      system: {instruction: You help.}\n"
-        "      model_role: fast\n---\n",
+        "      ui: {}\n---\n",
         "x.md",
     )
     plan = load(plan="x.md", environ={})
     assert plan.mount_plan()["agents"] == {
         "helper": {"description": "Helps", "instruction": "You help."}
     }
-    assert plan.notes == ["x.md:9:7: 'model_role' in agent 'helper' is ignored"]
+    assert plan.notes == ["x.md:9:7: 'ui' in agent 'helper' is ignored"]
 
 
 def test_a_bundle_is_a_collection_named_after_itself(write: Write) -> None:

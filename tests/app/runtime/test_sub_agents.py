@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.runtime.approvals.requests import Approvals
@@ -476,6 +477,61 @@ async def test_the_first_available_model_preference_is_used(tmp_path: Path) -> N
         assert SessionStore().find(result["session_id"]).metadata["model"] == "mock-model"
         chosen = await spawn(session, provider_preferences=[{"provider": "mock", "model": "tiny"}])
         assert SessionStore().find(chosen["session_id"]).metadata["model"] == "tiny"
+
+
+ROLES = """
+class Roles:
+    async def resolve(self, role):
+        if role != ["fast"]:
+            raise KeyError(role)
+        return [{"provider": "mock", "model": "tiny"}]
+
+
+async def mount(coordinator, config=None):
+    coordinator.register_capability("model_role_resolver", Roles())
+
+    async def begin(event, data):
+        # As the published hooks-routing does.
+        agents = coordinator.config["agents"]
+        agents["routed"]["provider_preferences"] = [{"provider": "mock", "model": "routed"}]
+
+    coordinator.hooks.register("session:start", begin, name="begin")
+"""
+
+
+async def test_an_agent_has_preferences_and_a_role_of_its_own(tmp_path: Path) -> None:
+    preferred = {"provider_preferences": [{"provider": "mock", "model": "small"}]}
+    agents = {
+        "kit:preferred": {**preferred, "model_role": "fast"},
+        "routed": {"model_role": "fast"},
+        "fast": {"model_role": "fast"},
+        "odd": {"model_role": ["odd"]},
+        "plain": {"description": "x"},
+    }
+    source = str(module_folder(tmp_path, ROLES, "amplifier_module_hooks_roles"))
+    hooks = [{"module": "hooks-roles", "source": source}]
+
+    def model_of(result: Any) -> str:
+        return SessionStore().find(result["session_id"]).metadata["model"]
+
+    async with parent(tmp_path, agents, hooks=hooks) as session:
+        models = {agent: model_of(await spawn(session, agent)) for agent in agents}
+        assert models == {
+            "kit:preferred": "small",
+            "routed": "routed",
+            "fast": "tiny",
+            "odd": "mock-model",
+            "plain": "mock-model",
+        }
+        wanted = [{"provider": "mock", "model": "wanted"}]
+        result = await spawn(session, "preferred", provider_preferences=wanted)
+        assert model_of(result) == "wanted"
+        assert model_of(await resume(session, result["session_id"], "more")) == "small"
+    # The plan of its session can be loaded again.
+    saved = SessionStore().find(result["session_id"])
+    assert (
+        not {"model_role", "provider_preferences"} & yaml.safe_load(saved.plan.read_text()).keys()
+    )
 
 
 async def test_it_is_resumed_only_with_the_project_of_its_parent(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from amplifier_app.plan.schema.list_rules import Commands, Rules
+from amplifier_app.plan.schema.list_rules import Commands, Preferences, Rules
 from amplifier_app.plan.schema.module_rules import Module, Modules
 from amplifier_app.plan.schema.rules import (
     Anything,
@@ -205,12 +205,31 @@ _CONTENTS: Mapping[str, Rule] = {
     "approvals": _APPROVALS,
 }
 
+_PREFERENCES = Preferences(
+    "Providers and models of the plan, of which the agent uses the first that is available.",
+    "a list of mappings such as '{provider: anthropic, model: claude-haiku-*}'",
+    Fields(
+        "A provider and its model.",
+        "a mapping such as '{provider: anthropic, model: claude-haiku-*}'",
+        {
+            "provider": Text("The provider, by its name in the plan."),
+            "model": Text("The model, or a pattern. Default: the provider's."),
+            "config": Anything("Not used."),
+        },
+        open=True,
+    ),
+)
+
 AGENT = Shape(
     "the agent",
     "An agent that tasks can be delegated to; a set of changes to the plan it is in.",
     {
         "description": Text("What it is for; the model selects agents by this."),
         "exclude": Texts("Modules of the plan to remove for this agent."),
+        "provider_preferences": _PREFERENCES,
+        "model_role": Texts(
+            "What kind of model it needs; a module such as the published hooks-routing chooses by it."
+        ),
         **_CONTENTS,
     },
     elsewhere=MappingProxyType({"agents": "agents cannot have agents of their own"}),

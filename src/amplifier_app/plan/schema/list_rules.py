@@ -1,4 +1,4 @@
-"""The forms of lists in a plan whose entries are mappings: shell commands, and rules for tool calls."""
+"""The forms of lists in a plan whose entries are mappings: commands, rules for tool calls, providers."""
 
 from __future__ import annotations
 
@@ -86,3 +86,13 @@ class Rules(Entries):
 
     def schema(self, printing: Printing) -> Schema:
         return {"type": ["array"], "items": {**printing.use(self._entry), "required": ["action"]}}
+
+
+class Preferences(Entries):
+    """A list of providers, each with a model."""
+
+    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
+        return self._entry.read(node, where, check)
+
+    def schema(self, printing: Printing) -> Schema:
+        return {"type": ["array"], "items": {**printing.use(self._entry)}}

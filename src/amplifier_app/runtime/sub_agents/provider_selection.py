@@ -7,12 +7,38 @@ import logging
 from typing import Any
 
 from amplifier_app.plan import PlanError, ResolvedPlan
+from amplifier_app.plan.agent_plan import full_agent_name
 from amplifier_app.plan.overrides import asking
-from amplifier_support.fields import field_of
+from amplifier_core.session_capabilities import MODEL_ROLES
+from amplifier_support.fields import field_of, mapping_of
 
 logger = logging.getLogger(__name__)
 
 _PATTERN = frozenset("*?[")
+
+
+async def preferences_of(agent: str, coordinator: Any) -> Any:
+    """Return the preferences of an agent: its own, as hooks may have changed them, or those of its role.
+
+    Args:
+        agent: Its name.
+        coordinator: The coordinator of the session that delegates to it.
+    """
+    agents = mapping_of(mapping_of(coordinator.config).get("agents"))
+    config = mapping_of(agents.get(full_agent_name(agent, agents)))
+    own, role = config.get("provider_preferences"), config.get("model_role")
+    if own or not role:
+        return own
+    resolver = MODEL_ROLES.of(coordinator)
+    if resolver is None:
+        logger.info("No module chooses a model for %r of agent %r", role, agent)
+        return None
+    try:
+        return await resolver.resolve(role)
+    # A module may raise anything; the plan's provider can do the task.
+    except Exception as error:
+        logger.warning("Cannot choose a model for %r of agent %r: %s", role, agent, error)
+        return None
 
 
 async def with_preferred_provider(

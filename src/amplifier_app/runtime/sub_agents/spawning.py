@@ -23,7 +23,10 @@ from amplifier_app.runtime.observers.subscriptions import redacted_text
 from amplifier_app.runtime.saved.budget_record import BudgetRecord
 from amplifier_app.runtime.saved.interrupted_tasks import note_sub_session
 from amplifier_app.runtime.sub_agents.delegation import MAX_DEPTH, Delegation
-from amplifier_app.runtime.sub_agents.provider_selection import with_preferred_provider
+from amplifier_app.runtime.sub_agents.provider_selection import (
+    preferences_of,
+    with_preferred_provider,
+)
 from amplifier_app.runtime.sub_agents.sub_session_notices import SubSessionRenderer
 from amplifier_app.runtime.turns.turn import SubSession
 from amplifier_app.sessions.folder import SessionFolder
@@ -156,8 +159,8 @@ async def spawn(
         session_id: Alias of `sub_session_id`.
         tool_inheritance: `{exclude_tools: […]}` or `{inherit_tools: […]}`, by module.
         hook_inheritance: Likewise for hooks.
-        provider_preferences: Providers and models to use, the first available one; see
-            `with_preferred_provider`.
+        provider_preferences: Providers and models to use, the first available one, instead of those of
+            the agent; see `with_preferred_provider`.
         parent_messages: Messages at the start of the conversation.
         self_delegation_depth: Passed to the sub-session's modules as a capability of this name.
         **ignored: Unknown arguments of newer callers.
@@ -174,8 +177,7 @@ async def spawn(
     """
     _check(parent)
     narrowed = {"tools": dict(tool_inheritance or {}), "hooks": dict(hook_inheritance or {})}
-    plan = _plan(parent, agent_name, narrowed)
-    plan = await with_preferred_provider(plan, provider_preferences, parent.session.coordinator)
+    plan = await _plan(parent, agent_name, narrowed, provider_preferences)
     task = _Task(
         agent=agent_name,
         instruction=instruction,
@@ -204,29 +206,27 @@ async def resume(
         return await _resume_unsaved(parent, sub_session_id, instruction)
     saved = _saved_sub_session(parent, sub_session_id)
     agent, narrowed = str(saved.metadata["agent"]), saved.metadata.get(_NARROWED) or {}
-    plan = _plan(parent, agent, narrowed)
+    plan = await _plan(parent, agent, narrowed)
     task = _Task(agent, instruction, plan, saved.id, resumed=True, narrowed=narrowed, saved=saved)
     return await _run_task(parent, task)
 
 
 async def _resume_unsaved(parent: Session, session_id: str, instruction: str) -> dict[str, Any]:
-    left = parent.unsaved.get(session_id)
+    # Removed while it runs, so that it cannot be resumed twice at the same time.
+    left = parent.unsaved.pop(session_id, None)
     if left is None:
         raise UnknownSubSession(f"this session has no sub-session {session_id!r}")
-    plan = _plan(parent, left.agent, left.narrowed)
-    # Removed while it runs, so that it cannot be resumed twice at the same time.
-    del parent.unsaved[session_id]
-    task = _Task(
-        left.agent,
-        instruction,
-        plan,
-        session_id,
-        resumed=True,
-        narrowed=left.narrowed,
-        messages=tuple(left.messages),
-        spent=left.spent,
-    )
     try:
+        task = _Task(
+            left.agent,
+            instruction,
+            await _plan(parent, left.agent, left.narrowed),
+            session_id,
+            resumed=True,
+            narrowed=left.narrowed,
+            messages=tuple(left.messages),
+            spent=left.spent,
+        )
         return await _run_task(parent, task)
     finally:
         parent.unsaved.setdefault(session_id, left)
@@ -241,11 +241,15 @@ def _check(parent: Session) -> None:
         raise SessionError("not started: the prompt was stopped")
 
 
-def _plan(parent: Session, agent: str, narrowed: Mapping[str, Any]) -> ResolvedPlan:
+async def _plan(
+    parent: Session, agent: str, narrowed: Mapping[str, Any], preferences: Any = None
+) -> ResolvedPlan:
     by_section = {
         section: Narrowing.of(narrowed.get(section), section) for section in ("tools", "hooks")
     }
-    return agent_plan(parent.plan, agent, **by_section)
+    plan, coordinator = agent_plan(parent.plan, agent, **by_section), parent.session.coordinator
+    preferences = preferences or await preferences_of(agent, coordinator)
+    return await with_preferred_provider(plan, preferences, coordinator)
 
 
 def _new_id(parent: Session, wanted: str | None, agent: str) -> str:
