@@ -43,6 +43,13 @@ def test_commands_with_many_options_have_an_example(name: str) -> None:
         assert re.search(r"^    (\S.* \| )?amplifier ", help_of(name), re.MULTILINE), help_of(name)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_follow_the_summary(name: str) -> None:
+    paragraphs = help_of(name).split("\n\n")
+    where = [number for number, text in enumerate(paragraphs) if text.startswith("    ")]
+    assert where in ([], [2]), help_of(name)
+
+
 @pytest.mark.parametrize("words", [["-h"], ["--help"], ["help"]])
 def test_help_of_the_program_lists_its_commands(words: list[str]) -> None:
     done = run_amplifier(*words)

@@ -183,7 +183,7 @@ class BatchOptions(NamedTuple):
         str | None,
         Option(
             "--deadline",
-            metavar="DURATION",
+            metavar="TIME",
             group=_LIMITS,
             help="With --economy: pay the normal price for requests without an answer after 6h, 1d, …",
         ),

@@ -35,12 +35,12 @@ def docs(
 ) -> None:
     """Show the documentation.
 
-    Exits with 1 if a search finds nothing.
-
     \b
       amplifier docs
       amplifier docs output
       amplifier docs --search "exit code"
+
+    Exits with 1 if a search finds nothing.
     """
     chosen = pages() if topic is None else [find_page(topic)]
     if output == "json":
@@ -49,8 +49,8 @@ def docs(
         for page, number, line in _matches(chosen, search):
             print(f"{page.topic}:{number}: {line}")
     elif topic is None:
-        rows = [(page.topic, page.title) for page in chosen]
-        print_table((Column("TOPIC"), Column("PAGE", "wrap")), rows)
+        rows = [(page.topic, page.about) for page in chosen]
+        print_table((Column("TOPIC"), Column("ABOUT", "wrap")), rows)
         print("\nShow one with: amplifier docs TOPIC")
     else:
         _show(chosen[0])

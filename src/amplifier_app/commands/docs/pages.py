@@ -33,6 +33,8 @@ _APP_PAGES = {
 """Topic → its page in `amplifier_app`."""
 
 _EXAMPLES = re.compile(r"(?<=\]\()(\.\./)+examples(?=/)")
+_MARKUP = r"\[([^\]]*)\]\([^)]*\)|`"
+"""A link, whose text is kept, or the marks of code."""
 
 
 class Page(NamedTuple):
@@ -50,6 +52,14 @@ class Page(NamedTuple):
     def title(self) -> str:
         """Its heading."""
         return self.text.partition("\n")[0].lstrip("# ").replace("`", "")
+
+    @property
+    def about(self) -> str:
+        """Its heading, or how the page begins if the heading is the topic."""
+        if self.title != self.topic:
+            return self.title
+        begin = " ".join(self.text.split("\n\n")[1].split())
+        return re.split(r"[.:;](?:\s|$)", re.sub(_MARKUP, r"\1", begin), maxsplit=1)[0]
 
 
 def pages() -> list[Page]:

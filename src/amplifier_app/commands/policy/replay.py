@@ -29,14 +29,17 @@ class _Replayed(NamedTuple):
 def replay_command(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID", help="Sessions; all by default.", show_default=False),
+        typer.Argument(metavar="ID", help="Session ids. [default: all]", show_default=False),
     ] = None,
     *,
     request: Request,
     mode: ModeOption = None,
     asks: Annotated[bool, typer.Option("--asks", help="Also list calls that would ask.")] = False,
     limit: Annotated[
-        int, typer.Option("-n", min=0, metavar="N", help="List at most N calls; 0 for all.")
+        int,
+        typer.Option(
+            "--limit", "-n", min=0, metavar="N", help="List at most N calls; 0 lists all."
+        ),
     ] = 50,
     output: OutputOption = "text",
 ) -> None:
@@ -45,7 +48,7 @@ def replay_command(
     \b
       amplifier policy replay
       amplifier policy replay -f plan.yaml --asks
-      amplifier policy replay 20260131 --mode read-only
+      amplifier policy replay 1a2b3c --mode read-only
 
     Nothing is run. Each call is decided as if in the directory of its session.
     """

@@ -45,7 +45,12 @@ class Suggestion(NamedTuple):
 @app.command("suggest")
 @takes_plan_options("profile", "plan", "sets")
 def suggest_command(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The session.", show_default=False)],
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Session id, the start of one, or a short id.", show_default=False
+        ),
+    ],
     *,
     request: Request,
     mode: ModeOption = None,
@@ -53,8 +58,8 @@ def suggest_command(
     """Print the rules that allow what a session did, as `approvals` of a plan.
 
     \b
-      amplifier policy suggest 20260131
-      amplifier policy suggest 20260131 >> plan.yaml
+      amplifier policy suggest 1a2b3c
+      amplifier policy suggest 1a2b3c >> plan.yaml
 
     Calls that need no approval and calls that were denied get no rule. Review the rules before
     you use them.

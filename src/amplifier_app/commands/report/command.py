@@ -77,12 +77,12 @@ def report(
 ) -> None:
     """Write a file for a bug report: versions, setup, and what happened in a session.
 
-    Without --texts, only names, numbers and error messages of the session are included. Secrets are
-    replaced by [REDACTED:…]. Lists what the file contains before it is written.
-
     \b
       amplifier report
       amplifier report --session 1a2b3c --texts --to report.md
+
+    Without --texts, only names, numbers and error messages of the session are included. Secrets are
+    replaced by [REDACTED:…]. Lists what the file contains before it is written.
     """
     # The checks report the missing keys that modules log.
     logging.getLogger().addHandler(logging.NullHandler())

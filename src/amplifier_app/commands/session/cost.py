@@ -40,13 +40,13 @@ def cost(
 ) -> None:
     """Show what the parts of a session have cost, its sub-agents included.
 
-    Every model call is billed for the whole context. Its cost is divided among what put the
-    context there, so a long tool result costs again in each later step, less the cache. Lengths
-    are estimated; the parts add up to the session's cost exactly.
-
     \b
       amplifier session cost 1a2b3c --by tool
       amplifier session cost 1a2b3c --by message --what-if model=claude-haiku-5-5
+
+    Every model call is billed for the whole context. Its cost is divided among what put the
+    context there, so a long tool result costs again in each later step, less the cache. Lengths
+    are estimated; the parts add up to the session's cost exactly.
     """
     prices = None
     if what_if is not None:

@@ -47,13 +47,13 @@ def export(
 ) -> None:
     """Export a session with its sub-sessions, without secrets.
 
-    Values of stored keys and secret variables, and everything that looks like a secret, are
-    replaced by [REDACTED:…]. Look through the result before you share it.
-
     \b
       amplifier session export 1a2b3c > review.md
       amplifier session export 1a2b3c --html --to review.html
       amplifier session export 1a2b3c --bundle --to review.tar.gz
+
+    Values of stored keys and secret variables, and everything that looks like a secret, are
+    replaced by [REDACTED:…]. Look through the result before you share it.
     """
     wanted = {"--md": md, "--json": as_json, "--html": html, "--atif": atif, "--bundle": bundle}
     chosen = [name for name, is_wanted in wanted.items() if is_wanted]

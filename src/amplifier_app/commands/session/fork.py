@@ -51,13 +51,13 @@ def fork(
 ) -> None:
     """Start a new session from a step of another one, without asking a model.
 
-    The new session has the same conversation up to that step, byte for byte, and the plan of the
-    other one unless you change it. Prints its id.
-
     \b
       amplifier session fork 1a2b3c --at 4
       amplifier session fork 1a2b3c --at 4 --model claude-opus-5-5 --files
       amplifier run --fork 1a2b3c "Try it another way."
+
+    The new session has the same conversation up to that step, byte for byte, and the plan of the
+    other one unless you change it. Prints its id.
     """
     store = SessionStore()
     source = store.find(session_id)

@@ -59,12 +59,12 @@ def prune(
 ) -> None:
     """Delete old sessions of all directories, with their sub-sessions.
 
-    With both --older and --keep, a session is deleted if it is older and not among the N last
-    used. Sessions that are in use or damaged are never deleted.
-
     \b
       amplifier session prune --older 30d --dry-run
       amplifier session prune --keep 100 --yes
+
+    With both --older and --keep, a session is deleted if it is older and not among the N last
+    used. Sessions that are in use or damaged are never deleted.
     """
     if older is None and keep is None:
         raise UsageError("nothing to prune by", hint="Pass --older 30d, --keep N or both.")

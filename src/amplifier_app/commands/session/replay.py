@@ -37,10 +37,10 @@ def replay(
 ) -> None:
     """Show a session as it ran, from the log that hooks-logging wrote.
 
-    No model is asked and no tool runs. Pauses of more than 3 s are cut short.
-
     \b
       amplifier session replay 1a2b3c --speed 4
+
+    No model is asked and no tool runs. Pauses of more than 3 s are cut short.
     """
     if not 0 <= speed < float("inf"):
         raise UsageError(f"--speed must not be negative (got {speed:g})")

@@ -27,7 +27,10 @@ def search(
         typer.Argument(metavar="WORDS", help="Words to find; all of them must occur."),
     ],
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, metavar="N", help="Show N sessions; 0 shows all.")
+        int,
+        typer.Option(
+            "--limit", "-n", min=0, metavar="N", help="List at most N sessions; 0 lists all."
+        ),
     ] = 10,
     output: OutputOption = "text",
 ) -> None:

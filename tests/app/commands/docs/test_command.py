@@ -32,6 +32,14 @@ def test_every_bundled_module_and_contract_has_a_page() -> None:
     assert {f"contracts/{name}" for name in contracts - {"README"}} <= listed
 
 
+def test_the_list_shows_what_each_page_is_about() -> None:
+    lines = run_amplifier("docs").stdout.partition("\n\n")[0].splitlines()[1:]
+    rows = dict(line.split(maxsplit=1) for line in lines)
+    assert rows["plans"] == "Plans, profiles, settings, agents"
+    assert rows["tool-mcp"].startswith("Mounts the tools, resources and prompts of MCP servers")
+    assert [topic for topic, about in rows.items() if about == topic] == []
+
+
 def test_every_page_of_the_program_can_be_shown() -> None:
     shown = {page["topic"]: page["text"] for page in json.loads(_json("docs"))}
     written = {
