@@ -33,6 +33,10 @@ MODULE_FAILURE_REASONS = frozenset(
 )
 
 
+MISCONFIGURED = "is not configured correctly: "
+"""In the message of a `ModuleMountError`, before that of a `ConfigurationError` that the module raised."""
+
+
 class NotInstalledError(SourceNotFoundError, ValueError):
     """A module is neither installed nor on ``sys.path``."""
 

@@ -17,7 +17,9 @@ from amplifier_core._placing import Footprint, check_declaration, log_remarks, p
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.discovery import SECTION_KINDS
+from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.load_errors import (
+    MISCONFIGURED,
     ModuleMountError,
     NothingMountedError,
     RequiredModuleError,
@@ -205,6 +207,9 @@ async def _call_mount(
     except BaseException as error:
         if not is_failure(error, cancels):
             raise
+        if isinstance(error, ConfigurationError):
+            # Its message is for the user; where it was raised would not help them.
+            raise ModuleMountError(f"Module '{spec.module}' {MISCONFIGURED}{error}") from error
         root = root_of(loaded.package) if loaded.package is not None else None
         raise ModuleMountError(
             f"Module '{spec.module}' cannot be mounted: mount() raised "

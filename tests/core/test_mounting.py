@@ -276,6 +276,19 @@ async def test_an_exception_of_a_mount_function_is_reported_with_its_line(
     assert text.endswith("__init__.py, line 2, in mount)")
 
 
+async def test_an_invalid_configuration_is_reported_in_the_words_of_the_module(
+    bench: Bench,
+) -> None:
+    code = (
+        "from amplifier_core.llm_errors import ConfigurationError\n"
+        "async def mount(coordinator, config=None):\n"
+        "    raise ConfigurationError('set ACME_URL')\n"
+    )
+    with pytest.raises(ModuleMountError) as caught:
+        await bench.mount("tool", code)
+    assert str(caught.value) == "Module 'acme' is not configured correctly: set ACME_URL"
+
+
 async def test_a_mount_function_that_cancels_itself_has_failed(bench: Bench) -> None:
     code = "import asyncio\nasync def mount(c, config=None):\n    raise asyncio.CancelledError\n"
     with pytest.raises(ModuleMountError, match="CancelledError"):

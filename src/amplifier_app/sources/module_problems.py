@@ -17,7 +17,7 @@ from amplifier_app.plan.modules import (
 )
 from amplifier_app.plan.schema.config_check import config_problems
 from amplifier_app.plan.schema.module_schemas import schema_of_installed
-from amplifier_app.plan.tree.problems import PlanError, Problem, Problems
+from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, as_clause
 from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -86,7 +86,9 @@ def source_problem(module: PlannedModule, error: Exception) -> Problem:
     at = module.entry.key_at("source" if module.source is not None else "module")
     if not isinstance(error, AppError):
         return Problem(f"{module.key}: {error}", at)
-    return Problem(f"{module.key}: {error.message}", error.location or at, error.hint)
+    return Problem(
+        f"{module.key}: {error.message}", error.location or at, error.hint and as_clause(error.hint)
+    )
 
 
 def _modules(plan: ResolvedPlan) -> list[PlannedModule]:

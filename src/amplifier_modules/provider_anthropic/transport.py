@@ -51,6 +51,7 @@ def open_transport(config: AnthropicConfig, coordinator: Any = None) -> Transpor
         enter=pacing_of(coordinator),
         connect_timeout=config.connect_timeout,
         idle_timeout=config.idle_timeout,
+        address_from="base_url" if config.base_url else BASE_URL_VARIABLE,
     )
     return HTTPTransport(endpoint)
 

@@ -109,6 +109,7 @@ class OpenAIProvider(ChatCompletionsProvider):
             enter=pacing_of(coordinator),
             connect_timeout=config.connect_timeout,
             idle_timeout=config.idle_timeout,
+            address_from="base_url" if config.base_url else "OPENAI_BASE_URL",
         )
 
         self._responses: ResponsesClient | None = None

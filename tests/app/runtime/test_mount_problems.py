@@ -99,6 +99,23 @@ def test_another_failure_of_a_module_is_reported_at_its_line(tmp_path: Path) -> 
     assert "the moon is not full" in ended.stderr
 
 
+def test_an_invalid_value_of_the_environment_is_named(tmp_path: Path) -> None:
+    environment = {"ANTHROPIC_API_KEY": "sk-x", "ANTHROPIC_BASE_URL": "127.0.0.1:9"}
+    message = (
+        "provider 'provider-anthropic' is not configured correctly: anthropic: "
+        "ANTHROPIC_BASE_URL must start with http:// or https://, got '127.0.0.1:9'"
+    )
+    ended = run_amplifier("run", "-P", "default", "hello", env=environment)
+    assert (ended.code, ended.stderr) == (78, f"amplifier: {message}\n")
+    checked = run_amplifier("plan", "check", env=environment)
+    assert (checked.code, message in checked.stderr) == (78, True)
+    entry = "providers: [{module: provider-anthropic, config: {api_key: k, base_url: here}}]\n"
+    ended = run(tmp_path, f"extends: mock\n{entry}")
+    assert ended.code == 78
+    assert "plan.yaml:2:14: provider 'provider-anthropic' is not configured" in ended.stderr
+    assert "base_url must start with http:// or https://, got 'here'\n" in ended.stderr
+
+
 def test_both_kinds_of_faults_are_reported_together(tmp_path: Path) -> None:
     module_folder(tmp_path, BROKEN, "amplifier_module_moon")
     ended = run(

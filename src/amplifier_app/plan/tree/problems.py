@@ -59,6 +59,11 @@ class Problem(NamedTuple):
         return text
 
 
+def as_clause(hint: str) -> str:
+    """A hint as the end of a problem's line, which begins in lower case."""
+    return hint[:1].lower() + hint[1:]
+
+
 class PlanError(ConfigError):
     """A plan or profile that cannot be used.
 

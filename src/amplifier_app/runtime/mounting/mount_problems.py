@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_app.base.errors import AppError, ConfigError, ModuleError
+from amplifier_app.base.paths import bundled_profiles_dir
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.modules import PlannedModule, planned_modules
 from amplifier_app.plan.schema.config_check import config_problems
@@ -18,6 +19,7 @@ from amplifier_app.sources.module_problems import config_problems_of_bundled, wi
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.discovery import find_package
+from amplifier_core.load_errors import MISCONFIGURED
 
 
 class MountFailure(NamedTuple):
@@ -47,8 +49,9 @@ def failure_error(
         failures: The modules that failed.
 
     Returns:
-        A `PlanError` with the invalid config keys, if they explain every failure; otherwise a
-        `ModuleError` with the locations of the modules.
+        A `PlanError` with the invalid config keys, if they explain every failure; a `ConfigError` if
+        the modules report their configuration as invalid, which may come from the environment;
+        otherwise a `ModuleError`. Both with the locations of the modules.
     """
     planned = {(one.kind, one.key): one for one in planned_modules(plan)}
     problems: list[Problem] = []
@@ -68,10 +71,15 @@ def failure_error(
     shown = with_lines(plan, problems)
     if explained and shown:
         return PlanError(shown)
+    misconfigured = all(MISCONFIGURED in failure.error for failure in failures)
+    error = ConfigError if misconfigured else ModuleError
     if len(shown) == 1:
-        return ModuleError(shown[0].body(), location=shown[0].at)
+        only = shown[0]
+        if misconfigured and only.at.file.startswith(str(bundled_profiles_dir())):
+            return error(only.message)
+        return error(only.body(), location=only.at)
     listed = "\n".join(map(str, shown))
-    return ModuleError(f"{len(shown)} modules cannot be mounted:\n{listed}")
+    return error(f"{len(shown)} modules cannot be mounted:\n{listed}")
 
 
 def mount_problem(
@@ -95,7 +103,7 @@ def _hint(
     hint = None if missing_its_own else requires_hint(text)
     if hint is not None:
         return hint
-    if "list it under '" in text:
+    if MISCONFIGURED in text or "list it under '" in text:
         return None
     if "(session.mount_timeout)" in text:
         return "fix what it waits for, or set a longer session.mount_timeout"

@@ -26,7 +26,7 @@ from amplifier_app.plan.modules import (
 from amplifier_app.plan.schema.config_check import config_problems, ignored_keys
 from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.tree.nodes import MapNode, plain_data
-from amplifier_app.plan.tree.problems import PlanError, Problem
+from amplifier_app.plan.tree.problems import PlanError, Problem, as_clause
 from amplifier_app.runtime.approvals.requests import check_policy
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.mentions import register_mentions
@@ -45,7 +45,7 @@ from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core._foreign import warnings_logged
 from amplifier_core.discovery import PARTS
-from amplifier_core.load_errors import ModuleImportError, missing_import
+from amplifier_core.load_errors import MISCONFIGURED, ModuleImportError, missing_import
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_core.session import AmplifierSession
@@ -279,13 +279,12 @@ class _Checker:
         elif len(missing) == len(providers):
             message = NO_PROVIDER
             reasons = [reason_with_key(one.key, one.reason) for one in missing]
-            dropped = [one for one in self._plan.dropped if not one.is_fallback]
-            reasons += [f"{one.key}: {one.reason}" for one in dropped]
+            reasons += [one.note for one in self._plan.dropped if not one.is_fallback]
         else:
             return
         section = self._plan.merged.document.items.get("providers")
         at = section.at if section is not None else self._plan.merged.document.at
-        hint = "; ".join([*reasons, _as_clause(SET_UP)])
+        hint = "; ".join([*reasons, as_clause(SET_UP)])
         self._found.append(Finding("plan", Problem(message, at, hint)))
 
     def _register_sandbox(self) -> None:
@@ -310,9 +309,7 @@ class _Checker:
         session = document.items.get("session")
         node = session.items.get("sandbox") if isinstance(session, MapNode) else None
         at = node.at if node is not None else document.at
-        self._found.append(
-            Finding("plan", Problem(error.message, at, _as_clause(error.hint or "")))
-        )
+        self._found.append(Finding("plan", Problem(error.message, at, as_clause(error.hint or ""))))
 
     def _check_approvals(self) -> None:
         """Report rules for tool calls that nothing applies, as a run would."""
@@ -354,7 +351,8 @@ def _declared_id_remark(module: PlannedModule, found: ResolvedSource) -> list[st
 
 def _mount_finding(module: PlannedModule, found: ResolvedSource, error: BaseException) -> Finding:
     text = str(error) or type(error).__name__
-    return Finding("module", mount_problem(module, found, text, missing_import(error)))
+    kind = "config" if MISCONFIGURED in text else "module"
+    return Finding(kind, mount_problem(module, found, text, missing_import(error)))
 
 
 def _spec(module: PlannedModule) -> ModuleSpec:
@@ -366,8 +364,3 @@ def _spec(module: PlannedModule) -> ModuleSpec:
         data.get("config") or {},
         data.get("instance_id"),
     )
-
-
-def _as_clause(hint: str) -> str:
-    """A hint as the end of a problem's line, which begins in lower case."""
-    return hint[:1].lower() + hint[1:]

@@ -78,6 +78,7 @@ class Endpoint:
         idle_timeout: Longest time without progress, in seconds: while sending, until the head of
             the answer is complete, and between two parts of it. In an event stream only what its
             reader takes for progress counts (`SSEStream.read`), not each byte.
+        address_from: What `base_url` was set with, for error messages.
 
     Raises:
         ConfigurationError: The address is not absolute http(s), or a header cannot be sent.
@@ -92,6 +93,7 @@ class Endpoint:
         enter: Enter = enter_at_once,
         connect_timeout: float = CONNECT_TIMEOUT,
         idle_timeout: float = IDLE_TIMEOUT,
+        address_from: str = "base_url",
     ) -> None:
         self._enter = enter
         self.base_url = base_url.rstrip("/")
@@ -102,7 +104,7 @@ class Endpoint:
         self._client: httpx.AsyncClient | None = None
         if not self.base_url.lower().startswith(("http://", "https://")):
             raise ConfigurationError(
-                f"{provider}: base_url must start with http:// or https://, got {base_url!r}",
+                f"{provider}: {address_from} must start with http:// or https://, got {base_url!r}",
                 provider=provider,
             )
         for name, value in self._headers.items():

@@ -188,7 +188,7 @@ def test_providers_without_credentials_are_skipped_but_one_must_remain(tmp_path:
     assert problem["message"] == "no model provider is set up"
     assert problem["line"] == 2
     assert "ANTHROPIC_API_KEY" in problem["hint"]
-    assert "OPENAI_API_KEY is not set" in problem["hint"]
+    assert "set OPENAI_API_KEY" in problem["hint"]
     with_another = plan + "  - provider-mock\n"
     assert check(tmp_path, with_another).code == 0
 
