@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None:
     """The known name most like `name`, whatever its case; None if none is like it.
 
     Args:
@@ -16,12 +16,20 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     # Only reached when something is already wrong, so no good run pays for the import.
     from difflib import get_close_matches
 
-    by_lower = {one.lower(): one for one in known}
-    near = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
-    return by_lower[near[0]] if near else None
+    # The dashes that all options begin with do not make them alike.
+    wanted, letters = _compared(name), sorted(_compared(name))
+    by_compared = {_compared(one): one for one in known}
+    near = get_close_matches(wanted, by_compared, cutoff=cutoff)
+    # Most often two letters were exchanged: `--modle` is `--model`, and not `--mode`.
+    near.sort(key=lambda one: sorted(one) != letters)
+    return by_compared[near[0]] if near else None
 
 
-def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def _compared(name: str) -> str:
+    return name.lower().lstrip("-")
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None:
     """`did you mean 'x'?` for the known name nearest to `name`, else None."""
     near = nearest(name, known, cutoff)
     return None if near is None else f"did you mean {near!r}?"

@@ -1,0 +1,33 @@
+"""Suggestions for misspelt names."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_support.did_you_mean import nearest
+
+OPTIONS = ("--mode", "--model", "--max-steps", "--timeout", "--tools", "-m")
+PROVIDERS = ("anthropic", "openai", "local", "mock")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("--modle", "--model"),
+        ("--mdoe", "--mode"),
+        ("--modes", "--mode"),
+        ("--max-step", "--max-steps"),
+        ("--image", None),
+        ("--input", None),
+    ],
+)
+def test_options(name: str, meant: str | None) -> None:
+    assert nearest(name, OPTIONS) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("Antropic", "anthropic"), ("opneai", "openai"), ("nope", None), ("", None)],
+)
+def test_names(name: str, meant: str | None) -> None:
+    assert nearest(name, PROVIDERS) == meant
