@@ -66,13 +66,15 @@ def _require_value(option: Option | None, value: Any) -> None:
         UsageError: The value is empty.
     """
     values = value if isinstance(value, list) else [value]
-    # The path of an empty text is the current folder.
-    if option is not None and not option.empty and ("" in values or Path() in values):
-        what = "a file" if Path() in values else "a value"
-        raise UsageError(
-            f"{option.flags[0]} needs {what}",
-            hint="Leave the option out, or check the variable that its value comes from.",
-        )
+    if option is not None and not option.empty and "" in values:
+        raise _empty(option.flags[0], "a value")
+
+
+def _empty(flag: str, what: str) -> UsageError:
+    return UsageError(
+        f"{flag} needs {what}",
+        hint="Leave the option out, or check the variable that its value comes from.",
+    )
 
 
 def _option(hint: Any, group: str | None) -> Any:
@@ -82,4 +84,14 @@ def _option(hint: Any, group: str | None) -> Any:
         return None
     kind = get_args(hint)[0]
     panel = group or option.group
-    return Annotated[kind, typer.Option(*option.flags, rich_help_panel=panel, **option.settings)]
+    settings = dict(option.settings)
+    if Path in (kind, *get_args(kind)):
+
+        def path_of(text: str) -> Path:
+            # As a path it would be the current folder.
+            if not text:
+                raise _empty(option.flags[0], "a file")
+            return Path(text)
+
+        settings["parser"] = path_of
+    return Annotated[kind, typer.Option(*option.flags, rich_help_panel=panel, **settings)]
