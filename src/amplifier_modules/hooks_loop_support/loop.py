@@ -9,7 +9,6 @@ from typing import Any
 
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_modules._shared.loop.budget import Budget
-from amplifier_modules._shared.loop.conversation import last_answer
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.stop_signal import StopSignal
 from amplifier_modules._shared.loop.turn_end import OUT_OF_BUDGET
@@ -74,10 +73,7 @@ class SupportedLoop(Delegate):
                 "budget": turn.reached._asdict() if turn.reached else None,
             },
         )
-        if not answer and turn.calls:
-            # The limit was reached by what the orchestrator did after it.
-            answer = await last_answer(session["context"])
-        return answer or str(turn.reached)
+        return answer or turn.answer or str(turn.reached)
 
     async def _run(self, turn: Turn, session: dict[str, Any]) -> Any:
         """What the orchestrator returns; None if a limit made it raise."""

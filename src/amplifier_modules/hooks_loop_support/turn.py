@@ -13,6 +13,7 @@ from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Ticket
 from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.conversation import last_answer
 from amplifier_modules._shared.loop.dispatch import NOT_ALLOWED
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, Fallbacks
 from amplifier_modules._shared.loop.limit_requests import LimitRequests
@@ -41,6 +42,7 @@ class Turn:
         providers: The providers for the orchestrator.
         tools: The tools for the orchestrator.
         reached: The limit that ended the turn, if one did.
+        answer: The answer that the conversation already had when a request was refused; else empty.
         calls: Answered requests.
     """
 
@@ -48,10 +50,11 @@ class Turn:
         self, coordinator: Any, budget: Budget, fallbacks: Sequence[str], session: Mapping[str, Any]
     ) -> None:
         self._budget = budget
+        self._context = session["context"]
         self._mounted: Mapping[str, Any] = session["tools"]
         self._unmetered: Mapping[str, Any] = session["providers"]
         self._fallbacks = Fallbacks(fallbacks, self._unmetered)
-        self.channel = Channel(session["hooks"], session["context"], coordinator, MODULE_ID)
+        self.channel = Channel(session["hooks"], self._context, coordinator, MODULE_ID)
         # Without the cancellation token: a stopped turn's task is cancelled.
         self._limits = LimitRequests(budget, self.channel, None)
         self.providers = {
@@ -60,6 +63,7 @@ class Turn:
         }
         self.tools = {name: MeteredTool(tool, self) for name, tool in self._mounted.items()}
         self.reached: Reached | None = None
+        self.answer = ""
         self.calls = 0
 
     async def may_start(self) -> bool:
@@ -161,6 +165,8 @@ class Turn:
                 return await self._limits.admit({})
             except BudgetReached as stop:
                 self.reached = stop.reached
+                if self.calls:
+                    self.answer = await last_answer(self._context)
         return await self._end()
 
     async def _end(self) -> Any:

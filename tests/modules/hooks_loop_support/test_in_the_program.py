@@ -79,7 +79,10 @@ def test_the_time_limit_stops_a_tool_that_is_running(tmp_path: Path) -> None:
     plan = foreign_plan(tmp_path, replies, tools=[{"module": "tool-bash"}])
     code, result = run(plan, "--set", "session.budget.max_seconds=0.5", "--approve", "allow")
     assert (code, result["limit"]["name"]) == (7, "max_seconds")
-    assert [tool["name"] for tool in result["tools"]] == ["bash"]
+    assert [(tool["name"], tool["outcome"]) for tool in result["tools"]] == [
+        ("bash", "interrupted")
+    ]
+    assert result["denied"] == []
 
 
 def test_a_session_goes_on_with_a_higher_limit_only(tmp_path: Path) -> None:

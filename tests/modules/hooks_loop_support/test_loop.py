@@ -146,19 +146,20 @@ async def test_the_answer_to_an_earlier_prompt_is_not_that_of_this_one() -> None
 async def test_the_time_limit_ends_an_orchestrator_that_ignores_cancellations() -> None:
     ran: list[str] = []
 
-    async def work(tools: Any, providers: Any, **_: Any) -> str:
+    async def work(context: Any, tools: Any, providers: Any, **_: Any) -> str:
+        await ask(providers)
         for step in (lambda: asyncio.sleep(60), lambda: tools["echo"].execute({"text": "x"})):
             try:
                 await step()
                 ran.append("tool")
             except asyncio.CancelledError:
-                pass
+                await context.add_message({"role": "assistant", "content": "cancelled"})
         return await ask(providers)
 
     session = Session(work, max_seconds=0.1)
     session.tools["echo"] = echo_tool()
     assert (await session.run()).startswith("Budget reached: 0.1")
-    assert (ran, session.spent) == ([], (0, 0))
+    assert (ran, session.spent) == ([], (1, 100))
 
 
 async def test_a_failure_before_a_limit_is_raised() -> None:

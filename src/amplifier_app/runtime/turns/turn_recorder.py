@@ -160,7 +160,8 @@ class TurnRecorder:
 
     def result(self, response: str, status: Status | None = None) -> TurnResult:
         """Return the turn so far; `status` overrides the orchestrator's status."""
-        self._settle("interrupted" if status in ("cancelled", "error") else "denied")
+        is_stopped = status in ("cancelled", "error") or self._limit is not None
+        self._settle("interrupted" if is_stopped else "denied")
         usage = self.usage
         ended, reason = (status, self._reason) if status else self._ending(response)
         return TurnResult(
