@@ -235,7 +235,7 @@ class OpenSession:
         check_policy(coordinator)
         await give_approval_provider(coordinator)
         await self._set_mode(mode)
-        await support_loop(coordinator, counts=self.budget.counts)
+        await support_loop(coordinator, budget=self.budget.is_missing)
         self.budget.watch()
         if self._record is not None:
             with blaming(self.session):
@@ -343,6 +343,7 @@ class OpenSession:
     def _turn_ended(self, prompt: str, response: str, status: Status | None, hidden: bool) -> None:
         self.turn = self.recorder.result(response, status)._replace(is_hidden=hidden)
         self.usage.merge(self.recorder.usage)
+        self.budget.add(self.turn)
         self.renderer.turn_ended(self.turn)
         if self._record is not None:
             self._record.save_turn(

@@ -116,7 +116,7 @@ def _context_limit(provider: Any) -> int | None:
 
 
 def _cost(session: OpenSession) -> Decimal | None:
-    spent = session.budget.as_dict()
+    spent = session.budget.as_dict() if session.budget.is_live else None
     if spent is not None:
         return None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
     return session.usage_so_far.cost_usd

@@ -142,7 +142,7 @@ _IS_VALID: Mapping[str, Callable[[object], bool]] = {
     **dict.fromkeys(("title", "model", "mode", "module_mode", "agent"), _is_text_or_none),
     **dict.fromkeys(("prompts", "depth"), _is_count),
     "usage": _is_mapping_of(_is_count),
-    # Null with an orchestrator that does not count.
+    # Null until a turn has ended, with an orchestrator that does not count.
     "spent": lambda value: value is None or _is_mapping_of(_is_scalar)(value),
     "budget": _is_mapping_of(lambda value: value is None or _is_number(value)),
     **dict.fromkeys(("modules", "chosen"), _is_mapping_of(_is_text)),

@@ -96,6 +96,35 @@ def test_a_session_goes_on_with_a_higher_limit_only(tmp_path: Path) -> None:
     assert (raised.code, raised.stdout) == (0, "done\n"), raised.stderr
 
 
+def test_a_limit_applies_to_what_was_used_before_there_was_one(tmp_path: Path) -> None:
+    plan = foreign_plan(tmp_path, writing(2), tools=FILES)
+    assert run(plan, "--session", "s")[1]["cost"] == {"usd": 0.06}
+    again = run_amplifier("run", "--resume", "s", "on", "--max-cost", "0.05", cwd=tmp_path)
+    assert again.code == 7
+    assert "cost budget reached: used $0.06, limit $0.05" in again.stderr
+
+
+def test_the_limit_of_a_batch_stops_its_rows(tmp_path: Path) -> None:
+    worker = {
+        "description": "writes",
+        "providers": [{"module": "provider-mock", "config": {"replies": writing()}}],
+        "tools": FILES,
+    }
+    delegation = {"name": "task", "input": {"agent": "worker", "instruction": "write"}}
+    plan = foreign_plan(
+        tmp_path,
+        [{"tool_calls": [delegation], "usage": USAGE}, {"text": "done", "usage": USAGE}],
+        tools=["tool-task"],
+        agents={"worker": worker},
+    )
+    rows = tmp_path / "rows.txt"
+    rows.write_text("one\n")
+    options = ("--prompt", "{{text}}", "-o", tmp_path / "out", "--max-cost", "0.05")
+    done = run_amplifier("batch", "run", plan, rows, *options, cwd=tmp_path)
+    assert done.code == 7
+    assert "cost budget reached: used $0.06, limit $0.05 (--max-cost)" in done.stderr
+
+
 def test_an_unknown_price_ends_the_prompt_after_the_first_request(tmp_path: Path) -> None:
     plan = foreign_plan(tmp_path, [{"text": "one", "usage": {"input_tokens": 5}}])
     done = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1", "--session", "s")

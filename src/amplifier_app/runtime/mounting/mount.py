@@ -18,7 +18,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.load_errors import RequiredModuleError, missing_import
 from amplifier_core.mounting import ModuleSpec, mount_module
 from amplifier_core.session import AmplifierSession
-from amplifier_core.session_capabilities import BUDGET, MENTIONS, SECRET_VARIABLES
+from amplifier_core.session_capabilities import MENTIONS, SECRET_VARIABLES
 
 LOOP_SUPPORT = "hooks-loop-support"
 """Applies settings of the session to an orchestrator that does not."""
@@ -196,24 +196,18 @@ def reason_with_key(key: str, error: str) -> str:
     return error if error.startswith(key) else f"{key}: {error}"
 
 
-async def support_loop(coordinator: Any, *, counts: bool) -> None:
+async def support_loop(coordinator: Any, *, budget: bool) -> None:
     """Apply settings of the session that the orchestrator does not apply itself.
 
     Args:
         coordinator: The coordinator of a session whose modules are mounted.
-        counts: Whether the orchestrator tracks usage against a budget.
+        budget: Whether its budget is one of them.
     """
-    session: dict[str, Any] = coordinator.config["session"]
-    # A limit of a session above applies to this one, too.
-    above = BUDGET.of(coordinator)
-    limits = (session.get("budget") or {}).values()
-    is_limited = any(limit is not None for limit in limits) or (above and above.is_limited)
-    missing = {
-        "budget": not counts and bool(is_limited),
-        "fallbacks": bool(session.get("fallbacks")) and not await _has_fallbacks(coordinator),
-    }
-    if any(missing.values()):
-        await mount_module(ModuleSpec("hook", LOOP_SUPPORT, None, missing), coordinator)
+    wanted = bool(coordinator.config["session"].get("fallbacks"))
+    fallbacks = wanted and not await _has_fallbacks(coordinator)
+    if budget or fallbacks:
+        config = {"budget": budget, "fallbacks": fallbacks}
+        await mount_module(ModuleSpec("hook", LOOP_SUPPORT, None, config), coordinator)
 
 
 async def _has_fallbacks(coordinator: Any) -> bool:
