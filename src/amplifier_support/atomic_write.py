@@ -3,7 +3,7 @@
 Where the system can (Linux), the new content has no name until it is complete and on disk, so that a
 writer that is killed leaves nothing behind. Otherwise, and for the moment in which it replaces an old
 file, it is called `.amplifier-….tmp` and locked; the next writer in that folder removes those that are
-not locked. A writer may have it called so in another folder, which is cleaned at every start.
+not locked. A writer may choose another folder for this name; that folder is cleaned at every start.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Files and folders below an open folder, reached through no link whatever is renamed meanwhile.
+"""Open files and folders below an open folder, never through a link, even one that appears meanwhile.
 
-Paths are relative, with the links in them resolved before: what has become a link since is refused.
+Paths are relative and their links resolved beforehand; a part that has become a link is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_below(folder: int, path: str) -> int:
         path: The file's path below it.
 
     Raises:
-        OSError: A part of the path is a link, missing, or not what it has to be.
+        OSError: A part of the path is a link or missing, or the file is not a regular one.
     """
     parent, _, name = path.rpartition("/")
     with folder_below(folder, parent) as opened:

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None:
-    """The known name most like `name`, whatever its case; None if none is like it.
+    """The known name most similar to `name`, ignoring case; None if none is similar.
 
     Args:
         name: The misspelt name.
-        known: The names there are.
-        cutoff: How alike they have to be, from 0 to 1.
+        known: The existing names.
+        cutoff: How similar they must be, from 0 to 1.
     """
-    # Only reached when something is already wrong, so no good run pays for the import.
+    # Only reached after an error, so that other runs do not pay for the import.
     from difflib import get_close_matches
 
     # The dashes that all options begin with do not make them alike.

@@ -45,7 +45,7 @@ def without_secrets(
 ) -> dict[str, str]:
     """The variables of `own` that a command gets.
 
-    Left out are those with the name of a secret, those of `secret_names`, and those with one of
+    Leaves out those with the name of a secret, those of `secret_names`, and those with one of
     `secrets` or the value of one of `secret_names` in their value, unless a pattern of
     `passthrough` matches the name.
     """
@@ -64,7 +64,7 @@ def without_secrets(
 def without_model_keys(own: Mapping[str, str]) -> dict[str, str]:
     """The variables of `own` without keys of model providers.
 
-    Other credentials stay: a package client needs those of its index, whatever their names.
+    Other credentials stay: a package client needs those of its index, which may have any name.
     """
     return {name: value for name, value in own.items() if not _MODEL_KEY.search(name)}
 

@@ -18,10 +18,10 @@ def is_special(path: str) -> bool:
 
 
 def reason_of(error: OSError) -> str:
-    """Why a folder cannot be copied; of the files that a copy lists, the first."""
+    """Why a folder cannot be copied; if several files failed, the reason of the first."""
     if isinstance(error, shutil.Error) and error.args[0]:
         path, _, reason = error.args[0][0]
-        # The text of an error of the system, which ends with the path.
+        # The text of a system error, which ends with the path.
         found = re.match(r"\[Errno \d+\] (.*?): '", reason)
         return f"{path}: {found[1] if found else reason}"
     return error.strerror or str(error)

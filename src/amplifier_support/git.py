@@ -1,8 +1,7 @@
 """Git as a helper: found on the safe PATH, and with no configuration but the caller's.
 
-Of the environment no variable of git counts but those asked for, and no key is passed on. What
-remains configurable is what the caller gives; the repository's own configuration is a matter of
-which repository git is pointed at.
+Git's own environment variables are ignored except those asked for, and no key is passed on. The
+configuration of a repository applies only if the caller points git at that repository.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def git_environment(
     Args:
         config: Settings, in addition to those that keep git from starting programs; a name may
             occur several times.
-        folder: The folder git works on, whose programs do not count.
+        folder: The folder git works on; programs in it are not used.
         keep: Variables of git (`GIT_*`) that stay as the user has set them.
         user_config: Also read the configuration of the user and the system.
     """

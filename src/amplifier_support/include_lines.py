@@ -41,7 +41,7 @@ def include_lines(text: str) -> Iterator[IncludeLine]:
 
 
 def escape_includes(text: str) -> str:
-    """`text` written so that no line of it includes anything."""
+    """`text` with its lines escaped so that none of them includes a file."""
     return "\n".join(
         line.replace("@", "@@", 1) if _INCLUDE.fullmatch(line) and not is_code else line
         for line, is_code in _lines(text)

@@ -28,7 +28,7 @@ _sync_data = getattr(os, "fdatasync", os.fsync)
 def replacement(items: list[Record]) -> Record:
     """The record that replaces all items before it.
 
-    One record, because a crash between several would leave a state that never was.
+    One record, because a crash between several would leave a state that never existed.
     """
     return {"control": "replace", "messages": items}
 
@@ -71,8 +71,8 @@ class Reading(NamedTuple):
 
     Attributes:
         records: Its records, one for each line.
-        size: Bytes of whole records; whatever is behind them is torn.
-        torn: Bytes behind the last whole record.
+        size: Bytes of whole records; the bytes after them are torn.
+        torn: Bytes after the last whole record.
         ends_line: Whether the last record has its line feed.
     """
 
@@ -165,10 +165,10 @@ def ends_inside_line(descriptor: int) -> bool:
 
 
 def _is_torn(lines: list[bytes]) -> bool:
-    """Whether these, from the first bad one to the end, are what an interrupted append leaves.
+    """Whether these lines, from the first invalid one to the end, are what an interrupted append leaves.
 
-    That is one unfinished line, or blocks of NUL bytes; never anything with a whole record
-    behind it, because each record was on disk before the next was begun.
+    That is one unfinished line, or blocks of NUL bytes; never anything that is followed by a whole
+    record, because each record was on disk before the next was begun.
     """
     if len(lines) == 1:
         return True
@@ -240,7 +240,7 @@ def encode(record: Record) -> bytes:
     """One line of JSON, ASCII only, so that any text (lone surrogates too) survives.
 
     Raises:
-        NotJSON: The record refers to itself, or has keys that JSON does not know.
+        NotJSON: The record refers to itself, or has keys that JSON does not have.
     """
     try:
         text = json.dumps(record, default=_as_data, separators=(",", ":"))
@@ -250,7 +250,7 @@ def encode(record: Record) -> bytes:
 
 
 def _as_data(value: Any) -> Any:
-    """What JSON does not know, as data: models and dataclasses as their fields, the rest as text."""
+    """Values that JSON does not have, as data: models and dataclasses as their fields, others as text."""
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         return dump(mode="json")

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 def fits(path: str, pattern: str) -> bool:
     """Whether a pattern matches the whole path; both are relative, or both absolute."""
     wanted = _parts(pattern)
-    # Positions in `wanted` reachable by the parts so far: no backtracking to blow up.
+    # Positions in `wanted` that the parts so far can reach. Backtracking could take exponential time.
     at = _skipped({0}, wanted)
     for part in _parts(path):
         ahead: set[int] = set()

@@ -11,5 +11,5 @@ def printable(text: str) -> str:
 
 
 def printable_in_tags(text: str) -> str:
-    """Like `printable`, for text between tags, which it cannot end."""
+    """Like `printable`, for text between tags: it cannot close them."""
     return printable(text).replace("</", "<\\/")

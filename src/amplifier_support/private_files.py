@@ -1,4 +1,4 @@
-"""Files and folders for their owner only: never through a planted link, and on disk when said to be."""
+"""Files and folders for their owner only: never through a planted link, synced to disk where documented."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def temporary_folder() -> str:
     import tempfile
 
     try:
-        # It looks further, and tries each by a file, which a kill leaves behind.
+        # It tries more folders, each by writing a file, which a kill would leave behind.
         return tempfile.gettempdir()
     except FileNotFoundError:
         raise NoTemporaryFolder(NO_TEMPORARY_FOLDER) from None
@@ -192,7 +192,7 @@ def try_lock(descriptor: int) -> bool:
 
 def _try_lock_windows(descriptor: int) -> bool:
     try:
-        # One byte far behind the end: locked bytes cannot be read by others there.
+        # One byte far beyond the end: others cannot read locked bytes there.
         os.lseek(descriptor, 1 << 40, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
         os.lseek(descriptor, 0, os.SEEK_SET)

@@ -1,8 +1,8 @@
 """The processes below this one: finding them, ending them, and adopting what they leave behind.
 
-For programs that start others and answer for everything these start. Such a program starts in a
-lean interpreter, some of them for every burst of commands: nothing is imported here that costs as
-much as all else, such as `signal` and `socket`.
+For programs that are responsible for everything they start. They run in a lean interpreter, and
+some start once per burst of commands. Nothing slow is imported here: `signal` and `socket` would
+cost as much as everything else together.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ GRACE_SECONDS = 0.5
 """Between SIGTERM and SIGKILL."""
 
 KILL_SECONDS = 5.0
-"""After this the caller is given what does not die, such as processes of another user."""
+"""After this the caller gets what is still alive, such as processes of another user."""
 
 CROWD = 200
-"""From so many processes on none is asked politely: they may be getting more."""
+"""This many processes are killed without SIGTERM: there may soon be more."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopter() -> Callable[[], bool]:
-    """What makes the calling process the subreaper of all it starts; False if it could not."""
+    """A function that makes the calling process the subreaper of all it starts; False if it cannot."""
     if sys.platform != "linux":
         return lambda: False
     prctl = ctypes.CDLL(None).prctl
@@ -84,8 +84,8 @@ def _table_from_ps() -> Table:
 def descendants(root: int, spared: frozenset[int] = frozenset(), group: int = 0) -> list[int]:
     """Living processes below `root`, and those of `group`; not `spared` nor what is below those.
 
-    What forks and ends all the time may be missed by one look: that nothing is left only a
-    `reap` that finds no child can tell.
+    A process that forks and ends all the time may be missed; only a `reap` that finds no child
+    shows that nothing is left.
     """
     if group or not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         return _descendants_from_table(root, spared, group)
@@ -138,7 +138,7 @@ def _closure(
 def kill_all(
     running: Callable[[], list[int]], over: Callable[[], bool], grace: float = GRACE_SECONDS
 ) -> list[int]:
-    """End what `running()` lists, politely and then not, until `over()`.
+    """End what `running()` lists, with SIGTERM and then with SIGKILL, until `over()`.
 
     Args:
         running: The processes to end.
@@ -161,7 +161,7 @@ def kill_all(
         _signal(left, signal.SIGKILL)
         if time.monotonic() > until:
             return left
-        # Hardly a pause as long as new ones come up: they live for a millisecond or two.
+        # Almost no pause while new ones appear: they live for a millisecond or two.
         pause = min(pause * 2, 0.02) if left == before else 0.0002
         time.sleep(pause)
     return []
@@ -181,11 +181,11 @@ def _comes_true(condition: Callable[[], bool], seconds: float) -> bool:
 def _kill_groups(pids: list[int]) -> None:
     """Kill the process groups of `pids`, none of which may be this process's own.
 
-    A group is killed at one stroke, which a fork in it cannot outrun.
+    A group is killed as a whole, so that no fork in it escapes.
     """
     known = {os.getpid(), *pids}
     entries = map(_look_up, pids)
-    # The parent is looked at once more, lest a pid has gone to a stranger meanwhile.
+    # The parent is checked again: the pid may belong to an unrelated process by now.
     groups = {group for parent, group, _ in entries if parent in known}
     for group in groups - {0, os.getpgrp()}:
         try:

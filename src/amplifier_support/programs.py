@@ -1,9 +1,9 @@
 """The one place that finds helper programs (git, rg, uv, a shell) and runs them to their end.
 
 Which program runs is decided by the user and the system, never by the folder someone works in:
-PATH counts without its relative and empty entries and without entries inside the working folder or
-its project. A helper runs in a session of its own, with a limit, and everything it started ends
-with it.
+relative and empty entries of PATH are ignored, and so are entries inside the working folder or its
+project. A helper runs in a session of its own, with a limit, and everything it started ends with
+it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _search_path(folder: str | None) -> Iterator[str]:
 def _untrusted_roots(folder: str | None) -> set[str]:
     """The folders someone works in, each up to the top of its project.
 
-    A folder that holds the home directory is none of them: the user's own programs lie below it.
+    A folder that contains the home directory is not one of them: the user's own programs lie below it.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     starts = {folder} if folder else set[str]()
@@ -149,7 +149,7 @@ def run(
         max_bytes: Limit of what it may write to stdout, in bytes.
 
     Raises:
-        Stopped: `stop` was set, or this process leaves.
+        Stopped: `stop` was set, or this process is ending.
         TimedOut: The time limit was reached.
         TooMuchOutput: The limit of the output was reached.
         OSError: It could not be started.

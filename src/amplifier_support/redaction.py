@@ -114,7 +114,9 @@ class Redactor:
         self._clean: set[str] = set()
 
     def begun_at(self, text: str, end: int) -> int:
-        """Where a known value of several words begins that may go on after `end`; `end` if none does."""
+        """Where a known value of several words begins that may continue after `end`; `end` if there
+        is none.
+        """
         first = end
         for value in self._of_words:
             at = text.find(value[0], max(0, end - len(value) + 1), first)
@@ -153,8 +155,8 @@ class Redactor:
         """`value` with the secrets in its strings replaced; the same object if it has none.
 
         Mappings, lists, tuples, pydantic models and dataclasses are looked into and copied where
-        something changes; what else it is is left alone. Of a mapping also the strings under keys
-        that say secret are replaced.
+        something changes; other values are left alone. In mappings, strings under keys that suggest
+        a secret are replaced as well.
         """
         if isinstance(value, str):
             return self.text(value)
@@ -222,7 +224,7 @@ def _in_url(byte: int) -> str:
 
 
 def _in_base64(raw: bytes, lead: int) -> tuple[str, str]:
-    """Base64 of a value behind so many other bytes: what depends on nothing but the value."""
+    """Base64 of a value after `lead` other bytes: the part that depends only on the value."""
     encoded = binascii.b2a_base64(bytes(lead) + raw, newline=False).decode()
     stable = encoded[-(-lead * 8 // 6) : (lead + len(raw)) * 8 // 6]
     return stable, stable.replace("+", "-").replace("/", "_")
@@ -250,7 +252,7 @@ class _Index:
             for hint in shape.hints or ("",):
                 hints.setdefault(hint, []).append(number)
         self._everywhere = list(everywhere.items())
-        # By their first three characters: most are not in a text, whichever they are.
+        # By their first three characters: most of them are in no text at all.
         self._by_start: dict[tuple[str, ...], list[str]] = {}
         self._short: list[str] = []
         for hint in self._in_runs:

@@ -1,4 +1,4 @@
-"""Commands that are supervised: nothing they start outlives its time."""
+"""Supervised programs: nothing that they start outlives its time."""
 
 INHERITED = 137
 """The number of the descriptor that a command may inherit; one that scripts do not use."""

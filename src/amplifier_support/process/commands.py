@@ -1,9 +1,10 @@
 """Runs commands so that nothing they start outlives its time.
 
-Each command gets a session and process group of its own, and unless it brings streams of its own
-stdin from the null device and one pipe for both outputs. A command ends when its first process does; what it left running in the
-background neither delays that nor escapes: it is known, its output is still taken, and it is
-killed with the session. `supervisor` says how, and what other systems than Linux get.
+Each command gets a session and process group of its own. Unless it has streams of its own, its
+stdin is the null device and both outputs share one pipe. A command ends when its first process
+does; processes it left in the background do not delay that, but they remain known, their output is
+still read, and they are killed with the session. `supervisor` describes how, and what happens on
+systems other than Linux.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = [
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _PACKAGES = str(Path(amplifier_support.__file__).parents[1])
-# As a module it is compiled but once; the folders come last, lest they hide a standard module.
+# A module is compiled only once; the folders come last, so that they hide no standard module.
 _START = """\
 import sys
 sys.path += sys.argv[2:4]
@@ -167,8 +168,8 @@ class ProcessRunner:
         return command._replace(argv=argv, environment=environment, confinement=confinement)
 
     async def _start(self, command: Command, output: Callable[[bytes], None]) -> Job:
-        # An idle monitor or the supervisor may end, for want of commands, just when it is handed
-        # one; it never starts that command then.
+        # An idle monitor, or the supervisor, may end just when it is handed a command; it then
+        # never starts it.
         for hand_over in (self._to_monitor, self._to_supervisor):
             job = await self._ready(hand_over(command, output))
             if job is not None:
@@ -249,7 +250,7 @@ class ProcessRunner:
         asyncio.get_running_loop().add_reader(monitor.fileno(), self._dismiss, monitor)
 
     def _dismiss(self, monitor: socket.socket) -> None:
-        # Nothing is said by an idle monitor: its socket becomes readable when it ends.
+        # An idle monitor sends nothing: its socket becomes readable when it ends.
         asyncio.get_running_loop().remove_reader(monitor.fileno())
         monitor.close()
         self._idle.remove(monitor)
@@ -278,7 +279,7 @@ class ProcessRunner:
                 raise _refused("the command supervisor", error) from error
         self._supervisors.append(supervisor)
         self._channel = ours
-        # Nothing is ever said on it: it becomes readable when the supervisor ends.
+        # Nothing is sent on it: it becomes readable when the supervisor ends.
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hang_up)
         return supervisor
 

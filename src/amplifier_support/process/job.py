@@ -1,4 +1,4 @@
-"""One command on the side of its caller: what to run, and its output and state.
+"""One command as its caller sees it: what to run, its output and its state.
 
 CommandError
 ├── CommandNotStarted        the program is missing, not executable, or the command too long
@@ -283,7 +283,7 @@ def _packed(command: Command) -> bytes:
     """The command as `supervisor.read_command` reads it.
 
     Raises:
-        CommandNotStarted: It has characters that the locale has no encoding for.
+        CommandNotStarted: It has characters that the locale cannot encode.
     """
     pairs = (f"{name}={value}" for name, value in command.environment.items())
     confinement = command.confinement

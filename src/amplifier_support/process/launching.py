@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# As in `supervisor`: `socket` and `signal` would cost as much as all else.
+# As in `supervisor`: `socket` and `signal` would cost as much as everything else together.
 import _thread
 import errno
 import os
@@ -28,8 +28,8 @@ def start(
 ) -> tuple[int, str]:
     """Start the command in a session of its own: its pid, and what to report if it did not start.
 
-    `streams` are its output; if it has these of its own, its stdin and standard error; and perhaps one
-    that it inherits.
+    `streams` are its output, then its own stdin and standard error if it has them, then a
+    descriptor that it inherits if there is one.
     """
     output, *own = streams
     inherited = [(os.POSIX_SPAWN_DUP2, own.pop(), INHERITED)] if len(own) % 2 else []
@@ -58,7 +58,7 @@ def start(
 
 
 def inside(folder: int) -> int:
-    """A folder in the mounts of this process, for a descriptor from outside, which is closed.
+    """Open the folder of a descriptor from outside in the mounts of this process; closes the descriptor.
 
     From a folder of the mounts outside, `..` leads to everything there.
 
@@ -80,10 +80,11 @@ def start_confined(
     streams: tuple[int, ...],
     restrictions: tuple[int, bytes, Places],
 ) -> tuple[int, str, Connections | None]:
-    """`start` for a command under restrictions, which it gets from the thread that starts it.
+    """`start` for a command under restrictions, which it inherits from the thread that starts it.
 
-    They hold for that thread and what it starts, so nothing is forked: that costs three times as much.
-    Until it has ended, the command may see it as its equal; `supervisor.main` keeps its memory from being read.
+    They apply to that thread and what it starts; a fork would cost three times as much. Until it
+    has ended, the command may see it as its equal; `supervisor.main` keeps its memory from being
+    read.
 
     `restrictions` are the Landlock rule set, the seccomp filter, and where the sockets are that it
     may connect to; if there are any, the filter asks.

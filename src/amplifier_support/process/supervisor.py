@@ -24,7 +24,8 @@ and because a subreaper adopts unrelated processes, which an application should 
 
 from __future__ import annotations
 
-# This starts once per burst of commands: `socket` and `signal` would cost as much as all else.
+# This starts once per burst of commands: `socket` and `signal` would cost as much as everything
+# else together.
 import _socket
 import errno
 import gc
@@ -81,7 +82,7 @@ class Monitor:
     def run(self, *descriptors: int) -> None:
         """Everything from reading the first command to the last word."""
         while self._run_one(*descriptors):
-            # With the last news, so that a command that follows at once finds it idle.
+            # Together with the last report, so that a command that follows at once finds it idle.
             self._say(self._news + "idle")
             if not select.select([self._control], [], [], IDLE_SECONDS)[0]:
                 return
@@ -91,7 +92,7 @@ class Monitor:
             descriptors = (*received,)
 
     def _run_one(self, output: int, folder: int, *own: int) -> bool:
-        """Run a command; False if it had to be killed, which is the last a monitor does."""
+        """Run a command; False if it had to be killed, after which the monitor ends."""
         self._say("ready")
         argv, environment, filter, places = read_command(self._control)
         self._ended, self._news = False, ""
@@ -209,7 +210,7 @@ def read_command(
 
 
 def _counted(fields: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The fields whose number is the first one, and the rest."""
+    """As many fields as the first one says, and the rest."""
     end = int(fields[0]) + 1
     return fields[1:end], fields[end:]
 
@@ -276,7 +277,7 @@ class Supervisor:
     def serve(self) -> None:
         """Until the runner closes the channel, or the last monitor has nothing to do."""
         self._adopt()
-        # Whatever a fork writes to is copied: a collection would write to all there is.
+        # Memory that a fork writes to is copied, and a garbage collection would write to all of it.
         gc.disable()
         gc.freeze()
         if not select.select([self._channel], [], [], _FIRST_SECONDS)[0]:
@@ -339,7 +340,7 @@ class Supervisor:
         return any(ended[pid] != 0 for pid in monitors)
 
     def _continue_monitors(self) -> None:
-        """A command may have stopped its own, which then would not hear the order to kill."""
+        """A command may have stopped its monitor, which would then not get the order to kill."""
         for pid in self._monitors:
             try:
                 if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None:

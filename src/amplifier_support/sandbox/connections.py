@@ -59,7 +59,7 @@ class Connections:
             number = self._connect(identity, task, descriptor, at, length & 0xFFFFFFFF)
             fcntl.ioctl(self._listener, _SEND, struct.pack("=QqiI", identity, 0, -number, 0))
         except OSError:
-            pass  # What asked has ended, or was interrupted.
+            pass  # The process that asked has ended, or was interrupted.
         return True
 
     def close(self) -> None:

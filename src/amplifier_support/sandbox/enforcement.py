@@ -1,4 +1,4 @@
-"""Puts the commands of one policy under it, with what this machine has. Loaded for the first command."""
+"""Enforces one policy on its commands, with what this machine offers. Loaded for the first command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CACHES = {
 
 
 class Enforcement:
-    """Puts the commands of one policy under it.
+    """Enforces one policy on its commands.
 
     Args:
         policy: What they may do; this machine can enforce it.

@@ -95,7 +95,7 @@ class KernelLayer:
 
     def _rules(self) -> Iterator[Rule]:
         places = self._places
-        # Devices would be what is typed into terminals, and as root the disks.
+        # Devices would include what is typed into terminals and, for root, the disks.
         hidden = ["/dev", *filter(os.path.lexists, places.hidden)]
         listed: list[str] = []
         for folders, access in ((places.read, landlock.READ), (places.write, landlock.WRITE)):

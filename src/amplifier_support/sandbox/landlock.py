@@ -153,7 +153,7 @@ def spread(folder: str, access: int, without: Iterable[str]) -> Spread:
 
 
 def _entries(folder: str) -> Iterator[tuple[str, bool]]:
-    """The entries of a folder but links, which are judged by what they lead to."""
+    """The entries of a folder except links, which are judged by what they lead to."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -51,7 +51,7 @@ _SHARED_MEMORY, _TEMPORARY, _EMPTY, PROXIES = "shm", "tmp", "empty", "proxies"
 
 
 class Socket(NamedTuple):
-    """A UNIX socket in use: where it was bound, and its number, which no other gets later."""
+    """A UNIX socket in use: where it was bound, and its number, which is never used again."""
 
     path: str
     number: int
@@ -253,9 +253,9 @@ def _is_below_any(path: str, folders: Iterable[str]) -> bool:
 
 
 def must_not_appear(folders: Iterable[str]) -> list[str]:
-    """Files that do not exist now, and with which commands could have git follow another folder.
+    """Missing files with which commands could make git use another folder.
 
-    They cannot be kept from being made: they would be next to files that git makes and removes.
+    Their creation cannot be prevented: they would be next to files that git makes and removes.
     """
     repositories = (os.path.join(folder, ".git") for folder in folders)
     found = (

@@ -1,4 +1,4 @@
-"""The one place that knows how a command starts under a policy."""
+"""Starts the commands of a session under a policy."""
 
 from __future__ import annotations
 

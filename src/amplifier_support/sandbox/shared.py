@@ -38,7 +38,7 @@ class Shared:
         needed: Whether something asked for a sandbox.
         used: The layer that commands have run in.
         refused: What was missing for the first policy that must be enforced.
-        without: What was missing for the first policy that permits to go without.
+        without: What was missing for the first policy that need not be enforced.
         known: The folders that policies name, each with what it was at first.
     """
 
