@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from amplifier_core.discovery import PARTS, SECTION_KINDS
-
 if TYPE_CHECKING:
     from amplifier_core.testing import EventRecorder, MockContextManager, MockCoordinator, MockTool
 
@@ -28,6 +26,9 @@ except ImportError:  # pragma: no cover - pytest itself reports async fixtures w
 # Failed assertions of the suites then show their values.
 pytest.register_assert_rewrite("amplifier_core.validation.behavioral")
 
+# A copy, as the plugin does not import the kernel; a test compares it.
+MODULE_TYPES = ("provider", "tool", "hook", "orchestrator", "context")
+
 _SUITES_FOLDER = Path(__file__).parent / "validation"
 _SUITE_FILES = ("structural.py", "behavioral.py")
 
@@ -38,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--module-path", help="package folder of the module under test")
     group.addoption(
         "--module-type",
-        choices=(*SECTION_KINDS.values(), *PARTS),
+        choices=MODULE_TYPES,
         help="kind of the module under test (default: guessed from its name)",
     )
     group.addoption(

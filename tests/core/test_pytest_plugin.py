@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import amplifier_core.validation
+from amplifier_core import pytest_plugin
+from amplifier_core.discovery import TYPE_TO_MOUNT_POINT
 from tests.core.module_folders import ORCHESTRATOR, SAMPLES, TOOL
 from tests.core.pytest_projects import Project
 
@@ -29,6 +31,10 @@ SHOW = """
         name = module_path.name if module_path else None
         assert (name, module_type, is_module_context) == {expected!r}
 """
+
+
+def test_the_option_takes_every_kind() -> None:
+    assert {*pytest_plugin.MODULE_TYPES} == {*TYPE_TO_MOUNT_POINT} - {"resolver"}
 
 
 # Finding the module
