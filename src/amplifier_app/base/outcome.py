@@ -228,6 +228,16 @@ def _llm_outcome(error: Exception, text: str) -> Outcome:
     if isinstance(error, llm.NotFoundError):
         hint = "If the model is not offered (any more), choose another: amplifier provider models"
         return Outcome(Ending.PROVIDER, text, hint)
+    if isinstance(error, llm.NetworkError):
+        if error.retryable:
+            hint = "Try again later, or check that the service can be reached from here."
+            return Outcome(Ending.UNAVAILABLE, text, hint, error.retry_after)
+        return Outcome(Ending.PROVIDER, text, "Show the proxy and certificates: amplifier doctor")
+    if isinstance(error, (llm.ProviderUnavailableError, llm.StreamError)) and (
+        not error.retryable and 200 <= (error.status_code or 0) < 300
+    ):
+        hint = "Check the address, and that no proxy or login page answers in its place."
+        return Outcome(Ending.PROVIDER, text, hint)
     if isinstance(error, llm.LLMError) and error.retryable:
         later = "Use" if error.retry_after else "Try again later, or use"
         hint = f"{later} another model: --model NAME, --provider NAME."

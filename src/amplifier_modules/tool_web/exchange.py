@@ -17,10 +17,9 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple, cast
-from urllib.request import getproxies, proxy_bypass
 
 from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
-from amplifier_modules._shared.http.connections import is_loopback, trusted_context
+from amplifier_modules._shared.http.connections import is_loopback, proxy_for, trusted_context
 from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules.tool_web import body
 from amplifier_modules.tool_web.config import WebConfig
@@ -262,7 +261,4 @@ def _proxy_for(url: httpx.URL) -> str | None:
     """The environment's proxy for a URL."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
-    if proxy_bypass(url.host):
-        return None
-    proxies = getproxies()
-    return proxies.get(url.scheme) or proxies.get("all")
+    return proxy_for(str(url))

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -27,7 +26,11 @@ from amplifier_core.llm_errors import (
     ProviderUnavailableError,
     StreamError,
 )
-from amplifier_modules._shared.http.errors import TransportFaults, error_for_response
+from amplifier_modules._shared.http.errors import (
+    TransportFaults,
+    error_for_response,
+    without_login,
+)
 from amplifier_modules._shared.http.event_stream import EVENT_LIMIT, SSEStream
 
 if TYPE_CHECKING:
@@ -37,7 +40,6 @@ CONNECT_TIMEOUT = 10.0
 IDLE_TIMEOUT = 300.0
 _ERROR_BODY_LIMIT = 64 * 1024
 _JSON_LIMIT = 16 * 1024 * 1024
-_USERINFO = re.compile(r"//[^/@]*@")
 
 
 class Turn:
@@ -295,8 +297,21 @@ class Endpoint:
                 **self._headers,
             }
             limits = {"connect": self.connect_timeout, "idle": self.idle_timeout}
-            self._client = open_client(self.base_url, headers, **limits)
+            try:
+                self._client = open_client(self.base_url, headers, **limits)
+            except (ImportError, ValueError) as error:
+                raise self._unusable_proxy(error) from error
         return self._client
+
+    def _unusable_proxy(self, error: Exception) -> ConfigurationError:
+        from amplifier_modules._shared.http.connections import proxy_for
+
+        proxy = without_login(proxy_for(self.base_url) or "")
+        return ConfigurationError(
+            f"{self.provider}: the proxy {proxy} that the environment names cannot be used: "
+            f"{_reason_of(error)}; set HTTPS_PROXY to the address of an HTTP proxy",
+            provider=self.provider,
+        )
 
     def _request(
         self,
@@ -353,10 +368,17 @@ class Endpoint:
         return TransportFaults(
             provider=self.provider,
             model=model,
-            url=_USERINFO.sub("//", self.base_url),
+            url=without_login(self.base_url),
             connect_timeout=self.connect_timeout,
             idle_timeout=self.idle_timeout,
         )
+
+
+def _reason_of(error: Exception) -> str:
+    """Why a proxy cannot be used."""
+    if isinstance(error, ImportError):
+        return "SOCKS needs the package socksio, which is not installed"
+    return str(error)
 
 
 async def _beginning(response: httpx.Response, limit: int) -> bytes:

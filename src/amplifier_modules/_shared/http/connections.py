@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
 from amplifier_modules._shared.http.certificates import certificates_of_environment
@@ -26,6 +26,10 @@ def open_client(
         headers: Sent with every request.
         connect: Seconds to reach it.
         idle: Longest silence, in seconds.
+
+    Raises:
+        ValueError: The proxy of the environment for this address is invalid.
+        ImportError: It needs a package that is not installed.
     """
     return httpx.AsyncClient(
         headers=headers,
@@ -48,11 +52,33 @@ def _context_with(_certificates: tuple[str | None, ...]) -> ssl.SSLContext:
 
 
 def _connection_options(url: str) -> dict[str, Any]:
-    # A proxy from the environment would resolve loopback addresses to itself.
-    if is_loopback(url) or not getproxies().keys() & {"http", "https", "all"}:
+    proxy = proxy_for(url)
+    if proxy is None:
         return {"transport": AsyncioTransport(trusted_context, _KEEPALIVE_SECONDS)}
+    if not _is_usable(proxy):
+        raise ValueError("it is not the address of a proxy")
     limits = httpx.Limits(keepalive_expiry=_KEEPALIVE_SECONDS)
-    return {"verify": trusted_context(), "limits": limits}
+    # Proxies for other addresses are not used, so they need not be valid.
+    return {"verify": trusted_context(), "limits": limits, "proxy": proxy, "trust_env": False}
+
+
+def proxy_for(url: str) -> str | None:
+    """The environment's proxy for a URL; none for a server on this machine."""
+    # A proxy would resolve loopback addresses to itself.
+    if is_loopback(url) or proxy_bypass(urlsplit(url).hostname or ""):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all")
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def _is_usable(proxy: str) -> bool:
+    try:
+        parts = urlsplit(proxy)
+        is_known = parts.scheme in ("http", "https", "socks5", "socks5h")
+        return is_known and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def is_loopback(url: str) -> bool:

@@ -122,6 +122,7 @@ _QUOTA_PHRASES = ("credit balance", "exceeded your current quota", "spending lim
 _FILTER_CODES = {"content_filter", "content_policy_violation"}
 _FILTER_PHRASES = ("content filter", "content management policy", "content filtering policy")
 _MESSAGE_LIMIT = 2000
+_USERINFO = re.compile(r"//[^/]*@")
 
 
 def error_for_response(
@@ -250,13 +251,19 @@ class TransportFaults(NamedTuple):
             what = f"cannot be called: {error}; check base_url and the API key"
             return self._error(ConfigurationError, what)
         if isinstance(error, httpx.ConnectTimeout):
-            what = f"could not be reached within {self.connect_timeout:g} s"
+            what = f"could not be reached{self._through()} within {self.connect_timeout:g} s"
             return self._error(LLMTimeoutError, what)
         if isinstance(error, httpx.TimeoutException):
             return self._error(LLMTimeoutError, f"was silent for {self.idle_timeout:g} s")
         if isinstance(error, httpx.ConnectError):
-            named = self._error(NetworkError, f"could not be reached: {_reason(error)}")
+            what = f"could not be reached{self._through()}: {_reason(error)}"
+            named = self._error(NetworkError, what)
             named.retryable = not _caused_by_certificate(error)
+            return named
+        if isinstance(error, httpx.ProxyError):
+            # Such as 407: another attempt would be refused, too.
+            named = self._error(NetworkError, f"could not be reached{self._through()}: {error}")
+            named.retryable = not str(error).startswith("4")
             return named
         if isinstance(error, httpx.HTTPError | httpx.StreamError):
             if streaming:
@@ -269,9 +276,21 @@ class TransportFaults(NamedTuple):
         what = f"sent no part of its answer for {self.idle_timeout:g} s"
         return self._error(LLMTimeoutError, what)
 
+    def _through(self) -> str:
+        """Which proxy was used, if any."""
+        from amplifier_modules._shared.http.connections import proxy_for
+
+        proxy = proxy_for(self.url)
+        return f" through the proxy {without_login(proxy)}" if proxy else ""
+
     def _error(self, cls: type[LLMError], what: str) -> LLMError:
         text = f"{self.provider} at {self.url} {what}"
         return cls(text, provider=self.provider, model=self.model)
+
+
+def without_login(url: str) -> str:
+    """An address without user name and password."""
+    return _USERINFO.sub("//", url)
 
 
 def _reason(error: Exception) -> str:

@@ -206,7 +206,8 @@ def test_a_conversation_that_is_too_long_is_retried_once_shortened(tmp_path: Pat
         (Status(429, headers={"retry-after": "0"}), ["rate limit (429)", "--model NAME"]),
         (Status(429, headers={"retry-after": "600"}), ["Retry in 10 minutes", "--model NAME"]),
         (Status(400), ["refused the request (400)", "--model NAME"]),
-        (Reset(), ["closed the connection: connection reset by peer", "Try again later"]),
+        (Reset(), ["closed the connection: connection reset by peer", "can be reached from here"]),
+        (Status(200, "<html>"), ["answered with text/html", "no proxy or login page answers"]),
     ],
 )
 def test_errors_of_a_provider_end_with_a_next_step(reply: Item, expected: list[str]) -> None:

@@ -27,6 +27,7 @@ from amplifier_core.llm_errors import (
 )
 from amplifier_modules._shared.http import event_stream
 from amplifier_modules._shared.http.client import Endpoint
+from tests.support.llm_server import closed_port
 from tests.support.raw_http import (
     STREAM_END,
     STREAM_HEAD,
@@ -204,6 +205,50 @@ async def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyP
         await service.post_json("/p", {})
         await service.aclose()
     assert proxy.requests[0].path == "http://service.invalid/base/p"
+
+
+async def test_an_unused_proxy_need_not_be_valid(monkeypatch: pytest.MonkeyPatch):
+    async with raw_server(says(answer(200, "{}"))) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("ALL_PROXY", "socks://desktop")
+        service = endpoint("http://service.invalid")
+        await service.post_json("/p", {})
+        await service.aclose()
+    assert len(proxy.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "proxy", ["ftp://host", "socks://host", "http://[", "://", "http://h:99999"]
+)
+async def test_an_unusable_proxy_is_named(monkeypatch: pytest.MonkeyPatch, proxy: str):
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(ConfigurationError) as caught:
+        await endpoint("http://service.invalid").post_json("/p", {})
+    assert str(caught.value) == (
+        f"acme: the proxy {proxy} that the environment names cannot be used: it is not the "
+        "address of a proxy; set HTTPS_PROXY to the address of an HTTP proxy"
+    )
+
+
+async def test_failures_of_a_proxy_name_it_without_the_password(monkeypatch: pytest.MonkeyPatch):
+    refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n"
+    async with raw_server(says(refusal)) as proxy:
+        address = proxy.url.removeprefix("http://")
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:p@ss@{address}")
+        with pytest.raises(NetworkError) as caught:
+            await endpoint("https://service.invalid").post_json("/p", {})
+    assert not caught.value.retryable
+    assert str(caught.value) == (
+        "acme at https://service.invalid could not be reached through the proxy "
+        f"{proxy.url}: 407 Proxy Authentication Required"
+    )
+    with closed_port() as port:
+        monkeypatch.setenv("HTTPS_PROXY", f"127.0.0.1:{port}")
+        with pytest.raises(NetworkError) as caught:
+            await endpoint("https://service.invalid").post_json("/p", {})
+    assert caught.value.retryable
+    through = f"through the proxy http://127.0.0.1:{port}: connection refused"
+    assert str(caught.value).endswith(through)
 
 
 # -- streams ---------------------------------------------------------------------------------
