@@ -124,14 +124,14 @@ def _outcome_of(error: BaseException) -> Outcome:
         ending = next((e for kind, e in _APP_ENDINGS if isinstance(error, kind)), Ending.ERROR)
         where = f"{error.location}: " if error.location else ""
         hint = error.hint
-        # Of an error raised again from another, the cause is a level further; chains may be circular.
+        # An error raised from another app error has the cause of that one; chains may be circular.
         cause = error.__cause__
         if isinstance(cause, AppError):
             cause = cause.__cause__
         if isinstance(cause, OSError):
             hint = hint or _HINTS.get(cause.errno or 0)
             if cause.errno in _STORAGE:
-                # Whatever could not be stored, the disk is why.
+                # The disk is the reason, no matter what could not be stored.
                 ending = Ending.SESSION
         return Outcome(ending, f"{where}{error.message}", hint)
     if isinstance(error, Terminated):

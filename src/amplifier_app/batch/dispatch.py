@@ -207,7 +207,7 @@ class Dispatcher:
         if self.stopped:  # while the worker was starting
             await self._engine.cancel(self._when)
 
-    # What comes back
+    # Events of the engine
 
     async def _wait(self) -> None:
         try:
@@ -230,7 +230,7 @@ class Dispatcher:
     def _next_due(self) -> float:
         """When to continue without an event, by the clock of the event loop."""
         times = (self._pause, *(due for due, _, _ in self._waiting[:1]))
-        # What has become due since counts, too.
+        # Includes rows that have become due since.
         later = [] if self.stopped else [due for due in times if due > self._looked]
         left = min((due - time.monotonic() for due in later), default=_TICK_SECONDS)
         return min(left, _TICK_SECONDS) + asyncio.get_running_loop().time()

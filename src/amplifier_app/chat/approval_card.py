@@ -51,7 +51,7 @@ async def ask_about_tool(
         TimeoutError: No answer within `timeout` seconds.
     """
     card = _Card(fd, request, agent, is_plain)
-    # What was typed before was not typed as an answer.
+    # Earlier keys were not typed as an answer.
     forget_typed()
     async with asyncio.timeout(timeout):
         card.show(whole=False)

@@ -60,7 +60,7 @@ async def ask_on_terminal(
         f"{choices}: ", output=output, key_bindings=_key_bindings(keys)
     )
     if keys:
-        # What was typed before was not typed as an answer.
+        # Earlier keys were not typed as an answer.
         forget_typed()
         clear_typeahead(session.app.input)
     width = output.get_size().columns
@@ -89,7 +89,7 @@ async def ask_on_terminal(
 
 
 def _what_to_type(keys: dict[str, str], count: int) -> str:
-    """What answers a question with so many options, shown after an answer that chose none."""
+    """How to answer a question with this many options, shown after an answer that chose none."""
     if keys and count == len(keys):
         return "Type y or n; Esc denies."
     number = f"a number from 1 to {count}"

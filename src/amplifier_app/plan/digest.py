@@ -17,8 +17,9 @@ _WITHOUT_EFFECT = ("name", "description")
 def plan_digest(tree: MapNode) -> str:
     """``sha256:…`` of the effective plan.
 
-    Secrets are masked. Of a source that is a path only its last part counts, of a folder or archive of a
-    namespace none, and the cache folder is replaced by a placeholder: they differ between machines.
+    Secrets are masked. Paths differ between machines: of a source that is a path only the last part
+    is used, the folder or archive of a namespace is left out, and the cache folder becomes a
+    placeholder.
     """
     data: dict[str, Any] = plain_data(masked_tree(tree))
     effective = {key: value for key, value in data.items() if key not in _WITHOUT_EFFECT}

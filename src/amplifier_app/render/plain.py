@@ -150,7 +150,7 @@ class PlainRenderer(StderrNotices):
 class AnswerRenderer(PlainRenderer):
     """Shows only the answer, at the end of the turn, for plans whose modules draw on the terminal.
 
-    Of an answer that was cut off, it shows the part that has arrived.
+    If an answer was cut off, it shows the part that has arrived.
 
     User input during a turn, warnings and errors are shown as usual. Modules draw while a turn runs;
     then only whole lines are shown, so that nothing is drawn over the input.

@@ -128,7 +128,7 @@ class AnsiScreen:
         above = self._drawn[:-1]
         rows = len(above)
         if self._reflows:
-            # Of a terminal that has become narrower since, each line may take several rows.
+            # If the terminal has become narrower since, each line may take several rows.
             rows = sum(max(1, -(-cells(line) // width)) for line in above)
         return (f"\r\x1b[{rows}A" if rows else "\r") + ERASE_DOWN
 

@@ -150,7 +150,7 @@ class TextRenderer(StderrNotices):
     def _on_block_end(self, event: str, data: dict[str, Any]) -> None:
         is_text = peek(data, "block_type") == "text"
         if self._live and is_text and peek(data, "block_index") not in self._streamed:
-            # Of a loop without deltas; each such block is a text of its own.
+            # From a loop without deltas; each such block is a text of its own.
             self._end_line()
             self._write(self._clean(describe.block_text(data)))
         # Now, so that it comes before what is written to stderr.

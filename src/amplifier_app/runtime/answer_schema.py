@@ -114,7 +114,7 @@ class AnswerSchema:
     def check(self, response: str) -> Answer | None:
         """The JSON value of a response; None if there is none.
 
-        Of several values the first that matches is taken, else the first.
+        If there are several values, the first that matches is used, or else the first.
 
         Raises:
             UsageError: The schema refers to another one that is not part of it.

@@ -179,7 +179,7 @@ def _copy_file(path: Path, copy: Path) -> None:
 def _remove_distributions(folder: Path, installed: Path, names: set[str]) -> None:
     """Remove distributions from a copy of a folder of installed packages.
 
-    What every Amplifier installation has need not be copied, and would conflict with an
+    Packages that every Amplifier installation has need not be copied, and would conflict with an
     installation that has another version.
     """
     for info in sorted(folder.glob("*.dist-info")):

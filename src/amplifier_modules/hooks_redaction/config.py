@@ -72,7 +72,7 @@ class RedactionConfig(ModuleConfig):
     def _can_be_joined(cls, patterns: list[str]) -> list[str]:
         for pattern in patterns:
             try:
-                # As it will stand among others.
+                # In the form in which it is joined with others.
                 compiled = re.compile(f"x|(?:{pattern})")
             except re.error as error:
                 raise ValueError(

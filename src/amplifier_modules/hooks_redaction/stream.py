@@ -50,7 +50,7 @@ class StreamRedactor:
         self._shown = tail if len(tail) < CONTEXT else _whole_words(tail)
         start = self._redactor.text(before)
         both = self._redactor.text(before + text)
-        # What was shown stays shown; a secret never starts in it, as its last word is complete.
+        # Text that was shown stays as it was; no secret starts in it, because its last word is complete.
         return both[len(start) :] if both.startswith(start) else self._redactor.text(text)
 
 

@@ -44,7 +44,7 @@ def wire_input(messages: Sequence[Message]) -> list[Item]:
 
 
 def wire_options(request: ChatRequest) -> Item:
-    """What of a request but its conversation the API takes, with the names it has there."""
+    """The options of a request that the API accepts, under its names, without the conversation."""
     body: Item = {}
     if request.tools:
         body["tools"] = [_tool(tool["function"]) for tool in wire_tools(request.tools)]

@@ -44,7 +44,7 @@ class OutputReporter:
 
     def feed(self, data: bytes) -> None:
         """Add the next piece of output."""
-        # Of a flood only the end is shown: the rest is not even decoded.
+        # Only the end of a flood of output is shown; the rest is not even decoded.
         self._skipped += max(0, len(data) - 4 * MOST)
         self._is_amid = self._is_amid or len(data) > 4 * MOST
         self._text += self._decoder.decode(data[-4 * MOST :])

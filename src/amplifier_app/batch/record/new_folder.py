@@ -35,14 +35,14 @@ def new_folder(path: Path, *, whole: bool = False) -> Generator[Callable[[], Non
         yield remove
     except BaseException:
         log = path / "log.txt"
-        # It may be all that says why workers failed to start.
+        # The log may be the only place with the reason why workers failed to start.
         if not (log.exists() and log.stat().st_size):
             remove()
         raise
 
 
 def _remove(path: Path, created: list[Path]) -> None:
-    # What cannot be removed does not hide why the batch was refused.
+    # Failures to remove something must not hide why the batch was refused.
     for entry in path.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)

@@ -112,7 +112,7 @@ async def retry(chat: Chat, argument: str) -> Reply:
     if prompt is None:
         raise UsageError("there is no prompt to send again")
     if chat.session.turn.status != "success":
-        # What was done is not repeated.
+        # Completed steps are not repeated.
         prompt = await prompt_to_continue(chat.session, prompt)
     chat.send(prompt)
     return None

@@ -44,7 +44,7 @@ def choose_provider(
         Exception: The test failed.
     """
     renderer = StderrNotices(quiet=False)
-    # What modules without a key log is reported below in other words.
+    # Log messages of modules without a key are reported below in other words.
     show_logs(renderer, verbose=verbose)
     plan, stored = user_plan(), KeyStore().names()
     if name is None:

@@ -149,7 +149,7 @@ def _merge_agents(base: MapNode, child: MapNode) -> MapNode:
         below = items.get(name)
         if isinstance(below, MapNode) and isinstance(agent, MapNode):
             merged = _stack(below, dict(below.items), agent)
-            # What an agent excludes is removed later, from the plan it runs in.
+            # Exclusions of an agent apply later, to the plan it runs in.
             exclude = {key: agent.items[key] for key in ("exclude",) if key in agent.items}
             agent = with_items(merged, {**merged.items, **exclude})
         items[name] = agent

@@ -66,7 +66,7 @@ def failure_error(
             explained = False
             problems.append(mount_problem(module, found, failure.error, failure.missing_import))
         problems += wrong
-    # Of a session without orchestrator or context, nothing else was mounted.
+    # In a session without orchestrator or context, nothing else was mounted.
     problems += config_problems_of_bundled(plan, sources)
     shown = with_lines(plan, problems)
     if explained and shown:

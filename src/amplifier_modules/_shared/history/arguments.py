@@ -17,7 +17,7 @@ class InvalidArguments(ValueError):
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments in a JSON text; none for a blank text. Of a repeated key, the last one counts.
+    """The arguments in a JSON text; none for a blank text. If a key is repeated, the last one counts.
 
     Raises:
         InvalidArguments: It is not JSON, not an object, nested more than `MAX_DEPTH` levels deep, or
@@ -34,7 +34,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
         raise InvalidArguments(problem) from error
     if not isinstance(value, dict):
         raise InvalidArguments(f"the input must be a JSON object, not {type(value).__name__}")
-    # Only a text with as many brackets can be so deep.
+    # Only a text with this many brackets can be so deep.
     if text.count("{") + text.count("[") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
         raise InvalidArguments(TOO_DEEP)
     return cast("dict[str, Any]", value)

@@ -340,7 +340,7 @@ class Endpoint:
         if response.is_success:
             return
         body = b""
-        # What has arrived until then says enough.
+        # The part that has arrived by then is enough.
         with suppress(TimeoutError):
             async with asyncio.timeout(self.idle_timeout):
                 body = await _beginning(response, _ERROR_BODY_LIMIT)

@@ -259,7 +259,7 @@ class Pace:
             self.recent, self.recent_since = 0.0, self.blocked
         for bucket in self.buckets.values():
             bucket.fill(now)
-            # What waits until then is not sent at once.
+            # Requests that wait until then are not all sent at once.
             bucket.level, bucket.at = min(bucket.level, 0.0), self.blocked
 
     def _grow(self) -> None:

@@ -37,7 +37,7 @@ def to_plain(value: Any, depth: int = 0) -> Any:
         return float(value) if math.isfinite(value) else str(value)
     if depth >= MAX_DEPTH:
         return f"<{type(value).__name__} nested too deeply>"
-    # What an event carries is other people's: an object that fails to show itself is named.
+    # Event data is foreign: an object that cannot be read is named instead.
     try:
         return _plain_object(value, depth + 1)
     except Exception as error:

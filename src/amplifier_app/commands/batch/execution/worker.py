@@ -290,8 +290,8 @@ class RowRun:
 class _Deferral:
     """Gets answers to the requests of a row from the parent; see `amplifier_core.provider_batches.Deferral`.
 
-    What an answer cost may be saved and the answer itself lost, as they are in different files. So the metadata
-    also has, for each session of the row, the batch whose answer was counted last.
+    The cost of an answer may be saved and the answer itself lost, as they are in different files.
+    So the metadata also has, for each session of the row, the batch whose answer was counted last.
     """
 
     def __init__(self, worker: Worker, row_id: str, session: OpenSession) -> None:
