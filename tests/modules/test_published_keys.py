@@ -299,7 +299,7 @@ def test_a_published_key_means_the_setting(
 
 
 async def test_a_setting_under_two_names_is_refused() -> None:
-    with pytest.raises(ValueError, match="'responses' and 'replies' set the same"):
+    with pytest.raises(ValueError, match="'responses' and 'replies' are the same setting"):
         await mount("provider-mock", {"responses": ["a"], "replies": ["b"]})
 
 

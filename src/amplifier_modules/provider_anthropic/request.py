@@ -137,13 +137,13 @@ class _Builder:
             return {}
         is_thinking = thinking is not None and thinking["type"] != "disabled"
         if not self.features.sampling or is_thinking:
-            reason = "not taken while the model thinks" if is_thinking else "not taken by the model"
+            reason = "not supported with thinking" if is_thinking else "not supported by the model"
             for name, value in asked.items():
                 self._degrade(f"{name}={value}", "the model's own", reason)
             return {}
         if len(asked) == 2:
             value = asked.pop("top_p")
-            self._degrade(f"top_p={value}", "temperature alone", "only one of them is taken")
+            self._degrade(f"top_p={value}", "temperature alone", "only one of them can be set")
         return asked
 
     # -- thinking and effort -----------------------------------------------------------------
@@ -223,7 +223,7 @@ class _Builder:
             return None  # set by the budget instead
         lower = [e for e in accepted if e in _EFFORTS[: _rank(effort)]]
         nearest = (lower or accepted or [None])[-1 if lower else 0]
-        self._degrade(f"effort {effort}", nearest or "none", "not taken by the model")
+        self._degrade(f"effort {effort}", nearest or "none", "not supported by the model")
         return nearest
 
     # -- output, tools, the rest -------------------------------------------------------------

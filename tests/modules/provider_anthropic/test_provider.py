@@ -221,7 +221,7 @@ async def test_omitted_settings_are_reported():
         response = await setting.provider.complete({**HELLO, "temperature": 0.2, "top_p": 0.5})
     assert response.degradation is not None
     assert response.degradation.requested == "temperature=0.2; top_p=0.5"
-    assert response.degradation.reason == "not taken while the model thinks"
+    assert response.degradation.reason == "not supported with thinking"
 
 
 async def test_calls_at_the_same_time_do_not_mix():

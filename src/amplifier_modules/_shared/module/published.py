@@ -99,4 +99,4 @@ def _put(own: dict[str, Any], key: str, meaning: Published, value: Any) -> None:
     elif outer not in own:
         own[outer] = value
         return
-    raise PublishedKeyError(f"'{key}' and '{outer}' set the same; give only '{outer}'")
+    raise PublishedKeyError(f"'{key}' and '{outer}' are the same setting; give only '{outer}'")
