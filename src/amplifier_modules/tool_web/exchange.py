@@ -19,8 +19,9 @@ from ipaddress import ip_address
 from typing import NamedTuple, cast
 
 from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
-from amplifier_modules._shared.http.connections import is_loopback, proxy_for, trusted_context
+from amplifier_modules._shared.http.connections import trusted_context
 from amplifier_modules._shared.http.lean_httpx import httpx
+from amplifier_modules._shared.http.proxies import is_loopback, proxy_for
 from amplifier_modules.tool_web import body
 from amplifier_modules.tool_web.config import WebConfig
 from amplifier_modules.tool_web.urls import RefusedURL, read_url, resolve_redirect

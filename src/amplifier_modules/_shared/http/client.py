@@ -287,7 +287,7 @@ class Endpoint:
 
     def _open_client(self) -> httpx.AsyncClient:
         if self._client is None:
-            from amplifier_modules._shared.http.connections import open_client
+            from amplifier_modules._shared.http.connections import UnusableProxy, open_client
 
             headers = {
                 "user-agent": "amplifier",
@@ -299,19 +299,10 @@ class Endpoint:
             limits = {"connect": self.connect_timeout, "idle": self.idle_timeout}
             try:
                 self._client = open_client(self.base_url, headers, **limits)
-            except (ImportError, ValueError) as error:
-                raise self._unusable_proxy(error) from error
+            except UnusableProxy as error:
+                text = f"{self.provider}: {error}"
+                raise ConfigurationError(text, provider=self.provider) from error
         return self._client
-
-    def _unusable_proxy(self, error: Exception) -> ConfigurationError:
-        from amplifier_modules._shared.http.connections import proxy_for
-
-        proxy = without_login(proxy_for(self.base_url) or "")
-        return ConfigurationError(
-            f"{self.provider}: the proxy {proxy} that the environment names cannot be used: "
-            f"{_reason_of(error)}; set HTTPS_PROXY to the address of an HTTP proxy",
-            provider=self.provider,
-        )
 
     def _request(
         self,
@@ -372,13 +363,6 @@ class Endpoint:
             connect_timeout=self.connect_timeout,
             idle_timeout=self.idle_timeout,
         )
-
-
-def _reason_of(error: Exception) -> str:
-    """Why a proxy cannot be used."""
-    if isinstance(error, ImportError):
-        return "SOCKS needs the package socksio, which is not installed"
-    return str(error)
 
 
 async def _beginning(response: httpx.Response, limit: int) -> bytes:

@@ -1,0 +1,32 @@
+"""The proxies of the environment."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+
+def proxy_for(url: str) -> str | None:
+    """The environment's proxy for a URL; none for a server on this machine."""
+    # A proxy would resolve loopback addresses to itself.
+    if is_loopback(url) or proxy_bypass(urlsplit(url).hostname or ""):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all")
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def is_usable(proxy: str) -> bool:
+    """Whether the URL of a proxy has a known scheme, a host and a valid port."""
+    try:
+        parts = urlsplit(proxy)
+        is_known = parts.scheme in ("http", "https", "socks5", "socks5h")
+        return is_known and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL's host is a loopback name or address."""
+    host = (urlsplit(url).hostname or "").lower()
+    return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")
