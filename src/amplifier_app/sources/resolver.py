@@ -81,10 +81,10 @@ class AppModuleSourceResolver:
         self._renew = renew
         self._resolved: dict[_Asked, ResolvedSource] = {}
 
-    @property
-    def resolved(self) -> dict[str, ResolvedSource]:
-        """The modules resolved so far, by id."""
-        return {module_id: found for (module_id, _), found in self._resolved.items()}
+    def resolved_for(self, mount_plan: dict[str, Any]) -> dict[str, ResolvedSource]:
+        """The modules of a plan that were resolved, by id; other plans may have other sources for them."""
+        asked = ((module_id, source or None) for module_id, source in _modules(mount_plan))
+        return {key[0]: self._resolved[key] for key in asked if key in self._resolved}
 
     def resolve(
         self, module_id: str, source_hint: Any = None, profile_hint: Any = None

@@ -115,6 +115,29 @@ def test_each_difference_is_one_line(tmp_path: Path, home: Path) -> None:
     assert notices(done) == ["plan: test (changed since then)"]
 
 
+def test_modules_of_agents_are_not_compared_with_those_of_the_session(
+    tmp_path: Path, home: Path
+) -> None:
+    source = str(module_folder(tmp_path, HOOK, "amplifier_module_hooks_own"))
+    task = {"name": "task", "input": {"agent": "it", "instruction": "work"}}
+    agent = {
+        "description": "works",
+        "providers": [{"module": "provider-mock", "config": {"replies": ["done"]}}],
+        "hooks": [{"module": "hooks-approval", "source": source}],
+    }
+    plan = mock_plan(
+        tmp_path,
+        [{"tool_calls": [task]}, "led", "again"],
+        tools=["tool-task"],
+        hooks=[{"module": "hooks-approval"}],
+        approvals=[{"action": "allow", "tool": "task"}],
+        agents={"it": agent},
+    )
+    done = run("-f", plan, "go", "--session", "s", home=home, cwd=tmp_path)
+    assert metadata(done, "s")["modules"]["hooks-approval"] != source
+    assert notices(run("--resume", "s", "go", home=home, cwd=tmp_path)) == []
+
+
 @pytest.mark.parametrize(
     ("budget", "sets"),
     [

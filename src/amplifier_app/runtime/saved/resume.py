@@ -108,7 +108,8 @@ class Resumption:
         raised: Mapping[str, float],
     ) -> State:
         """Return the state of the session now; `raised` are the limits raised in this run."""
-        modules = {module_id: found.identity for module_id, found in sources.resolved.items()}
+        resolved = sources.resolved_for(self._plan.mount_plan())
+        modules = {module_id: found.identity for module_id, found in resolved.items()}
         budget = {**self._limits(), **raised}
         return State(self._plan.digest, provider, model, mode, modules, self._chosen(), budget)
 
