@@ -331,6 +331,14 @@ def test_a_bundle_without_a_session_is_added_to_the_profile_in_settings(
     assert [tool["module"] for tool in plan.mount_plan()["tools"]] == ["tool-bash"]
 
 
+def test_a_module_of_the_profile_that_the_bundle_replaces_is_reported(write: Write) -> None:
+    hooks = "[{module: hooks-approval, source: ./mine}, hooks-backup]"
+    write(f"bundle: {{name: part}}\nhooks: {hooks}\n", "part.yaml")
+    plan = load(plan="part.yaml", environ={"ANTHROPIC_API_KEY": "k"})
+    notes = [note for note in plan.warnings if "replaces" in note]
+    assert notes == ["part.yaml:2:9: hooks-approval replaces the profile's hooks-approval"]
+
+
 def test_default_profiles_without_a_session_are_added_to_the_bundled_one(write: Write) -> None:
     write("profile: first\n", "home/settings.yaml")
     write("bundle: {name: first}\ntools: [tool-task]\n", "home/profiles/first.yaml")

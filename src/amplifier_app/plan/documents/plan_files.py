@@ -26,6 +26,7 @@ from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.schema.structure import check_complete, missing_parts
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_key, entry_keys
 from amplifier_app.plan.tree.merge import (
     excluded_in,
     merge_documents,
@@ -242,7 +243,9 @@ class _Chain:
     def _read(self, opened: Opened) -> None:
         self._documents = self._read_layers(opened)
         while (base := self._base()) is not None:
-            self._documents += self._read_layers(self._reader.open(str(base), base, PLAN))
+            below = self._read_layers(self._reader.open(str(base), base, PLAN))
+            self._note_replaced(below)
+            self._documents += below
         self._raise_if_any()
 
     def _base(self) -> Path | None:
@@ -259,6 +262,16 @@ class _Chain:
                     self._problems.note(f"{lacks}: added to the profile '{name}'", itself.tree.at)
                     return profile.path.absolute()
         return None
+
+    def _note_replaced(self, below: Sequence[Document]) -> None:
+        """Report the modules of the profile that the bundle replaces, such as the one that asks for approval."""
+        known = {
+            key for one in below for part in ENTRY_SECTIONS for key in entry_keys(one.tree, part)
+        }
+        for part in ENTRY_SECTIONS:
+            for entry in (entry for one in self._documents for entry in entries_of(one.tree, part)):
+                if "source" in entry.items and (key := entry_key(entry)) in known:
+                    self._problems.note(f"{key} replaces the profile's {key}", entry.at)
 
     def _read_layers(self, opened: Opened) -> list[Document]:
         """A document with those it extends and includes, the lowest precedence last."""
