@@ -92,7 +92,8 @@ def test_files_and_functions_stay_short() -> None:
     long: list[str] = []
     for path in SOURCES.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if len(text.splitlines()) > 420:
+        most = 400 if path.is_relative_to(SOURCES / "amplifier_core") else 420
+        if len(text.splitlines()) > most:
             long.append(str(path))
         long += [
             f"{path}: {node.name}"
