@@ -157,6 +157,14 @@ def test_options_alone_are_options_of_run() -> None:
     assert "no-such-plan.yaml" in done.stderr
 
 
+def test_a_plan_in_a_repository_is_imported_first() -> None:
+    source = "git+https://example.com/kit@main#subdirectory=behaviors/a.yaml"
+    done = run_amplifier("run", "-f", source, "hi")
+    assert done.code == 78
+    assert f"a plan is a file on this machine, not '{source}'" in done.stderr
+    assert f"amplifier plan import {source} -o plan.yaml" in done.stderr
+
+
 @pytest.mark.parametrize("output", ["json", "stream-json"])
 def test_a_usage_error_answers_in_json_if_json_was_asked_for(output: str) -> None:
     done = run_amplifier("run", "--output", output, "--bogus")

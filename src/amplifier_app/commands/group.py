@@ -111,6 +111,8 @@ class _AllCommands(LazyGroup):
         all_commands = "All commands: amplifier help"
         if {"-h", "--help"} & {*words}:
             return all_commands
+        if words[0] == "bundle":
+            return "Run a bundle with -f: amplifier run -f bundle.md\nTo include it in every chat: amplifier docs plans"
         prompt = " ".join(word for word in words if not word.startswith("-"))
         return f'To send it as a prompt: amplifier run "{prompt}"\n{all_commands}'
 

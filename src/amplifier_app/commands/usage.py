@@ -38,6 +38,10 @@ def usage_error(error: BaseException, *, root: bool = False) -> BaseException:
         option: Any = getattr(error, "option_name", "")
         known = [*_options(context), "--help", *(["--version"] if root else [])]
         near = did_you_mean(option, known)
+        if context is not None and option in ("--bundle", "-B") and "--plan" in known:
+            near = (
+                f"Pass a bundle with -f, as a file or a folder: {context.command_path} -f bundle.md"
+            )
         return UsageError(f"unknown option {option!r}", hint=near or hint)
     parameter: Any = getattr(error, "param", None)
     if parameter is not None and getattr(error, "message", ""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,6 +46,7 @@ class Fetching(NamedTuple):
 
 
 AS_ENVIRONMENT_SAYS = Fetching()
+_REMOTE = ("git+", "https:/", "http:/")
 
 
 def load_plan(
@@ -69,6 +71,13 @@ def load_plan(
         ConfigError: The file cannot be read.
         PlanError: Its structure is invalid; with all problems.
     """
+    if str(path).startswith(_REMOTE):
+        # A path has lost one of two slashes.
+        source = re.sub(":/(?!/)", "://", str(path))
+        raise ConfigError(
+            f"a plan is a file on this machine, not {source!r}",
+            hint=f"Import the bundle: amplifier plan import {source} -o plan.yaml",
+        )
     settings = read_settings(project, keep_problems=keep_problems)
     merged = plan_files.read_plan(path, settings, fetch=fetching.open, keep_problems=keep_problems)
     return ResolvedPlan(merged, environ=environ)

@@ -79,6 +79,8 @@ def test_a_group_alone_lists_its_commands_and_is_a_usage_error(group: str) -> No
     [
         (["--versoin"], ["unknown option '--versoin'", "did you mean '--version'?"]),
         (["run", "--versoin", "x"], ["unknown option '--versoin'"]),
+        (["run", "--bundle", "x.md", "y"], ["unknown option '--bundle'", "run -f bundle.md"]),
+        (["bundle", "add", "x"], ["unknown command 'bundle'", "run -f bundle.md", "docs plans"]),
         (["run", "-P"], ["option '-P' requires an argument"]),
         (["run", "--quiet=yes", "x"], ["option '--quiet' does not take a value"]),
         (["run", "--max-cots", "1", "x"], ["did you mean '--max-cost'?"]),
