@@ -170,7 +170,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
             ended = stop.code if isinstance(stop.code, int) else 1
         # Last resort: every exception becomes an exit code and a message.
         except BaseException as error:
-            from amplifier_app.commands.usage import usage_error
+            from amplifier_app.commands.usage_errors import usage_error
 
             ended = usage_error(signal_behind(error), root=implied)
         return finish(invocation, ended)

@@ -13,8 +13,8 @@ models, _tool_results    data of hooks and tools
 
 What modules exchange: message_models, content_models and llm_errors (requests to a model, its answers
 and errors), session_capabilities and capabilities (typed keys of what they share), approval, display,
-correlation, provider_batches. How they get there: mounting, _placing (mount a plan's modules and check
-what they mounted), loader, discovery, package_import, _resolving (find and import them),
+correlation, provider_batches. How they get there: mounting, _placement (mount a plan's modules and check
+what they mounted), loader, discovery, package_import, _resolvers (find and import them),
 _load_validation (check them), load_errors, module_sources. _foreign describes failures of their code.
 For module authors: testing, validation, pytest_plugin, utils, cli.
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from amplifier_core import _load_validation as load_validation
 from amplifier_core._foreign import describe_exception, place_of
-from amplifier_core._resolving import Offer, resolve
+from amplifier_core._resolvers import Offer, resolve
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.discovery import (
     ENTRY_POINT_GROUP,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_core import events
 from amplifier_core._foreign import belonging_to, describe_exception, root_of, warnings_logged
-from amplifier_core._placing import Footprint, check_declaration, log_remarks, place
+from amplifier_core._placement import Footprint, check_declaration, log_remarks, place
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.discovery import SECTION_KINDS

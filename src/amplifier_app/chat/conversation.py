@@ -17,6 +17,7 @@ from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.outcome_messages import RETRY, show_ending, show_failure, show_outcome
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.prompt_files import PromptFiles
+from amplifier_app.chat.queued_messages import waiting_lines
 from amplifier_app.chat.resume_header import resume_header
 from amplifier_app.chat.shell_lines import run_shell_line
 from amplifier_app.chat.slash.contributed import contributed_commands
@@ -32,7 +33,6 @@ from amplifier_app.chat.slash.registry import (
     run_command,
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
-from amplifier_app.chat.waiting import waiting_lines
 from amplifier_app.render.status_line import status_line
 from amplifier_app.runtime.approvals.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.continuation import prompt_to_continue

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from amplifier_core._placing import required_arguments
+from amplifier_core._placement import required_arguments
 from amplifier_core.validation.base import Severity
 
 __all__ = ["KINDS", "Form", "Kind", "Member", "cleanup_of"]

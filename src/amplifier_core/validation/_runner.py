@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, Final, cast
 
 from amplifier_core._foreign import describe_exception, root_of, warnings_logged, where_defined
-from amplifier_core._placing import required_arguments
+from amplifier_core._placement import required_arguments
 from amplifier_core.coordinator import DetachedSession, ModuleCoordinator
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.package_import import import_from_path

@@ -15,7 +15,7 @@ from amplifier_support.sandbox.kernel_layer import KernelLayer, Places
 from amplifier_support.sandbox.policy import SandboxPolicy
 from amplifier_support.sandbox.private_folder import PrivateFolder
 from amplifier_support.sandbox.proxy import Proxy
-from amplifier_support.sandbox.shared import Shared
+from amplifier_support.sandbox.session_state import SessionState
 
 _SYSTEM = (
     "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/proc", "/sys",
@@ -41,7 +41,7 @@ class Enforcement:
     """
 
     def __init__(
-        self, policy: SandboxPolicy, written: tuple[str, ...], shared: Shared, number: int
+        self, policy: SandboxPolicy, written: tuple[str, ...], shared: SessionState, number: int
     ) -> None:
         self._policy = policy
         self._written = written

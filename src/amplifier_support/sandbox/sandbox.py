@@ -11,7 +11,7 @@ from amplifier_support.below import is_below
 from amplifier_support.sandbox import available
 from amplifier_support.sandbox.confinement import Confined
 from amplifier_support.sandbox.policy import Level, SandboxPolicy, parse_policy
-from amplifier_support.sandbox.shared import Shared
+from amplifier_support.sandbox.session_state import SessionState
 
 if TYPE_CHECKING:
     from amplifier_support.sandbox.enforcement import Enforcement
@@ -48,9 +48,9 @@ class Sandbox:
         hidden: Iterable[str] = (),
         readable: Iterable[str] = (),
     ) -> None:
-        self._set_up(policy, Shared(folder, hidden, readable))
+        self._set_up(policy, SessionState(folder, hidden, readable))
 
-    def _set_up(self, policy: SandboxPolicy | None, shared: Shared) -> None:
+    def _set_up(self, policy: SandboxPolicy | None, shared: SessionState) -> None:
         self.policy = policy
         self._shared = shared
         self.written = tuple(map(shared.resolved, () if policy is None else policy.write))

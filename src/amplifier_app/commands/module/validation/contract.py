@@ -19,7 +19,7 @@ from amplifier_app.base.tool_schemas import TOOL_NAME
 from amplifier_app.commands.module.validation.advice import for_import, for_kernel_check
 from amplifier_app.commands.module.validation.findings import Findings
 from amplifier_app.commands.module.validation.schemas import check_config_schema, check_tool_schema
-from amplifier_core._placing import Footprint
+from amplifier_core._placement import Footprint
 from amplifier_core.discovery import declared_kind, kind_of
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.loader import ModuleValidationError

@@ -23,7 +23,7 @@ CREDENTIALS = (
 """Files and folders that commands cannot read, even where `read: host` is set."""
 
 
-class Shared:
+class SessionState:
     """What the sandboxes of one session have in common.
 
     Args:
