@@ -10,7 +10,6 @@ from typing import Any
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_modules._shared.loop.budget import Budget
 from amplifier_modules._shared.loop.interrupt import interruptible
-from amplifier_modules._shared.loop.stop_signal import StopSignal
 from amplifier_modules._shared.loop.turn_end import OUT_OF_BUDGET
 from amplifier_modules._shared.module.delegate import Delegate
 from amplifier_modules.hooks_loop_support.config import MODULE_ID
@@ -57,12 +56,12 @@ class SupportedLoop(Delegate):
             Exception: Any exception of the orchestrator, unless a limit is its cause.
         """
         turn = Turn(self._coordinator, self._budget, self._fallbacks, session)
-        answer: Any = None
+        answer: Any = ""
         with self._budget.clock():
             if await turn.may_start():
                 answer = await self._run(turn, session)
-            if not turn.is_over():
-                return answer
+        if turn.reached is None or self._coordinator.cancellation.is_cancelled:
+            return answer
         await turn.channel.ask(
             "orchestrator:complete",
             {
@@ -70,13 +69,13 @@ class SupportedLoop(Delegate):
                 "turn_count": turn.calls,
                 "status": "incomplete",
                 "reason": OUT_OF_BUDGET,
-                "budget": turn.reached._asdict() if turn.reached else None,
+                "budget": turn.reached._asdict(),
             },
         )
         return answer or turn.answer or str(turn.reached)
 
     async def _run(self, turn: Turn, session: dict[str, Any]) -> Any:
-        """What the orchestrator returns; None if a limit made it raise."""
+        """What the orchestrator returns; nothing if a limit made it raise."""
 
         async def execute() -> Any:
             inputs = {**session, "providers": turn.providers, "tools": turn.tools}
@@ -84,10 +83,10 @@ class SupportedLoop(Delegate):
 
         cancels = task_cancel_count()
         try:
-            return await interruptible(execute(), StopSignal(None, self._budget))
+            return await interruptible(execute(), turn)
         # Foreign code: whatever the limit made it raise, the limit is the cause.
         except BaseException as error:
-            if not is_failure(error, cancels) or not turn.is_over():
+            if not is_failure(error, cancels) or turn.reached is None:
                 raise
             logger.debug("The orchestrator ended with %r", error, exc_info=True)
-            return None
+            return ""

@@ -74,11 +74,13 @@ class Turn:
                 return False
         return True
 
-    def is_over(self) -> bool:
-        """Whether a limit has ended the turn; also if its time has just run out."""
-        if self.reached is None and self._budget.time_is_up():
+    @property
+    def is_immediate(self) -> bool:
+        """Whether the turn's time is up: it is a token that stops it, see `interruptible`."""
+        is_up = self._budget.time_is_up()
+        if is_up and self.reached is None:
             self.reached = self._budget.reached(turns=False)
-        return self.reached is not None
+        return is_up
 
     async def complete(
         self, name: str, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
@@ -144,7 +146,7 @@ class Turn:
             asyncio.CancelledError: The time of the turn is up.
             Exception: Any exception of the tool.
         """
-        if self._budget.time_is_up():
+        if self.is_immediate:
             await self._end()
         if not self._budget.take_tool_calls(1):
             self.reached = self.reached or self._budget.reached(tools=True)
@@ -160,7 +162,7 @@ class Turn:
         return self._unmetered[self._fallbacks.instead_of(name)].parse_tool_calls
 
     async def _admit(self) -> Ticket:
-        if not self.is_over():
+        if self.reached is None and not self.is_immediate:
             try:
                 return await self._limits.admit({})
             except BudgetReached as stop:
@@ -174,7 +176,6 @@ class Turn:
 
         By a cancellation: an error is something that it reports, answers to the user or tries again.
         """
-        self.is_over()
         await asyncio.sleep(0)  # Others have to run even if it ignores that.
         raise asyncio.CancelledError(str(self.reached))
 

@@ -187,6 +187,16 @@ async def test_stopping_the_prompt_is_no_limit() -> None:
     assert session.completed == []
 
 
+async def test_a_prompt_that_the_user_stops_is_not_ended_by_a_limit() -> None:
+    async def work(**_: Any) -> str:
+        session.coordinator.cancellation.request_graceful()
+        await asyncio.sleep(60)
+        return "never"
+
+    session = Session(work, max_seconds=0.05)
+    assert (await session.run(), session.completed) == ("", [])
+
+
 async def test_providers_and_tools_look_like_those_of_the_session() -> None:
     seen: list[Any] = []
 
