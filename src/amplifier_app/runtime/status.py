@@ -70,8 +70,11 @@ class Status(NamedTuple):
         """The cost, next to its budget; empty if unknown."""
         if self.cost is None:
             return ""
-        text = f"{'~' if self.is_estimate else ''}${self.cost:.2f}"
-        return text if self.budget is None else f"{text} of ${self.budget:.2f}"
+        # As many digits as the budget has: $0.045 is neither $0.04 nor $0.05.
+        exponent = 0 if self.budget is None else self.budget.normalize().as_tuple().exponent
+        digits = max(2, -exponent) if isinstance(exponent, int) else 2
+        text = f"{'~' if self.is_estimate else ''}${self.cost:.{digits}f}"
+        return text if self.budget is None else f"{text} of ${self.budget:.{digits}f}"
 
     @property
     def tokens_text(self) -> str:

@@ -63,6 +63,8 @@ def test_a_budget_is_shown_next_to_the_cost() -> None:
     estimate = STATUS._replace(is_estimate=True)
     assert " ~$0.12 " in plain(status_line(estimate, 80))
     assert " ~$0.12 of $2.00 " in plain(status_line(estimate._replace(budget=Decimal(2)), 80))
+    small = STATUS._replace(cost=Decimal("0.06"), budget=Decimal("0.045"))
+    assert " $0.060 of $0.045 " in plain(status_line(small, 80))
 
 
 def test_a_token_budget_is_shown_next_to_the_tokens() -> None:
