@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from amplifier_modules._shared.providers.base import EVENTS
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider
 from amplifier_modules.provider_anthropic.transport import open_transport
@@ -31,7 +30,4 @@ async def mount(
         return None
     provider = AnthropicProvider(settings, transport, coordinator)
     await coordinator.mount("providers", provider, name=provider.name)
-    coordinator.register_contributor(
-        "observability.events", "provider-anthropic", lambda: list(EVENTS)
-    )
     return provider.aclose

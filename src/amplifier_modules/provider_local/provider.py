@@ -25,10 +25,8 @@ from amplifier_modules.provider_local.catalogue import (
     default_model,
     find_model,
 )
-from amplifier_modules.provider_local.config import MODULE_ID, LocalConfig
+from amplifier_modules.provider_local.config import LocalConfig
 from amplifier_modules.provider_local.engine import Engine, require_library
-
-EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:resolve")
 
 
 async def mount(coordinator: Any, settings: LocalConfig) -> Callable[[], Awaitable[None]]:
@@ -44,7 +42,6 @@ async def mount(coordinator: Any, settings: LocalConfig) -> Callable[[], Awaitab
     """
     provider = LocalProvider(settings, coordinator)
     await coordinator.mount("providers", provider, name=provider.name)
-    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(EVENTS))
     return provider.aclose
 
 

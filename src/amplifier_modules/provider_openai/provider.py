@@ -66,11 +66,7 @@ async def mount(coordinator: Any, settings: OpenAIConfig) -> Callable[[], Awaita
         return None
     provider = OpenAIProvider(settings, url, key, coordinator)
     await coordinator.mount("providers", provider, name=provider.name)
-    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(EVENTS))
     return provider.aclose
-
-
-EVENTS = ("llm:request", "llm:response", "provider:retry")
 
 
 class OpenAIProvider(ChatCompletionsProvider):

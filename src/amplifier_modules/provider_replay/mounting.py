@@ -132,7 +132,6 @@ async def _replay(coordinator: Any, config: ReplayConfig, file: str) -> Cleanup 
         TAKE_OVER.register(coordinator, take_their_place)
     else:
         await coordinator.mount("providers", players[config.provider], name=config.provider)
-    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(_EVENTS))
 
     async def cleanup() -> None:
         if left := tape.release():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-from amplifier_modules.tool_filesystem.config import MODULE_ID, FilesystemConfig
+from amplifier_modules.tool_filesystem.config import FilesystemConfig
 from amplifier_modules.tool_filesystem.read_tools import ListDirectory, ReadFile
 from amplifier_modules.tool_filesystem.workspace import Workspace
 from amplifier_modules.tool_filesystem.write_tools import EditFile, WriteFile
@@ -16,9 +15,6 @@ async def mount(coordinator: Any, settings: FilesystemConfig) -> None:
 
     Settings as in `FilesystemConfig`.
     """
-    coordinator.register_contributor(
-        "observability.events", MODULE_ID, lambda: [ARTIFACT_READ, ARTIFACT_WRITE]
-    )
     # They share the session's allowed folders.
     workspace = Workspace(coordinator, settings)
     for kind in (ReadFile, WriteFile, EditFile, ListDirectory):

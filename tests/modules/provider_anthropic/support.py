@@ -9,13 +9,15 @@ from typing import Any
 
 from amplifier_core.message_models import ChatResponse
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules._shared.providers.base import EVENTS
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider
 from tests.support.llm_server import Item, ScriptedLLM
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 READ = {"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}
+
+
+_EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:tool_sequence_repaired")
 
 
 @dataclass
@@ -60,7 +62,7 @@ async def playing(
         cleanup = await mount(coordinator, settings)
         assert cleanup is not None
         setting = Setting(scripted, coordinator.get("providers", "anthropic"), coordinator)
-        for name in EVENTS:
+        for name in _EVENTS:
             coordinator.hooks.register(name, _recorder(setting.events))
         try:
             yield setting

@@ -133,12 +133,6 @@ async def test_it_passes_the_validator():
     assert result.passed, result.summary() + str(result.errors)
 
 
-async def test_its_events_are_contributed(coordinator):
-    await mount(coordinator, {})
-    [events] = await coordinator.collect_contributions("observability.events")
-    assert "provider:resolve" in events
-
-
 async def test_without_xllamacpp_the_error_names_the_extra_and_nothing_is_fetched(
     coordinator, monkeypatch, tmp_path
 ):

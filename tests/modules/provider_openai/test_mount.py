@@ -169,12 +169,6 @@ async def test_it_passes_the_validator():
     assert result.passed, result.summary() + str(result.errors)
 
 
-async def test_its_events_are_contributed(coordinator, mounted):
-    await mounted("http://127.0.0.1:1")
-    [events] = await coordinator.collect_contributions("observability.events")
-    assert "provider:retry" in events
-
-
 def test_the_price_list_is_dated_and_whole():
     catalogue = models()
     assert catalogue.as_of

@@ -38,9 +38,6 @@ from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 logger = logging.getLogger(__name__)
 
-EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:tool_sequence_repaired")
-"""Events of HTTP providers, for the channel `observability.events`."""
-
 Chunk = dict[str, Any] | ChatResponse
 """A piece of a streamed answer; the last one is the complete answer."""
 
