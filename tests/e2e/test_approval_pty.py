@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ import pexpect
 import pytest
 
 from amplifier_support.sandbox import available
-from tests.support.cli import run_amplifier
+from tests.support.cli import amplifier_command, child_environment, run_amplifier
 from tests.support.plans import mock_plan
 from tests.support.screen import Emulator, screen
 from tests.support.terminal import CTRL_C, ENTER, Terminal
@@ -87,6 +88,43 @@ def test_the_keys_stay_when_a_chat_is_resized(tmp_path: Path) -> None:
         terminal.type("n")
         terminal.until("done here")
         terminal.prompt()
+
+
+def test_questions_and_lists_can_be_suspended(tmp_path: Path) -> None:
+    environment = child_environment(
+        Path(os.environ["AMPLIFIER_HOME"]), {"TERM": "xterm-256color", "PS1": "$ "}
+    )
+    options: dict[str, Any] = {"encoding": "utf-8", "timeout": 30, "dimensions": (30, 80)}
+    command = ["--norc", "--noediting", "-i"]
+    with pexpect.spawn("bash", command, env=environment, cwd=tmp_path, **options) as shell:
+
+        def suspend(shown: str) -> None:
+            shell.expect(shown)
+            shell.send("\x1a")
+            shell.expect("Stopped")
+            shell.sendline("fg")
+
+        program = shlex.join(amplifier_command())
+        shell.sendline(f"{program} run -f {shlex.quote(str(plan(tmp_path, EDIT)))} go")
+        suspend(" stop the prompt")
+        # The card is shown again, whatever was written in between.
+        shell.expect(r"(?s)edit_file.* stop the prompt")
+        shell.send("t")
+        suspend("No. Instead:")
+        shell.expect("No. Instead:")
+        shell.send("\x1b")
+        shell.expect(" stop the prompt")
+        shell.send("y")
+        shell.expect("done here")
+        shell.sendline(f"{program} resume")
+        suspend("type to filter")
+        shell.expect("type to filter")
+        shell.send("\x1b")
+        shell.expect_exact("$ ")
+        assert "cursor position" not in shell.before
+        shell.sendline("echo the shell is $((1 + 1))")
+        shell.expect("the shell is 2")
+    assert "return {}" in (tmp_path / "parse.py").read_text()
 
 
 def test_each_waiting_call_is_counted_and_a_session_answer_covers_its_repetition(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -57,8 +58,11 @@ async def ask_about_tool(
         card.show(whole=False)
         while True:
             key = await card.key()
-            if key == "v":
-                card.show(whole=True)
+            if key == "c-z":
+                os.kill(0, signal.SIGTSTP)
+            if key in ("c-z", "v"):
+                # Other output may be on the screen now.
+                card.show(whole=key == "v" or card.shows_all)
                 continue
             comment = await card.comment() if key == "t" else None
             if key == "t" and comment is None:
@@ -74,7 +78,7 @@ class _Card:
         self._request = request
         self._agent = agent
         self._is_plain = is_plain
-        self._shows_all = False
+        self.shows_all = False
         self._options = {"y": _option(request, "once", "allow"), "n": _option(request, "deny")}
         for key, word in (("s", "session"), ("a", "always"), ("o", "outside")):
             if any(word in option.lower() for option in request.options):
@@ -84,7 +88,7 @@ class _Card:
         shown, all_lines = (
             card_lines(self._request, self._agent, self._width, whole=one) for one in (whole, True)
         )
-        self._shows_all = shown == all_lines
+        self.shows_all = shown == all_lines
         self._write(["", *shown])
 
     def show_answer(self, answer: ToolApprovalAnswer | None) -> None:
@@ -110,8 +114,8 @@ class _Card:
         Raises:
             Stopped: Ctrl-C was pressed.
         """
-        more = () if self._shows_all else ("v",)
-        keys = (*self._options, "t", *more, "escape", "c-d", "c-c", "<sigint>")
+        more = () if self.shows_all else ("v",)
+        keys = (*self._options, "t", *more, "escape", "c-d", "c-c", "c-z", "<sigint>")
         window = Window(
             FormattedTextControl(lambda: _with_bold_keys(self._key_lines()), show_cursor=False),
             height=lambda: len(self._key_lines()),
@@ -122,7 +126,7 @@ class _Card:
             key_bindings=_Answering(keys).bindings,
             erase_when_done=True,
             input=create_input(sys.stdin),
-            output=_output(self._fd),
+            output=terminal_output(self._fd),
         )
         _quiet(app)
         clear_typeahead(app.input)
@@ -132,7 +136,7 @@ class _Card:
         return pressed
 
     def _key_lines(self) -> list[str]:
-        return key_lines(self._request, self._width, shows_all=self._shows_all)
+        return key_lines(self._request, self._width, shows_all=self.shows_all)
 
     async def comment(self) -> str | None:
         """Return the message of the user to the model; None if the user goes back with Esc.
@@ -149,8 +153,9 @@ class _Card:
         session: PromptSession[str] = PromptSession(
             _INSTEAD,
             key_bindings=bindings,
-            output=_output(self._fd),
+            output=terminal_output(self._fd),
             erase_when_done=True,
+            enable_suspend=True,
         )
         _quiet(session.app)
         try:
@@ -227,13 +232,6 @@ def _with_bold_keys(lines: list[str]) -> StyleAndTextTuples:
             parts.append(("bold" if is_key else "", key))
             parts.append(("", space + rest))
     return parts
-
-
-def _output(fd: int) -> Any:
-    output: Any = terminal_output(fd)
-    # Without reports of the cursor position nothing is mixed with the keys that are pressed.
-    output.enable_cpr = False
-    return output
 
 
 def _quiet(app: Application[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
@@ -29,7 +30,10 @@ class Stopped(Exception):
 def terminal_output(fd: int) -> TerminalOutput:
     """Return the terminal at `fd` for prompt_toolkit; stdout may be redirected."""
     file = open(fd, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-    return create_output(stdout=file)
+    output: Any = create_output(stdout=file)
+    # Without reports of the cursor position nothing is mixed with the keys that are pressed.
+    output.enable_cpr = False
+    return output
 
 
 async def ask_on_terminal(
@@ -57,7 +61,7 @@ async def ask_on_terminal(
         choices = "  ".join(f"[{n}] {one_line(option)}" for n, option in enumerate(options, 1))
         choices += " (y/n)" if keys else ""
     session: PromptSession[str] = PromptSession(
-        f"{choices}: ", output=output, key_bindings=_key_bindings(keys)
+        f"{choices}: ", output=output, key_bindings=_key_bindings(keys), enable_suspend=True
     )
     if keys:
         # Earlier keys were not typed as an answer.

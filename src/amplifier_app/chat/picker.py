@@ -154,7 +154,9 @@ async def pick(picker: Picker[T, R]) -> R | None:
 def _terminal() -> Generator[Vt100_Output]:
     """The terminal, also where stdout is redirected."""
     with open("/dev/tty", "w", encoding="utf-8", errors="replace") as terminal:
-        yield Vt100_Output.from_pty(terminal, term=os.environ.get("TERM"))
+        output = Vt100_Output.from_pty(terminal, term=os.environ.get("TERM"))
+        output.enable_cpr = False  # as at the input line
+        yield output
 
 
 def _bindings(picker: Picker[T, R]) -> KeyBindings:
@@ -184,6 +186,8 @@ def _bindings(picker: Picker[T, R]) -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         if not picker.leave_mode():
             event.app.exit(result=None)
+
+    bind("c-z")(lambda event: event.app.suspend_to_background())
 
     @bind("c-c")
     def _(event: KeyPressEvent) -> None:
