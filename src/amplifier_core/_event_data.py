@@ -99,15 +99,16 @@ def _fields_of(value: Any) -> Mapping[Any, Any] | None:
         to_dict = getattr(value, "to_dict", None)
         if callable(to_dict):
             return cast("Mapping[Any, Any]", to_dict())
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        names = [field.name for field in fields(value) if hasattr(value, field.name)]
+        return {name: getattr(value, name) for name in names}
     return None
 
 
 def _isolated(value: Any, copies: dict[int, Any]) -> Any:
     """`value`, or a copy of it if it is mutable data.
 
-    Containers, pydantic models and dataclasses are data. Subclasses of list and dict become
-    plain lists and dicts, except `PlainData`. Other objects, such as a provider or a client,
+    Containers, pydantic models and dataclasses are data; models and dataclasses become `PlainData`,
+    subclasses of list and dict plain lists and dicts. Other objects, such as a provider or a client,
     have behaviour and identity and are shared.
     `copies` maps the ids of values already copied to their copies, so that data may refer to itself.
     """
@@ -134,35 +135,13 @@ def _isolated(value: Any, copies: dict[int, Any]) -> Any:
         twin = kind._make([_isolated(item, copies) for item in cast("tuple[Any, ...]", value)])
     elif kind is bytearray:
         twin = value[:]
+    elif isinstance(value, ToolResult):
+        twin = ToolResultData.of(value)
     elif isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
-        twin = copy.copy(value)
-        copies[id(value)] = twin
-        _isolate_fields(twin, copies)
+        twin = plain(value)
     else:
         return value
     return twin
-
-
-def _isolate_fields(twin: Any, copies: dict[int, Any]) -> None:
-    """Replace the values that a shallow copy of a model or dataclass shares with its original."""
-    if isinstance(twin, BaseModel):
-        own = vars(twin)
-        for name, item in own.items():
-            own[name] = _isolated_field(item, copies)
-        extra = twin.__pydantic_extra__
-        if extra:
-            isolated = {name: _isolated_field(item, copies) for name, item in extra.items()}
-            object.__setattr__(twin, "__pydantic_extra__", isolated)
-        return
-    for field in fields(twin):
-        if hasattr(twin, field.name):
-            # Frozen dataclasses reject their own setter.
-            object.__setattr__(twin, field.name, _isolated_field(getattr(twin, field.name), copies))
-
-
-def _isolated_field(value: Any, copies: dict[int, Any]) -> Any:
-    """Isolate a field's value; a field keeps its declared type."""
-    return value if type(value) in _AS_TEXT else _isolated(value, copies)
 
 
 class EventData(dict[str, Any]):

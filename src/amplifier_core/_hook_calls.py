@@ -10,7 +10,7 @@ Precedence of results: deny > ask_user > inject_context > modify > continue.
 import inspect
 import logging
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, NamedTuple, cast, get_args
 
 from pydantic import BaseModel
@@ -41,6 +41,10 @@ logger = logging.getLogger(__name__)
 
 INVALID_RESPONSE = "Hook handler returned invalid response"
 _ACTIONS = get_args(HookAction)
+
+
+_in_handler: ContextVar[bool] = ContextVar("amplifier_in_handler", default=False)
+"""Whether the running code was called by a handler."""
 
 
 Handler = Callable[[str, Any], Any]
@@ -105,6 +109,8 @@ async def call_handler(
     view = EventData(cast("dict[str, Any]", data)) if isinstance(data, dict) else data
     try:
         context = copy_context()
+        if not context.get(_in_handler):
+            context.run(_in_handler.set, True)
         answer = context.run(entry.handler, event, view)
         if inspect.iscoroutine(answer):
             answer = await InContext(answer, context)
@@ -114,6 +120,9 @@ async def call_handler(
     # Handlers are foreign code: one that fails is skipped and the event continues.
     except BaseException as error:
         if not is_failure(error, cancels):
+            raise
+        if isinstance(error, RecursionError) and _in_handler.get():
+            # Probably a handler that emits its own event; the outermost call has room to report it.
             raise
         log_failure(
             *(logger, f"Handler '{entry.name}'", entry.handler, entry.owner, error),

@@ -58,8 +58,10 @@ class HookRegistry:
             A function that removes this handler; calling it again does nothing.
 
         Raises:
-            TypeError: `priority` is not an int.
+            TypeError: `handler` is not callable or `priority` is not an int.
         """
+        if not callable(handler):
+            raise TypeError(f"handler for {event!r} must be callable, not {handler!r}")
         if not isinstance(priority, int):
             raise TypeError(f"priority of a handler for {event!r} must be an int, not {priority!r}")
         self._registered += 1

@@ -66,7 +66,8 @@ def test_values_read_are_equal_copies_of_the_original(
 ) -> None:
     original = source()
     got = read(EventData(original))
-    assert got == original
+    model, part = original["model"].model_dump(), {"words": ["w"]}
+    assert got == {**original, "model": model, "part": part}
     got["list"][0]["deep"].append(2)
     got["dict"]["deep"]["x"] = 2
     got["tuple"][0].append(2)
@@ -179,10 +180,8 @@ def test_numbers_and_times_without_a_json_form_arrive_as_text() -> None:
     )
     assert original["cost"] == Decimal("1.50")
     assert original["nested"][0]["at"] is when  # type: ignore[index]
-    # A field keeps its declared type.
-    assert got["usage"].cost_usd == Decimal("0.1")
-    assert isinstance(got["usage"].cost_usd, Decimal)
-    assert got["part"].words == Decimal(2)
+    assert got["usage"].cost_usd == "0.1"
+    assert got["part"] == {"words": "2"}
 
 
 def test_creating_event_data_copies_only_the_top_level() -> None:

@@ -1,6 +1,7 @@
 """Dispatch order, the data handlers see, and merging of their results."""
 
 import asyncio
+import json
 import logging
 import re
 from typing import Any
@@ -12,7 +13,7 @@ from amplifier_core._foreign import belonging_to
 from amplifier_core._hook_calls import INVALID_RESPONSE, passed_on
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import ChatResponse, TextBlock
-from amplifier_core.models import HookResult
+from amplifier_core.models import HookResult, ToolResult
 
 
 @pytest.fixture
@@ -335,12 +336,11 @@ async def test_a_failing_handler_is_logged_and_skipped(
 
     hooks.register("e", broken, name="broken")
     hooks.register("e", cancelled, name="cancelled")
-    hooks.register("e", "not callable", name="text")
     hooks.register("e", answering(action="modify", data={"reached": True}))
     with caplog.at_level(logging.ERROR):
         result = await hooks.emit("e", {})
     assert result.data == {"reached": True}
-    broken_line, cancelled_line, text_line = [record.getMessage() for record in caplog.records]
+    broken_line, cancelled_line = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(
         r"Handler 'broken' of tests\.core\.test_hooks failed on e: RuntimeError: boom "
         r"\(tests/core/test_hooks\.py, line \d+, in broken\); "
@@ -348,7 +348,51 @@ async def test_a_failing_handler_is_logged_and_skipped(
         broken_line,
     )
     assert cancelled_line.startswith("Handler 'cancelled' of tests.core.test_hooks failed on e: ")
-    assert text_line.startswith("Handler 'text' of builtins failed on e: TypeError: ")
+
+
+async def test_a_handler_must_be_callable(hooks: HookRegistry) -> None:
+    with pytest.raises(TypeError, match="handler for 'e' must be callable, not 'guard'"):
+        hooks.register("e", "guard")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("handlers", [1, 2])
+async def test_a_handler_that_emits_its_own_event_is_reported_once(
+    hooks: HookRegistry, caplog: pytest.LogCaptureFixture, handlers: int
+) -> None:
+    async def again(event: str, data: dict[str, Any]) -> None:
+        await hooks.emit(event, data)
+
+    with belonging_to("hook", "hooks-echo"):
+        for _ in range(handlers):
+            hooks.register("e", again)
+    hooks.register("e", answering(action="modify", data={"reached": True}))
+    result = await hooks.emit("e", {})
+    assert result.data == {"reached": True}
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == handlers
+    assert messages[0].startswith(
+        "Handler 'hooks-echo.again' of hook 'hooks-echo' failed on e: RecursionError: "
+    )
+    assert "in again); it was skipped and the event continued" in messages[0]
+
+
+async def test_results_and_answers_arrive_as_plain_data_from_any_emitter(
+    hooks: HookRegistry,
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def watch(event: str, data: dict[str, Any]) -> None:
+        json.dumps(data)
+        seen.append(data)
+
+    hooks.register("e", watch)
+    answer = ChatResponse(content=[TextBlock(text="hi")])
+    result = ToolResult(success=False, error={"message": "no"})
+    await hooks.emit("e", {"tool_result": result, "response": answer, "parts": [result]})
+    (data,) = seen
+    assert data["tool_result"]["error"] == data["tool_result"].error == {"message": "no"}
+    assert data["parts"][0].get_serialized_output() == "no"
+    assert data["response"]["content"][0]["text"] == data["response"].content[0].text == "hi"
 
 
 async def test_a_handler_with_a_wrong_signature_is_located(
