@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from amplifier_core import _hook_results as hook_results
-from amplifier_core._foreign import Owner, code_name, current_owner, log_failure
+from amplifier_core._foreign import Owner, code_name, current_owner, describe_owner, log_failure
 from amplifier_core.approval import ApprovalSystem
 from amplifier_core.cancellation import CancellationToken, is_failure, task_cancel_count
 from amplifier_core.discovery import PARTS
@@ -26,6 +26,7 @@ from amplifier_core.models import HookResult
 logger = logging.getLogger(__name__)
 
 SINGLE = frozenset({*PARTS, "module-source-resolver"})
+_LATE_CLEANUP_SECONDS = 1.0
 MULTIPLE = frozenset({"providers", "tools"})
 
 
@@ -270,22 +271,27 @@ class ModuleCoordinator:
     async def cleanup(self) -> None:
         """Run all cleanup functions in reverse order, even if some fail.
 
+        After a cancellation or interrupt, each of the remaining ones has one second.
+
         Raises:
             BaseException: The first cancellation or interrupt, after all functions have run.
         """
         fatal: BaseException | None = None
         cancels = task_cancel_count()
         for function, owner in reversed(self._cleanups):
+            what = f"Cleanup '{code_name(function, owner)}'"
             try:
                 pending = function()
                 if inspect.isawaitable(pending):
-                    await pending
+                    async with asyncio.timeout(_LATE_CLEANUP_SECONDS if fatal else None):
+                        await pending
             # Cleanups are foreign code: one that fails must not keep the others from running.
             except BaseException as error:
                 if is_failure(error, cancels):
-                    what = f"Cleanup '{code_name(function, owner)}'"
                     log_failure(logger, what, function, owner, error, "the others still run")
                 else:
+                    whose = describe_owner(function, owner)
+                    logger.warning("%s of %s was stopped before it ended", what, whose)
                     fatal, cancels = fatal or error, task_cancel_count()
         if fatal is not None:
             raise fatal

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_core._foreign import belonging_to
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.hooks import HookRegistry
 
@@ -233,6 +234,32 @@ async def test_an_interrupt_in_a_cleanup_is_raised_after_the_others_ran(
     with pytest.raises(KeyboardInterrupt, match="first"):
         await coordinator.cleanup()
     assert ran == ["last"]
+
+
+async def test_cleanups_that_hang_after_a_cancellation_are_stopped_and_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("amplifier_core.coordinator._LATE_CLEANUP_SECONDS", 0.01)
+    coordinator, ran = ModuleCoordinator(), list[str]()
+    started = asyncio.Event()
+
+    async def hang() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    coordinator.register_cleanup(lambda: ran.append("last"))
+    for module_id in ("tool-a", "tool-b", "tool-c"):
+        with belonging_to("tool", module_id):
+            coordinator.register_cleanup(hang)
+    cleaning = asyncio.create_task(coordinator.cleanup())
+    await started.wait()
+    cleaning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cleaning
+    assert ran == ["last"]
+    stopped, *failed = [record.getMessage() for record in caplog.records]
+    assert stopped == "Cleanup 'tool-c.hang' of tool 'tool-c' was stopped before it ended"
+    assert ["TimeoutError" in message for message in failed] == [True, True]
 
 
 @pytest.mark.parametrize("failure", [SystemExit(0), asyncio.CancelledError(), RuntimeError()])
