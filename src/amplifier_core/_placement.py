@@ -157,6 +157,10 @@ async def place(
             added = before.added(entry.kind)
         else:
             remarks += _register_cleanup(result, coordinator)
+    if entry.kind == "tool":
+        replaced = [repr(name) for name in added if name in before.mounted("tool")]
+        if replaced:
+            remarks.append(f"it replaces {', '.join(replaced)} of a module mounted before it")
     if loaded is None:
         return remarks
     if added:

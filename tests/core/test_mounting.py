@@ -260,6 +260,18 @@ async def test_a_cleanup_that_requires_arguments_is_named_and_not_called(
     assert not caplog.records
 
 
+async def test_a_tool_that_replaces_another_is_named(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.mount("tool", TOOL)
+    assert not caplog.records
+    first = dict(mounted(bench.coordinator, "tool"))
+    await bench.mount("tool", TOOL)
+    (name,) = first
+    assert mounted(bench.coordinator, "tool")[name] is not first[name]
+    assert f"it replaces {name!r} of a module mounted before it" in caplog.text
+
+
 # A mount function that raises
 
 

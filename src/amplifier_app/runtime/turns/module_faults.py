@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_app.sessions import recording_context
 from amplifier_app.sessions.recording_context import RecordingContext
 from amplifier_core._foreign import (
     blame,
@@ -26,6 +27,7 @@ from amplifier_core.llm_errors import LLMError
 from amplifier_support.fields import field_of
 
 _OURS = ("amplifier_modules", "amplifier_app")
+_RECORDING: Any = vars(recording_context)
 
 
 class _Part(NamedTuple):
@@ -126,6 +128,9 @@ def _module_that_raised(session: Any, error: BaseException) -> _Part | None:
     found = None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
+        # A call that the context does not accept has no frame of the context.
+        if trace.tb_next is None and trace.tb_frame.f_globals is _RECORDING:
+            return _context(session)
         for part, root in roots:
             if line_in(root, trace.tb_frame, trace.tb_lineno):
                 found = part

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from types import FunctionType, MethodType
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -14,6 +15,24 @@ from amplifier_core.models import ToolResult
 logger = logging.getLogger(__name__)
 
 RESULT_KEYS = frozenset({"success", "output", "error", "content", "is_error"})
+
+
+def fault_of(value: Any) -> str | None:
+    """Describe why a tool's return value is not a result; None if it is one."""
+    if value is None or _is_code(value):
+        return f"{_named(value)}, expected a ToolResult"
+    if isinstance(value, ToolResult) and _is_code(value.output):
+        return f"a ToolResult whose output is {_named(value.output)}, expected text or JSON data"
+    return None
+
+
+def _is_code(value: Any) -> bool:
+    """Whether a value is still to be computed, as by a missing `await` or `list(…)`."""
+    return isinstance(value, (Awaitable, Iterator, AsyncIterator, FunctionType, MethodType))
+
+
+def _named(value: Any) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 def as_result(value: Any) -> ToolResult:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from amplifier_core._event_data import ToolResultData
+from amplifier_core._foreign import describe_exception
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.loop.aliases import (
@@ -30,6 +31,7 @@ from amplifier_modules._shared.loop.results import (
     as_result,
     duplicate_result,
     failure,
+    fault_of,
 )
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span
@@ -182,8 +184,9 @@ class Runner:
             value: Any = ready.tool.execute(copy.deepcopy(ready.arguments))
             if inspect.isawaitable(value):
                 value = await value
-            if value is None:
-                message = f"tool '{call.name}' returned None, expected a ToolResult"
+            fault = fault_of(value)
+            if fault is not None:
+                message = f"tool '{call.name}' returned {fault}"
                 return await self._refuse(data, "InvalidResult", message)
             result = as_result(value)
         # Tools are third-party code: an exception becomes an answer to the model.
@@ -192,8 +195,8 @@ class Runner:
                 await self.report(data, "Interrupted", INTERRUPTED)
                 raise
             logger.debug("Tool %r raised", call.name, exc_info=True)
-            kind = type(error).__name__
-            return await self._refuse(data, kind, f"tool '{call.name}' failed: {kind}: {error}")
+            message = f"tool '{call.name}' failed: {describe_exception(error, None)}"
+            return await self._refuse(data, type(error).__name__, message)
         finally:
             if token is not None:
                 token.register_tool_complete(call.id)

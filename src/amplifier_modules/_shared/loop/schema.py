@@ -7,6 +7,7 @@ the predicate rejects, is left to `schema_validator`, which also writes the mess
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -63,6 +64,7 @@ class InputChecker:
     def __init__(self) -> None:
         self._compiled: dict[int, tuple[Any, dict[str, Any], _Schema]] = {}
         self._unusable: dict[int, Any] = {}
+        self._serializable: dict[int, tuple[Any, Any]] = {}
 
     def problem(self, tool: Any, name: str, arguments: dict[str, Any]) -> str | None:
         """Describe why `arguments` are invalid for `tool`; None if they are valid.
@@ -89,7 +91,11 @@ class InputChecker:
         None if the tool fails to provide it; that is logged once, and the tool cannot be offered.
         """
         try:
-            return input_schema(tool)
+            schema = input_schema(tool)
+            if self._serializable.get(id(tool), (tool, None))[1] is not schema:
+                _check_serializable(schema)
+                self._serializable[id(tool)] = (tool, schema)
+            return schema
         # The tool's own code: a tool that fails is skipped; the others remain usable.
         except Exception as error:
             if id(tool) not in self._unusable:
@@ -115,6 +121,17 @@ def input_schema(tool: Any) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise TypeError(f"{call} is {type(schema).__name__}, expected a JSON schema as a dict")
     return cast("dict[str, Any]", schema)
+
+
+def _check_serializable(schema: dict[str, Any]) -> None:
+    """
+    Raises:
+        TypeError: The schema cannot be sent to a model.
+    """
+    try:
+        json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"its input schema cannot be written as JSON: {error}") from error
 
 
 class _Schema:

@@ -104,6 +104,7 @@ class _Relay:
             chunk_data = cast("dict[str, Any]", chunk)
             kind = chunk_data.get("type")
             if kind == _CHUNK_DELTA:
+                _check_keys(chunk_data, "index", "block_type", "delta")
                 if type(chunk_data["delta"]) is not str:
                     raise TypeError("a delta of the stream is not a string")
                 if chunk_data["block_type"] == "text":
@@ -124,6 +125,7 @@ class _Relay:
                 has_listeners = self._channel.has_listeners("provider:stream")
 
     async def _bracket(self, chunk: dict[str, Any]) -> None:
+        _check_keys(chunk, "index", "block_type")
         index = chunk["index"]
         about = {"block_type": chunk["block_type"], "block_index": index, **self._ids}
         if chunk["type"] == _CHUNK_START:
@@ -147,6 +149,12 @@ def _stream_of(provider: Any) -> Callable[[Any], Any] | None:
     if hasattr(type(provider), "stream_complete") or inspect.isasyncgenfunction(method):
         return method
     return None
+
+
+def _check_keys(chunk: dict[str, Any], *keys: str) -> None:
+    for key in keys:
+        if key not in chunk:
+            raise TypeError(f"a chunk {chunk['type']!r} of the stream has no {key!r}")
 
 
 def _is_response(chunk: Any) -> bool:

@@ -112,6 +112,13 @@ def test_a_failing_orchestrator_is_named(tmp_path: Path, body: str, said: str) -
     fails(plan, 3, "orchestrator 'loop-theirs'", said, place)
 
 
+def test_a_context_that_does_not_accept_a_call_is_named(tmp_path: Path) -> None:
+    code = CONTEXT.replace("token_budget=None, provider=None", "provider=None")
+    context = foreign(tmp_path, "context-theirs", code, "return self.messages")
+    plan = mock_plan(tmp_path, ["ok"], session={"orchestrator": "loop-basic", "context": context})
+    fails(plan, 3, "context 'context-theirs' raised TypeError", "argument 'token_budget'")
+
+
 def test_a_cancellation_that_a_module_raises_itself_is_named(tmp_path: Path) -> None:
     body = "import asyncio; raise asyncio.CancelledError()"
     loop = foreign(tmp_path, "loop-theirs", LOOP, body)

@@ -341,6 +341,53 @@ async def test_a_tool_that_returns_none_has_failed(rig: Rig) -> None:
     assert rig.last("tool:error")["error"] == {"type": "InvalidResult", "message": message}
 
 
+async def _late() -> str:
+    return "late"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: (line for line in "ab"), "a value of type generator, expected a ToolResult"),
+        (
+            lambda: ToolResult(output=iter(["a"])),
+            "a ToolResult whose output is a value of type list_iterator, expected text or JSON data",
+        ),
+        (lambda: _late, "a value of type function, expected a ToolResult"),
+    ],
+    ids=["a generator", "an iterator", "a function"],
+)
+async def test_a_tool_that_returns_code_instead_of_data_has_failed(
+    rig: Rig, make: Any, said: str
+) -> None:
+    async def forgets(input: dict[str, Any]) -> Any:
+        return make()
+
+    rig.add_tool(FunctionTool("forgets", forgets))
+    rig.replies(calls(call("forgets", id="c1")), "done")
+    assert await rig.run() == "done"
+    message = f"tool 'forgets' returned {said}"
+    assert rig.context.results() == {"c1": f"Error: {message}"}
+
+
+async def test_an_invalid_result_is_described_without_the_text_of_pydantic(rig: Rig) -> None:
+    async def typo(input: dict[str, Any]) -> Any:
+        return ToolResult(success="maybe")  # type: ignore[arg-type]
+
+    rig.add_tool(FunctionTool("typo", typo))
+    rig.replies(calls(call("typo", id="c1")), "done")
+    await rig.run()
+    (text,) = rig.context.results().values()
+    assert text.startswith("Error: tool 'typo' failed: ValidationError: success: Input should be")
+    assert "\n" not in text
+
+
+def _endless() -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    schema["properties"]["self"] = schema
+    return schema
+
+
 class NoSchema(FunctionTool):
     """Its `input_schema` is whatever `given` is; an exception is raised."""
 
@@ -358,7 +405,11 @@ class NoSchema(FunctionTool):
     def input_schema(self, _: Any) -> None: ...
 
 
-@pytest.mark.parametrize("given", [KeyError("x"), ["path"]], ids=["raises", "is a list"])
+@pytest.mark.parametrize(
+    "given",
+    [KeyError("x"), ["path"], {"properties": {"a": {"enum": {1, 2}}}}, _endless()],
+    ids=["raises", "is a list", "has a set", "contains itself"],
+)
 async def test_a_tool_whose_schema_cannot_be_read_is_left_out_once_with_a_warning(
     rig: Rig, given: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -189,3 +189,11 @@ async def test_two_text_blocks_make_one_text(streaming_rig: Rig) -> None:
     blocks = [{"type": "text", "text": "Hello "}, {"type": "text", "text": "world"}]
     streaming_rig.replies({"content": blocks})
     assert await streaming_rig.run() == "Hello world"
+
+
+@pytest.mark.parametrize("missing", ["index", "block_type", "delta"])
+async def test_a_chunk_without_a_key_is_reported_as_such(streaming_rig: Rig, missing: str) -> None:
+    chunk = {key: value for key, value in delta("a").items() if key != missing}
+    streaming_rig.providers = {"streamer": Streamer(chunk)}
+    with pytest.raises(TypeError, match=f"'content_block_delta' of the stream has no '{missing}'"):
+        await streaming_rig.run()
