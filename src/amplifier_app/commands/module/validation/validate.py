@@ -9,6 +9,7 @@ from typing import Any
 from amplifier_app.base import paths
 from amplifier_app.base.checks import Check, Report
 from amplifier_app.commands.module.validation.isolation import MEMORY_BYTES, Tried, try_out
+from amplifier_app.commands.module.validation.keywords import check_keywords
 from amplifier_app.commands.module.validation.subject import Subject
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.dependencies import DependencyCache
@@ -52,6 +53,7 @@ def validate_module(
     if layout is None or _has_errors(checks):
         entry_point = layout.entry_point if layout is not None else None
         return Report(subject.shown, kind, entry_point, tuple(checks))
+    checks.append(check_keywords(layout.package))
     request: dict[str, Any] = {
         "mode": "contract",
         # An installed module is already on the child's path.

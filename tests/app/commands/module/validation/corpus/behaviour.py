@@ -187,6 +187,21 @@ SUITE = [
         severity="warning",
     ),
     Case(
+        "a misspelt field of a result on a path that is not run",
+        "tool",
+        (
+            (
+                "        return ToolResult(output=text.upper())\n",
+                "        if text == 'x':\n            return ToolResult(sucess=False, output=text)\n        return ToolResult(output=text.upper())\n",
+            ),
+        ),
+        "model_fields",
+        "ToolResult has no field 'sucess' and ignores it; did you mean 'success'?",
+        "correct the name",
+        BEHAVIOUR,
+        severity="warning",
+    ),
+    Case(
         "a tool that raises KeyboardInterrupt",
         "tool",
         (
