@@ -112,7 +112,14 @@ class _OutputFile(io.RawIOBase):
         return self._output.isatty()
 
 
-class _RedactedText(io.TextIOWrapper):
+class _Text(io.TextIOWrapper):
+    """A text stream that stays open: modules that close `sys.stdout` must not take it from others."""
+
+    def close(self) -> None:
+        _flush(self)
+
+
+class _RedactedText(_Text):
     """A text stream that replaces secrets, for errors: their texts quote URLs, commands and headers.
 
     Attributes:
@@ -148,7 +155,7 @@ def open_standard_streams() -> Output:
         stdin = io.BufferedReader(io.FileIO(0, closefd=False))
         sys.stdin = io.TextIOWrapper(stdin, "utf-8", "replace")
     output = Output(1)
-    sys.stdout = io.TextIOWrapper(
+    sys.stdout = _Text(
         io.BufferedWriter(_OutputFile(output)),
         getattr(sys.stdout, "encoding", None) or "utf-8",
         "replace",

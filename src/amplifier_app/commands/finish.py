@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -73,7 +74,9 @@ def finish(invocation: Invocation, ended: Outcome | BaseException | int) -> int:
         ended: An outcome, the exception that ended it, or the exit code of a command that has
             reported everything itself.
     """
-    sys.stdout.flush()
+    # A module may have replaced it.
+    with contextlib.suppress(AttributeError, ValueError):
+        sys.stdout.flush()
     error = ended if isinstance(ended, BaseException) else None
     if isinstance(ended, int):
         if ended:

@@ -41,7 +41,8 @@ def fresh_module(path: Path) -> Generator[ModuleType]:
                 del sys.modules[name]
         yield module
     finally:
-        sys.path.remove(folder)
+        if folder in sys.path:
+            sys.path.remove(folder)
         for added in _own_modules(name) - before:
             del sys.modules[added]
 

@@ -112,6 +112,21 @@ def test_a_failing_orchestrator_is_named(tmp_path: Path, body: str, said: str) -
     fails(plan, 3, "orchestrator 'loop-theirs'", said, place)
 
 
+@pytest.mark.parametrize(
+    "body",
+    ["import sys; sys.stdout.close(); sys.stderr.close()", "import sys; sys.stdout = None"],
+    ids=["closes them", "removes stdout"],
+)
+def test_the_answer_is_written_although_a_module_changes_the_standard_streams(
+    tmp_path: Path, body: str
+) -> None:
+    code = "async def mount(coordinator, config=None):\n    BODY\n"
+    hook = foreign(tmp_path, "hooks-theirs", code, f"{body}\n    return lambda: None")
+    plan = mock_plan(tmp_path, ["the answer"], hooks=[hook])
+    done = run_amplifier("run", "-f", plan, "go")
+    assert (done.code, done.stdout, done.stderr) == (0, "the answer\n", "")
+
+
 def test_a_context_that_does_not_accept_a_call_is_named(tmp_path: Path) -> None:
     code = CONTEXT.replace("token_budget=None, provider=None", "provider=None")
     context = foreign(tmp_path, "context-theirs", code, "return self.messages")

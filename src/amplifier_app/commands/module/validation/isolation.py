@@ -132,6 +132,14 @@ class _Last(NamedTuple):
     done: bool = False
 
 
+_SPOILED = Check(
+    "isolation",
+    False,
+    "it replaced functions of the standard library that the checks need",
+    advice="do not change other modules, such as json.dumps",
+)
+
+
 def _read_answers(answers: str, word: str) -> tuple[str | None, list[Check], _Last]:
     kind: str | None = None
     checks: list[Check] = []
@@ -140,7 +148,11 @@ def _read_answers(answers: str, word: str) -> tuple[str | None, list[Check], _La
         first, _, text = line.partition(" ")
         if first != word:
             continue
-        answer = json.loads(text)
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            checks.append(_SPOILED)
+            return kind, checks, last._replace(done=True)
         if "check" in answer:
             checks.append(Check(**answer["check"]))
         kind = answer.get("kind", kind)

@@ -115,6 +115,11 @@ BAD = {
         "isolation",
         "it closed or filled files the checks need during import",
     ),
+    "replaces json.dumps": Case(
+        mounting("import json\njson.dumps = lambda *a, **b: 'mine'"),
+        "isolation",
+        "it replaced functions of the standard library that the checks need",
+    ),
     "crashes": Case(
         mounting("import ctypes\nctypes.string_at(0)"),
         "isolation",
@@ -228,6 +233,13 @@ def test_a_module_that_is_merely_odd_is_valid(code: str, tmp_path: Path) -> None
     assert report.kind == "tool"
     assert all(check.passed for check in report.checks), report.checks
     assert len(report.output) < 20_000
+
+
+@pytest.mark.usefixtures("warm_checks")
+def test_the_behaviour_of_a_module_that_empties_sys_path_is_checked(tmp_path: Path) -> None:
+    folder = write_module(tmp_path / "thing", mounting("import sys\nsys.path.clear()"))
+    report = validated(folder, behavioral=True)
+    assert report.passed, report.failed
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
