@@ -148,6 +148,24 @@ def test_a_plan_file_can_extend_a_profile_of_the_project(write: Write, project: 
         load_plan("plan.yaml")
 
 
+@pytest.mark.parametrize(
+    ("extends", "hint"),
+    [
+        ("base.yaml", "for the file next to this one, write './base.yaml'"),
+        ("base", "for the file next to this one, write './base.yaml'"),
+        ("nope.yaml", "for a file next to this one, write './FILE'"),
+        ("./nope.yaml", "a relative path starts at the folder of this file"),
+        ("defualt", "did you mean 'default'?"),
+    ],
+)
+def test_an_extends_of_nothing_says_what_to_write(write: Write, extends: str, hint: str) -> None:
+    write(BASE, "base.yaml")
+    write(f"extends: {extends}\n")
+    with pytest.raises(PlanError) as caught:
+        load_plan("plan.yaml")
+    assert f"'extends' names '{extends}', which does not exist; {hint}" in str(caught.value)
+
+
 # -- exclude -----------------------------------------------------------------------------
 
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.documents.document import Document, Opened
 from amplifier_app.plan.documents.profile_paths import (
+    PATH_STARTS,
     SUFFIXES,
     find_profile,
+    hint_for_missing,
     profile_files,
     profile_in_collection,
     profile_names,
@@ -367,10 +369,7 @@ class _Chain:
             return None
         found = _locate(target, document, self._settings.project)
         if found is None:
-            if re.fullmatch(NAME, target):
-                hint = suggest(target, profile_names(self._settings.project))
-            else:
-                hint = "for a file next to this one, write './FILE'"
+            hint = hint_for_missing(target, document.path.parent, self._settings.project)
             message = f"'extends' names {target!r}, which does not exist"
             self._problems.add(message, node.at, hint)
             return None
@@ -388,7 +387,7 @@ def _locate(target: str, document: Opened, project: Path | None) -> tuple[str, P
     if re.fullmatch(NAME, target) and not target.endswith(SUFFIXES):
         path = find_profile(target, project, extended_by=document.path)
         return (str(path), path.absolute()) if path else None
-    if target.startswith(("./", "../", "/", "~")):
+    if target.startswith(PATH_STARTS):
         # Keep the form in which the user named the first file: relative stays relative.
         shown = Path(document.file).parent / os.path.expanduser(target)
         path = (document.path.parent / os.path.expanduser(target)).resolve()

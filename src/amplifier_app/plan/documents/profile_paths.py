@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_app.base import paths
+from amplifier_app.plan.tree.problems import suggest
 
 SUFFIXES = (".yaml", ".yml", ".md")
+PATH_STARTS = ("./", "../", "/", "~")
 
 # collections/NAME/profiles/FILE: from the file to the folder of collections.
 _COLLECTION_LEVELS = 3
@@ -125,3 +127,15 @@ def in_collection(
         roots += [folder] if folder.name == name else [folder / name]
     paths = (root / form.format(rest) for root in roots for form in forms)
     return next((Path(os.path.normpath(path)) for path in paths if path.is_file()), None)
+
+
+def hint_for_missing(target: str, folder: Path, project: Path | None) -> str:
+    """What to do about an `extends` of a file in `folder` that names nothing."""
+    if target.startswith(PATH_STARTS):
+        return "a relative path starts at the folder of this file"
+    for name in (target, *(f"{target}{suffix}" for suffix in SUFFIXES)):
+        if (folder / name).is_file():
+            return f"for the file next to this one, write './{name}'"
+    if "/" in target or target.endswith(SUFFIXES):
+        return "for a file next to this one, write './FILE'"
+    return suggest(target, profile_names(project))
