@@ -132,13 +132,18 @@ def preview_of(request: ToolApproval, context: int = _CONTEXT) -> Preview | None
     if isinstance(content, str):
         if old is None and not notes:
             notes = ["a new file"]
-        return Preview(path, _compare_texts(old or "", content, path, context), notes)
+        return _preview(path, old or "", content, context, notes)
     if old is None:
         return Preview(path, _of_edits(edits, path), notes or ["the file does not exist"])
     new, problem = _apply_edits(old, edits)
     if problem:
         return Preview(path, _of_edits(edits, path), [*notes, problem])
-    return Preview(path, _compare_texts(old, new, path, context), notes)
+    return _preview(path, old, new, context, notes)
+
+
+def _preview(path: str, old: str, new: str, context: int, notes: list[str]) -> Preview:
+    unchanged = ["the file already has this content"] if old == new and not notes else []
+    return Preview(path, _compare_texts(old, new, path, context), [*notes, *unchanged])
 
 
 def _of_edits(edits: list[_Edit], path: str) -> FileDiff:

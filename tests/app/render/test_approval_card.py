@@ -104,6 +104,14 @@ def test_hostile_files_neither_block_nor_leak(tmp_path: Path) -> None:
     assert "NUL" in card("a\0b")
 
 
+def test_a_call_that_changes_nothing_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("same\n")
+    edit = {"old_string": "same", "new_string": "same"}
+    for tool, values in (("write_file", {"content": "same\n"}), ("edit_file", edit)):
+        text = shown(tmp_path, tool, {"file_path": "a.txt", **values})
+        assert "the file already has this content" in text
+
+
 @pytest.mark.parametrize("tool", ["bash", "write_file", "mcp_x"])
 def test_invisible_characters_are_visible(tmp_path: Path, tool: str) -> None:
     odd = "a\u202eb\x1b[2Jc\u200bd"

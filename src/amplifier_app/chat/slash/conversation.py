@@ -92,7 +92,7 @@ async def compact(chat: Chat, argument: str) -> Reply:
     if inspect.isawaitable(result):
         await result
     if estimated_tokens(await _for_request(chat)) >= before:
-        return f"Nothing to compact: the conversation has about {describe.tokens(before)} tokens."
+        return f"Nothing to compact: a request has about {describe.tokens(before)} tokens."
     # A notice of the context shows how much, in its own count.
     return "Compacted."
 

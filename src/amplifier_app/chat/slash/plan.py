@@ -62,4 +62,4 @@ async def agents(chat: Chat, argument: str) -> Reply:
         for name, agent in known.items()
         if isinstance(agent, dict)
     ]
-    return rows(listed) if listed else "no agents"
+    return rows(listed) if listed else "The plan has no agents."

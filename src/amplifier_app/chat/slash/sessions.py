@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
@@ -27,29 +27,43 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id
 from amplifier_support.atomic_write import create_atomically
 
+if TYPE_CHECKING:
+    from amplifier_app.sessions.index import Page
+
 _LISTED = 15
 
 
 @command("/sessions", "Saved sessions of this directory", during_turn=True)
 async def sessions(chat: Chat, argument: str) -> Reply:
-    listed = _sessions_here()
-    if not listed:
+    page = _sessions_here()
+    if not page.listed:
         return "No saved sessions in this directory."
-    return rows(
-        (short_id(one.id), f"{describe.age(one.updated)}  {one_line(one.about, 80)}")
-        for one in listed
-    )
+    ages = [describe.age(one.session.updated) for one in page.listed]
+    width = max(map(len, ages))
+    listed = [
+        (short_id(one.session.id), f"{age:{width}}  {_title(one.session, chat)}")
+        for one, age in zip(page.listed, ages, strict=True)
+    ]
+    if more := page.total - len(listed):
+        listed.append(("", f"{more:,} more: /resume"))
+    return rows(listed)
 
 
-def _sessions_here() -> list[SessionSummary]:
+def _title(session: SessionSummary, chat: Chat) -> str:
+    title = one_line(session.about, 80)
+    return f"{title} (this session)" if session.id == chat.session.id else title
+
+
+def _sessions_here() -> Page:
     from amplifier_app.sessions.index import ask_index  # Loads SQLite.
 
     page, _ = ask_index(SessionStore().root, lambda index: index.page(working_dir(), _LISTED))
-    return [one.session for one in page.listed]
+    return page
 
 
 def _ids(chat: Chat, argument: str) -> Iterator[tuple[str, str]]:
-    for one in _sessions_here():
+    for listed in _sessions_here().listed:
+        one = listed.session
         if one.id != chat.session.id:
             yield short_id(one.id), one_line(one.about, 80)
 

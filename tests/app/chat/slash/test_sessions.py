@@ -2,8 +2,10 @@
 
 import gzip
 import io
+import json
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,7 +118,21 @@ async def test_rename_and_fork_act_on_the_open_session(chat: Any, saved: SavedSe
     assert len(SessionStore().find(new).reading().file.records) == 3
     listed = await said(chat, "/sessions")
     assert "abcdef" in listed
-    assert "A new title" in listed
+    assert "A new title (this session)\n" in listed
+    assert listed.count("(this session)") == 1
+
+
+async def test_the_list_is_aligned_and_says_how_many_more_there_are(chat: Any) -> None:
+    store = SessionStore()
+    for number in range(16):
+        store.create(f"s{number}", project=os.getcwd(), title=f"title {number}").close()
+    file = store.find("s15").path / "metadata.json"
+    then = (datetime.now(UTC) - timedelta(days=2)).isoformat()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "updated": then}))
+    lines = (await said(chat, "/sessions")).splitlines()
+    assert len(lines) == 16
+    assert lines[-1].split() == ["2", "more:", "/resume"]
+    assert len({line.index("title") for line in lines[:-1] if "title" in line}) == 1
 
 
 async def test_save_writes_the_last_answer_to_a_new_file(chat: Any, tmp_path: Path) -> None:
