@@ -306,8 +306,7 @@ class OpenSession:
             raise
         finally:
             self._task = None
-            hidden = bool(answer and not response.strip())
-            self._turn_ended(prompt, response, status, hidden)
+            self._turn_ended(prompt, response, status, bool(answer) and not response.strip())
         return self.turn
 
     async def _execute(self, prompt: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from amplifier_modules._shared.loop.budget import Budget, open_budget
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, fallbacks_of
 from amplifier_modules._shared.loop.limit_requests import BUDGET_REACHED
+from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules.hooks_loop_support.config import MODULE_ID, LoopSupportConfig
 from amplifier_modules.hooks_loop_support.loop import SupportedLoop
 
@@ -19,14 +20,15 @@ async def mount(coordinator: Any, settings: LoopSupportConfig) -> Callable[[], N
     """Mount a `SupportedLoop` in place of the orchestrator.
 
     Returns:
-        The cleanup; None, with a warning in the log, without an orchestrator.
+        The cleanup; None, with a warning in the log, without an orchestrator that needs it.
 
     Raises:
         ValueError: `session.budget` of the plan is not valid.
     """
     inner = coordinator.get("orchestrator")
-    if inner is None:
-        logger.warning("%s does nothing: no orchestrator is mounted before it", MODULE_ID)
+    if inner is None or isinstance(inner, LoopOrchestrator):
+        why = "the orchestrator applies them" if inner else "no orchestrator is mounted before it"
+        logger.warning("%s does not apply budgets and fallbacks: %s", MODULE_ID, why)
         return None
     budget = open_budget(coordinator) if settings.budget else Budget()
     if settings.budget:

@@ -12,6 +12,7 @@ import yaml
 from tests.modules.hooks_loop_support.loops import foreign_plan
 from tests.support import schemas
 from tests.support.cli import run_amplifier
+from tests.support.plans import mock_plan
 
 USAGE = {"input_tokens": 60, "output_tokens": 40, "cost_usd": "0.02"}
 FILES = [{"module": "tool-filesystem"}]
@@ -186,6 +187,13 @@ def test_without_limits_the_orchestrator_is_mounted_as_it_is(tmp_path: Path) -> 
     limited = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1")
     assert limited.code == 0
     assert "SupportedLoop" in limited.stderr
+
+
+def test_a_plan_that_names_it_with_a_bundled_orchestrator_counts_once(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, writing(4), tools=FILES, hooks=[{"module": "hooks-loop-support"}])
+    code, result = run(plan, "--set", "session.budget.max_tool_calls=3")
+    assert (code, result["limit"]["spent"]) == (7, 3)
+    assert len([*tmp_path.glob("[0-9].txt")]) == 3
 
 
 def test_a_hook_can_raise_a_limit(tmp_path: Path) -> None:
