@@ -15,6 +15,9 @@ from amplifier_app.sources.resolved import ResolvedSource
 if TYPE_CHECKING:
     from amplifier_app.sources.lockfile import LockEntry
 
+LOOP_SUPPORT = "hooks-loop-support"
+"""Applies settings of the session to an orchestrator that does not."""
+
 UPDATE = "if the change is intended, update the lock: amplifier plan lock"
 
 
@@ -27,8 +30,8 @@ class ModuleLock(Protocol):
 
 
 def needs_no_lock(module_id: str, place: str) -> bool:
-    """Whether the program itself mounts a module, as `--record` and `--replay` do."""
-    return module_id == TRAFFIC_MODULE and place == "bundled"
+    """Whether the program itself mounts a module, which no plan has to name."""
+    return module_id in (TRAFFIC_MODULE, LOOP_SUPPORT) and place == "bundled"
 
 
 def unknown() -> DriftError:

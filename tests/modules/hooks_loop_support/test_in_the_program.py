@@ -189,6 +189,13 @@ def test_without_limits_the_orchestrator_is_mounted_as_it_is(tmp_path: Path) -> 
     assert "SupportedLoop" in limited.stderr
 
 
+def test_a_locked_plan_needs_no_entry_for_it(tmp_path: Path) -> None:
+    plan = foreign_plan(tmp_path, writing(4), tools=FILES)
+    assert run_amplifier("plan", "lock", "-f", plan).code == 0
+    code, result = run(plan, "--locked", "--max-cost", "0.03")
+    assert (code, result["limit"]["name"]) == (7, "max_cost")
+
+
 def test_a_plan_that_names_it_with_a_bundled_orchestrator_counts_once(tmp_path: Path) -> None:
     plan = mock_plan(tmp_path, writing(4), tools=FILES, hooks=[{"module": "hooks-loop-support"}])
     code, result = run(plan, "--set", "session.budget.max_tool_calls=3")

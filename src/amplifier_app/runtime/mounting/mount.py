@@ -20,9 +20,6 @@ from amplifier_core.mounting import ModuleSpec, mount_module
 from amplifier_core.session import AmplifierSession
 from amplifier_core.session_capabilities import MENTIONS, SECRET_VARIABLES
 
-LOOP_SUPPORT = "hooks-loop-support"
-"""Applies settings of the session to an orchestrator that does not."""
-
 
 class Mounting:
     """Mounts the modules of one session.
@@ -206,6 +203,9 @@ async def support_loop(coordinator: Any, *, budget: bool) -> None:
     wanted = bool(coordinator.config["session"].get("fallbacks"))
     fallbacks = wanted and not await _has_fallbacks(coordinator)
     if budget or fallbacks:
+        # Most sessions need no support.
+        from amplifier_app.sources.lock_check import LOOP_SUPPORT
+
         config = {"budget": budget, "fallbacks": fallbacks}
         await mount_module(ModuleSpec("hook", LOOP_SUPPORT, None, config), coordinator)
 
