@@ -19,7 +19,7 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from amplifier_support.secret_names import SECRET_NAME, SENSITIVE_KEYS
+from amplifier_support.secret_names import SECRET_NAME, SENSITIVE_KEYS, names_variable
 from amplifier_support.secret_shapes import Shape, compiled, secret_shapes
 
 MAX_DEPTH = 128
@@ -76,6 +76,8 @@ def _configured(value: Any, depth: int) -> Iterator[str]:
         for key, inner in cast("Mapping[Any, Any]", value).items():
             if not isinstance(inner, str):
                 yield from _configured(inner, depth + 1)
+            elif names_variable(str(key), inner):
+                continue
             elif _is_sensitive(key) or SECRET_NAME.search(str(key)):
                 yield inner
     elif isinstance(value, (list, tuple)):

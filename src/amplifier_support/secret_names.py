@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 SENSITIVE_KEYS: Final[frozenset[str]] = frozenset(
     {
@@ -29,3 +29,11 @@ SECRET_NAME: Final = re.compile(
     r"|passw(?:or)?d|[_-]pwd$|(?:^|[_-])auth(?:_header)?$"
 )
 """Names of variables, and of keys with string values, that hold a secret: ``GITHUB_TOKEN``."""
+
+_OF_VARIABLE = re.compile(r"(?i)[_-]env(?:[_-]?var(?:iable)?)?$")
+
+
+def names_variable(key: str, value: Any) -> bool:
+    """Whether a value is the name of the variable that holds the secret: ``passphrase_env: KIT_KEY``."""
+    is_name = isinstance(value, str) and re.fullmatch("[A-Z_][A-Z0-9_]*", value) is not None
+    return is_name and _OF_VARIABLE.search(key) is not None

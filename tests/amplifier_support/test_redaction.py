@@ -132,6 +132,9 @@ def test_secrets_of_a_config_are_those_under_telling_keys() -> None:
     assert (
         configured_secrets([{"config": {"model": "a-long-model-name", "api_key": "short"}}]) == []
     )
+    assert configured_secrets({"token_env": "GITHUB_TOKEN", "token": "GITHUB_TOKEN_1"}) == [
+        "GITHUB_TOKEN_1"
+    ]
 
 
 HINTS = [

@@ -16,7 +16,7 @@ from amplifier_app.plan.tree.nodes import (
     ScalarValue,
     with_items,
 )
-from amplifier_support.secret_names import SENSITIVE_KEYS
+from amplifier_support.secret_names import SENSITIVE_KEYS, names_variable
 
 if TYPE_CHECKING:
     from amplifier_support.redaction import Redactor
@@ -83,7 +83,7 @@ def _masked(node: Node, key: str, written: bool) -> Node:
     if isinstance(node, Scalar):
         escape = node.literal if written else not node.unset
         node = _as_unfilled(node) if written else node
-    if is_secret_key(key):
+    if is_secret_key(key) and not names_variable(key, getattr(node, "value", None)):
         return Scalar(_masked_secret(node), node.at)
     if isinstance(node, MapNode):
         return with_items(node, {k: _masked(v, k, written) for k, v in node.items.items()})

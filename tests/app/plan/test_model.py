@@ -377,6 +377,25 @@ def test_tokens_are_masked_whatever_they_are_called(write: Write) -> None:
     assert token in shown["instruction"]
 
 
+def test_the_name_of_a_variable_with_a_secret_is_not_masked(write: Write) -> None:
+    write(
+        f"{SESSION}tools:\n"
+        "  - module: a\n"
+        "    config:\n"
+        "      passphrase_env: KIT_SECRETS_KEY\n"
+        "      token_env_var: ['GITHUB_TOKEN']\n"
+        "      api_key_env: not a name\n"
+        "      secret: GITHUB_TOKEN\n"
+        f"      password_env: {planted.SECRETS['aws-key']}\n"
+    )
+    import yaml
+
+    shown = yaml.safe_load(load_plan("plan.yaml").to_yaml())["tools"][0]["config"]
+    assert shown["passphrase_env"] == "KIT_SECRETS_KEY"
+    others = ("token_env_var", "api_key_env", "secret", "password_env")
+    assert [shown[key] for key in others] == ["[REDACTED]"] * 4
+
+
 def test_secrets_are_masked_and_everything_else_is_not(write: Write) -> None:
     write(
         SESSION + "tools:\n"

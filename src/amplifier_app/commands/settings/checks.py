@@ -15,6 +15,7 @@ from amplifier_app.plan.tree.interpolation import names_in
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.plan.tree.problems import PlanError
 from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.secret_names import names_variable
 
 
 def check_id(module: str) -> None:
@@ -79,7 +80,10 @@ def open_secrets(config: MapNode) -> str | None:
     names = [
         key
         for key, node in config.items.items()
-        if is_secret_key(key) and (value := text_of(node)) is not None and "${" not in value
+        if is_secret_key(key)
+        and (value := text_of(node)) is not None
+        and "${" not in value
+        and not names_variable(key, value)
     ]
     if not names:
         return None
