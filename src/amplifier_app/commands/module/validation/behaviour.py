@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,10 @@ _PREFIX = "test_"
 
 def check_behaviour(findings: Findings) -> None:
     """Run the suite of the module's kind, then the checks of `promises`."""
+    path = list(sys.path)
     _run_suite(findings)
+    # The module may have changed it.
+    sys.path[:] = path
     if not findings.failed:
         target, _, attribute = (findings.request.entry_point or "").partition(":")
         package = import_package(target or Path(findings.request.package))
