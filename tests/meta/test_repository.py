@@ -170,6 +170,9 @@ def test_the_page_of_the_test_machinery_names_files_that_exist() -> None:
     assert named
     for name in named:
         assert any((ROOT / "tests").glob(name)), name
+    helpers = {path.stem for path in (ROOT / "tests" / "support").iterdir()}
+    listed = set(re.findall(r"\w+", page))
+    assert {name for name in helpers if not name.startswith("__")} - {"tls"} <= listed
 
 
 def test_the_folders_of_tests_are_those_of_the_source() -> None:
