@@ -237,9 +237,9 @@ def _fill(descriptor: int, place: _Place, new: _New) -> bool:
 def _set_owner_and_mode(descriptor: int, old: os.stat_result | None, new: _New) -> None:
     permissions = new.permissions
     if old is not None and stat.S_ISREG(old.st_mode):
-        made = os.fstat(descriptor)
+        status = os.fstat(descriptor)
         owner = (old.st_uid, old.st_gid)
-        if new.keeps_owner and owner != (made.st_uid, made.st_gid):
+        if new.keeps_owner and owner != (status.st_uid, status.st_gid):
             # Only root may give files away; anyone else replaces the file by one of their own.
             with contextlib.suppress(PermissionError):
                 os.fchown(descriptor, *owner)

@@ -154,8 +154,8 @@ class SessionPicker(Picker[Listed, Choice]):
             self._mode, self._title = mode, self.current.session.title or ""
 
     def leave_mode(self) -> bool:
-        was, self._mode = self._mode, "pick"
-        return was != "pick"
+        previous, self._mode = self._mode, "pick"
+        return previous != "pick"
 
     def accept(self) -> Choice | None:
         mode, self._mode = self._mode, "pick"

@@ -113,8 +113,10 @@ def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], 
     own = entries_of(tree, "providers") or [MapNode({}, script.replies.at)]
 
     def with_script(entries: Sequence[MapNode], replies: ListNode) -> ListNode:
-        made = [_scripted_entry(entry, mount_name(entry) or "mock", replies) for entry in entries]
-        return ListNode(made, replies.at)
+        scripted = [
+            _scripted_entry(entry, mount_name(entry) or "mock", replies) for entry in entries
+        ]
+        return ListNode(scripted, replies.at)
 
     items: dict[str, Node] = {**tree.items, "providers": with_script(own, script.replies)}
     agents = items.get("agents")
@@ -138,9 +140,9 @@ def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], 
 
 
 def _scripted_entry(entry: MapNode, name: str, replies: ListNode) -> MapNode:
-    made = _entry(entry.at, SCRIPT_MODULE, config={})
+    stand_in = _entry(entry.at, SCRIPT_MODULE, config={})
     config = MapNode({"replies": replies}, replies.at)
-    return _in_place_of(entry, name, with_items(made, {**made.items, "config": config}))
+    return _in_place_of(entry, name, with_items(stand_in, {**stand_in.items, "config": config}))
 
 
 def _no_script(agent: str, at: Location) -> ListNode:
@@ -149,25 +151,25 @@ def _no_script(agent: str, at: Location) -> ListNode:
     return ListNode([node_of({"error": error}, at, literal=True)], at)
 
 
-def _in_place_of(entry: MapNode, name: str, made: MapNode) -> MapNode:
+def _in_place_of(entry: MapNode, name: str, stand_in: MapNode) -> MapNode:
     """The entry `made` with the name of another one, and the settings of it that are kept."""
     config = entry.items.get("config")
     held = config.items if isinstance(config, MapNode) else {}
     kept = {key: held[key] for key in _KEPT if key in held}
-    below = made.items["config"]
+    below = stand_in.items["config"]
     assert isinstance(below, MapNode)
     items = {
-        **made.items,
+        **stand_in.items,
         "instance_id": Scalar(name, entry.at, literal=True),
         "config": with_items(below, {**below.items, **kept}),
     }
-    return with_items(made, items)
+    return with_items(stand_in, items)
 
 
 def _entry(at: Location, module: str, *, config: dict[str, Any]) -> MapNode:
-    made = node_of({"module": module, "config": config}, at, literal=True)
-    assert isinstance(made, MapNode)
-    return made
+    stand_in = node_of({"module": module, "config": config}, at, literal=True)
+    assert isinstance(stand_in, MapNode)
+    return stand_in
 
 
 def _recorded_providers(file: str) -> list[str]:

@@ -148,8 +148,8 @@ def _preview(path: str, old: str, new: str, context: int, notes: list[str]) -> P
 
 def _of_edits(edits: list[_Edit], path: str) -> FileDiff:
     """The edits by themselves, without a file they apply to."""
-    olds, news = [edit[0] for edit in edits], [edit[1] for edit in edits]
-    return _compare_texts("\n".join(olds), "\n".join(news), path, _CONTEXT)
+    old_texts, new_texts = [edit[0] for edit in edits], [edit[1] for edit in edits]
+    return _compare_texts("\n".join(old_texts), "\n".join(new_texts), path, _CONTEXT)
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -74,9 +74,9 @@ class FinishedCall(NamedTuple):
         error = field_of(self._result, "error")
         message = one_line(str(peek(error, "message") or ""), limit)
         # A command says in its last lines what is wrong, then follows how it ended.
-        said = lines[-2] if len(lines) > 1 and lines[-1] == f"[{message}]" else ""
-        said = said or ("" if message else lines[0] if lines else "")
-        details = one_line(": ".join(filter(None, (message, said))), limit)
+        last_line = lines[-2] if len(lines) > 1 and lines[-1] == f"[{message}]" else ""
+        last_line = last_line or ("" if message else lines[0] if lines else "")
+        details = one_line(": ".join(filter(None, (message, last_line))), limit)
         return f"failed, {took}: {details}" if details else f"failed, {took}"
 
 

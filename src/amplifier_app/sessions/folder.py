@@ -228,8 +228,8 @@ def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
     if exists and (reading.file.size or not prompts):
         return reading
     state = "is empty" if exists else "is missing"
-    had = f" (it had {prompts} {'prompt' if prompts == 1 else 'prompts'})" if prompts else ""
+    note = f" (it had {prompts} {'prompt' if prompts == 1 else 'prompts'})" if prompts else ""
     raise SessionError(
-        f"the transcript of session {path.name} {state}{had}: {transcript}",
+        f"the transcript of session {path.name} {state}{note}: {transcript}",
         hint=f"Restore the file, or remove the session: amplifier session delete {path.name}",
     )

@@ -111,11 +111,11 @@ def wanted_modules(plan: ResolvedPlan) -> list[Wanted]:
             wanted = _wanted(plan, resolver, module)
         except ModuleNotFoundError as error:
             raise SourceError(f"{module.module}: {error}", location=module.at) from error
-        before, there = found.setdefault(module.module, (wanted, module))
+        before, first = found.setdefault(module.module, (wanted, module))
         if before.source != wanted.source:
             raise ConfigError(
                 f"{module.module} has two sources: {before.written or before.place} "
-                f"({there.at}) and {wanted.written or wanted.place} ({module.at})",
+                f"({first.at}) and {wanted.written or wanted.place} ({module.at})",
                 hint="A lock has one source for each module; use the same one in both places.",
             )
     requires = requires_of(plan)

@@ -160,15 +160,15 @@ class Keeper:
         except (FileProblem, PathError, OSError):
             return {**before.as_entry(), "after": _UNKNOWN}
         known = self._followed.get(path)
-        was = before.state
+        earlier = before.state
         if known is not None and known.version > before.version:
             # A parallel call has changed it; this call found that state.
-            was = known.state
-        if state == was:
+            earlier = known.state
+        if state == earlier:
             return None
         version = before.version if known is None else known.version
         self._followed[path] = _Followed(state, version + 1)
-        return {**before._replace(state=was).as_entry(), "after": list(state)}
+        return {**before._replace(state=earlier).as_entry(), "after": list(state)}
 
     async def _created_entry(self, path: str) -> dict[str, Any] | None:
         """The entry of a file that did not exist before."""

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 _SHOWN_PROMPT = 80
 
 
-class Gate:
+class BackupHandlers:
     """The handlers of one session.
 
     Attributes:
         turn: Id of the current turn, and the start of its prompt.
-        above: The gate of the parent session; None if there is none.
+        above: The handlers of the parent session; None if there is none.
     """
 
     def __init__(self, coordinator: Any, config: BackupConfig) -> None:
@@ -31,7 +31,7 @@ class Gate:
         self._config = config
         self.turn: tuple[str, str] = (_new_turn_id(), "")
         above = BACKUPS.of(coordinator)
-        self.above: Gate | None = above if isinstance(above, Gate) else None
+        self.above: BackupHandlers | None = above if isinstance(above, BackupHandlers) else None
         self._opened: BackupHook | None = None
         self._listening: list[Callable[[], None]] = []
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_modules.hooks_backup.config import BACKUP_EVENTS, MODULE_ID, BackupConfig
-from amplifier_modules.hooks_backup.handlers import Gate
+from amplifier_modules.hooks_backup.handlers import BackupHandlers
 
 
 async def mount(coordinator: Any, settings: BackupConfig) -> Callable[[], None]:
@@ -17,7 +17,7 @@ async def mount(coordinator: Any, settings: BackupConfig) -> Callable[[], None]:
     Returns:
         A cleanup function that removes the hook.
     """
-    gate = Gate(coordinator, settings)
+    handlers = BackupHandlers(coordinator, settings)
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(BACKUP_EVENTS))
-    gate.listen()
-    return gate.close
+    handlers.listen()
+    return handlers.close

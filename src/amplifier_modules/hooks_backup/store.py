@@ -50,7 +50,7 @@ class Store:
         self._find = folder
         self._max_bytes = max_bytes
         self._max_age = max_age_days * _DAY
-        self._made: Path | None = None
+        self._prepared: Path | None = None
         self._used = 0
 
     # -- records ---------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Store:
 
     def _ready(self) -> Path:
         """The folder, created and cleaned up when it is first needed."""
-        if self._made is None:
+        if self._prepared is None:
             folder = self._find(True)
             assert folder is not None
             for private in (folder, folder / OBJECTS):
@@ -129,15 +129,15 @@ class Store:
                 if private.is_symlink():
                     raise OSError(f"{private} is a link")
                 private.chmod(FOLDER_MODE)
-            self._made = folder
+            self._prepared = folder
             self._used = sum(path.stat().st_size for path in _files(folder / OBJECTS))
             self._drop_old(keep=None, room=0)
-        return self._made
+        return self._prepared
 
     def _drop_old(self, *, keep: str | None, room: int) -> None:
         """Remove turns that are too old, then the oldest ones until there is enough space."""
-        assert self._made is not None
-        known = records.read(self._made / INDEX, _LARGEST_INDEX)
+        assert self._prepared is not None
+        known = records.read(self._prepared / INDEX, _LARGEST_INDEX)
         turns: dict[Any, list[dict[str, Any]]] = {}
         for record in known:
             turns.setdefault(record.get("turn"), []).append(record)
@@ -153,24 +153,24 @@ class Store:
         if len(left) < len(turns):
             self._rewrite([record for record in known if record.get("turn") in left])
         wanted = _digests(left.values())
-        for path in list(_files(self._made / OBJECTS)):
+        for path in list(_files(self._prepared / OBJECTS)):
             if path.name not in wanted:
                 self._used -= path.stat().st_size
                 path.unlink()
 
     def _size(self, turns: Iterable[Iterable[Mapping[str, Any]]]) -> int:
         """Bytes of the copies these turns need."""
-        assert self._made is not None
+        assert self._prepared is not None
         size = 0
         for digest in _digests(turns):
             with contextlib.suppress(OSError):
-                size += self._object(self._made, digest).stat().st_size
+                size += self._object(self._prepared, digest).stat().st_size
         return size
 
     def _rewrite(self, kept: Iterable[Mapping[str, Any]]) -> None:
-        assert self._made is not None
+        assert self._prepared is not None
         lines = "".join(json.dumps(record) + "\n" for record in kept)
-        write_atomically(self._made / INDEX, lines.encode("ascii"), durable=False)
+        write_atomically(self._prepared / INDEX, lines.encode("ascii"), durable=False)
 
 
 def remove(folder: Path) -> None:

@@ -59,8 +59,8 @@ def take_back(turn: Turn, paths: Sequence[str], store: Store, force: bool) -> di
             outcome["restored" if change.before.is_there else "removed"].append(path)
             if saved:
                 outcome["saved"].append({"path": path, "sha256": saved})
-    made = {folder for path in outcome["removed"] for folder in turn.files[path].folders}
-    _remove_folders(sorted(made, key=len, reverse=True))
+    created = {folder for path in outcome["removed"] for folder in turn.files[path].folders}
+    _remove_folders(sorted(created, key=len, reverse=True))
     return outcome
 
 

@@ -105,11 +105,11 @@ class LogFile:
         if self._file is None:
             return
         try:
-            there = os.stat(self.path, follow_symlinks=False)
+            current = os.stat(self.path, follow_symlinks=False)
         except FileNotFoundError:
             self.close()
             return
-        if not os.path.samestat(there, os.fstat(self._file)):
+        if not os.path.samestat(current, os.fstat(self._file)):
             self.close()
 
     def _is_full(self, more: int) -> bool:

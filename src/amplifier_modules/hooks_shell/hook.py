@@ -145,8 +145,8 @@ class ShellHooks:
     async def _failed(
         self, hook: ShellHook, event: str, held: dict[str, Any], ran: Ran, problem: str
     ) -> HookResult:
-        said = ran.errors.decode("utf-8", "replace").strip()[-500:]
-        problem += f" ({said})" if said else ""
+        error_output = ran.errors.decode("utf-8", "replace").strip()[-500:]
+        problem += f" ({error_output})" if error_output else ""
         refuses = hook.refuses_on_failure(event)
         outcome = "deny" if refuses else "allow"
         await self._emit(FAILED, hook, event, held, ran, {"problem": problem, "outcome": outcome})

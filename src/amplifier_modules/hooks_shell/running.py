@@ -82,17 +82,19 @@ async def run(
             ended = await _first(running, flooded)
         except CommandError as error:
             return Ran(None, b"", b"", f"could not be run: {error}", loop.time() - started)
-        said = errors.read()
+        error_output = errors.read()
     seconds = loop.time() - started
     if ended is None:
-        return Ran(None, b"", said, f"it printed more than {MOST_OUTPUT} bytes", seconds)
+        return Ran(None, b"", error_output, f"it printed more than {MOST_OUTPUT} bytes", seconds)
     if ended.timed_out:
-        return Ran(None, bytes(output), said, f"it did not finish within {timeout:g} s", seconds)
+        return Ran(
+            None, bytes(output), error_output, f"it did not finish within {timeout:g} s", seconds
+        )
     code = ended.exit_code
     if code is None or code < 0:
         number = -(code or 0)
-        return Ran(None, bytes(output), said, f"it was killed by signal {number}", seconds)
-    return Ran(code, bytes(output), said, None, seconds)
+        return Ran(None, bytes(output), error_output, f"it was killed by signal {number}", seconds)
+    return Ran(code, bytes(output), error_output, None, seconds)
 
 
 async def _first(running: asyncio.Future[Ended], flooded: asyncio.Event) -> Ended | None:

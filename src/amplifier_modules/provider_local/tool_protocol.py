@@ -130,7 +130,7 @@ class Reading:
     def __init__(self) -> None:
         self._raw = ""
         self._text: _JSONString | None = None
-        self._said: list[str] = []
+        self._texts: list[str] = []
 
     def feed(self, piece: str) -> list[dict[str, Any]]:
         """The chunks for another piece of the model's output."""
@@ -153,14 +153,14 @@ class Reading:
         if self._text is None:
             # Neither shape, so the answer was cut off: showing it is better than losing it.
             started = [_chunk("start"), *self._say(self._raw)]
-        block = {"type": "text", "text": "".join(self._said)}
+        block = {"type": "text", "text": "".join(self._texts)}
         end = _chunk("end", block=block)
         return [*started, end], _changed(response, content=[block], tool_calls=None)
 
     def _say(self, text: str) -> list[dict[str, Any]]:
         if not text:
             return []
-        self._said.append(text)
+        self._texts.append(text)
         return [_chunk("delta", delta=text)]
 
 
@@ -260,8 +260,8 @@ def _examples(tools: Iterable[ToolSpec]) -> list[Message]:
                 (f"Result of {shell}:\n{output}", {"answer": answer}),
             ]
     turns: list[Message] = []
-    for said, replied in shown:
-        turns += [Message(role="user", content=said), _reply(replied)]
+    for question, replied in shown:
+        turns += [Message(role="user", content=question), _reply(replied)]
     return turns
 
 

@@ -257,9 +257,9 @@ def _streamed_text(block: dict[str, Any]) -> str:
 
 def _usage(given: dict[str, Any], request: ChatRequest, blocks: list[dict[str, Any]]) -> Usage:
     sent = sum(len(_text(message)) for message in request.messages)
-    made = sum(len(_streamed_text(block)) for block in blocks)
+    characters = sum(len(_streamed_text(block)) for block in blocks)
     read = int(given.get("input_tokens", sent // CHARACTERS_PER_TOKEN + 1))
-    written = int(given.get("output_tokens", made // CHARACTERS_PER_TOKEN + 1))
+    written = int(given.get("output_tokens", characters // CHARACTERS_PER_TOKEN + 1))
     counts = {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
     return Usage.model_validate({**counts, **given})
 

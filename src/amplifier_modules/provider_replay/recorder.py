@@ -56,8 +56,8 @@ class Recorder(Delegate):
 
     def _own_calls(self, response: Any) -> Any:
         """The tool calls of a response, which only its provider can parse."""
-        said = response.get("tool_calls") if isinstance(response, dict) else None
-        if said or getattr(response, "tool_calls", None):
+        tool_calls = response.get("tool_calls") if isinstance(response, dict) else None
+        if tool_calls or getattr(response, "tool_calls", None):
             return None
         # Third-party code: if it fails, the loop will get the same error.
         with suppress(Exception):

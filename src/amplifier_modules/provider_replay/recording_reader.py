@@ -128,8 +128,8 @@ class Tape:
                 return call
         self._differed = True
         if not waiting:
-            made = sum(call.provider == provider for call in self.calls)
-            return [f"all {made} recorded calls of {provider} have already been replayed"]
+            count = sum(call.provider == provider for call in self.calls)
+            return [f"all {count} recorded calls of {provider} have already been replayed"]
         nearest = max(
             waiting, key=lambda call: (_shared(asked, self._recorded(call)), -call.number)
         )

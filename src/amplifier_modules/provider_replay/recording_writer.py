@@ -107,7 +107,7 @@ class Recording:
             self._append(line)
         call = Call(self, self._calls)
         written = self._redactor.value(request)
-        said = {
+        fields = {
             "type": "request",
             "call": call.number,
             "provider": provider,
@@ -115,7 +115,7 @@ class Recording:
             "since_start": round(time.monotonic() - self._begun, 3),
             "fingerprint": fingerprint(self._comparing.comparable(written)),
         }
-        self.write({**said, **self._shortened(call.number, written)}, redacted=True)
+        self.write({**fields, **self._shortened(call.number, written)}, redacted=True)
         return call
 
     def write(self, line: Plain, *, redacted: bool = False) -> None:
@@ -166,16 +166,16 @@ class Recording:
             default=(0, 0),
         )
         rest = {key: value for key, value in request.items() if key not in ("messages", "tools")}
-        said: Plain = {"as": source, "first": shared} if shared else {}
+        references: Plain = {"as": source, "first": shared} if shared else {}
         if "tools" in request:
             known, tools = self._tools
             if request["tools"] == tools:
-                said["tools_as"] = known
+                references["tools_as"] = known
             else:
                 self._tools = (number, request["tools"])
                 rest["tools"] = request["tools"]
         self._earlier = [*self._earlier[1 - _COMPARED_CALLS :], (number, messages)]
-        return {**said, "request": {**rest, "messages": messages[shared:]}}
+        return {**references, "request": {**rest, "messages": messages[shared:]}}
 
 
 class Call:
@@ -220,15 +220,15 @@ class Call:
         """Record that the caller stopped reading."""
         self._end("cut")
 
-    def _end(self, kind: str, **said: Any) -> None:
+    def _end(self, kind: str, **fields: Any) -> None:
         if not self._ended:
             self._ended = True
-            self._write(kind, **said)
+            self._write(kind, **fields)
             self._recording.write_all(self._lines)
 
-    def _write(self, kind: str, **said: Any) -> None:
+    def _write(self, kind: str, **fields: Any) -> None:
         at = round(time.monotonic() - self._begun, 4)
-        self._lines.append({"type": kind, "call": self.number, "at": at, **said})
+        self._lines.append({"type": kind, "call": self.number, "at": at, **fields})
 
 
 _current: ContextVar[Call | None] = ContextVar("amplifier_recorded_call", default=None)

@@ -42,7 +42,7 @@ class BackgroundCommand:
         self.reported = False
         self._limit = limit
         self._began = time.monotonic()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._unread = self._nothing_read()
         self._killed = False
         capture = shell.capture()
@@ -50,7 +50,7 @@ class BackgroundCommand:
         self._task = asyncio.create_task(
             shell.run(job, timeout=None, capture=capture, also=self._feed, background_id=id)
         )
-        self._task.add_done_callback(lambda task: self._news.set())
+        self._task.add_done_callback(lambda task: self._changed.set())
 
     @property
     def runs(self) -> bool:
@@ -78,10 +78,10 @@ class BackgroundCommand:
 
     async def wait(self, seconds: float) -> None:
         """Wait until it writes something or ends, at most `seconds`."""
-        if self.runs and not self._news.is_set():
+        if self.runs and not self._changed.is_set():
             try:
                 async with asyncio.timeout(seconds):
-                    await self._news.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 pass
 
@@ -94,7 +94,7 @@ class BackgroundCommand:
         """What it has written since the last call, cut in the middle if too long."""
         captured, self._unread = self._unread.captured(), self._nothing_read()
         if self.runs:
-            self._news.clear()
+            self._changed.clear()
         if not captured.total:
             return "(no new output)"
         if not captured.cut:
@@ -111,7 +111,7 @@ class BackgroundCommand:
 
     def _feed(self, data: bytes) -> None:
         self._unread.feed(data)
-        self._news.set()
+        self._changed.set()
 
     def _nothing_read(self) -> OutputCapture:
         return OutputCapture(limit=self._limit, spill_limit=0, new_file=_no_file)
@@ -170,7 +170,7 @@ class Background:
             finished.ended, finished.captured, None, finished.log, [f"its id was {id}"]
         )
 
-    def news(self) -> list[str]:
+    def take_notices(self) -> list[str]:
         """Describe commands that have ended since the last call; each is reported once."""
         ended = [each for each in self if not each.runs and not each.reported]
         for command in ended:

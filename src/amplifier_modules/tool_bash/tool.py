@@ -110,8 +110,8 @@ class BashTool:
     async def _run(self, line: str, folder: str | None, timeout: float) -> ToolResult:
         job = self._shell.job(line, folder, traced=True)
         done = await self._shell.run(job, timeout=timeout, capture=self._shell.capture())
-        news = [] if self._background is None else self._background.news()
-        return result_of(done.ended, done.captured, timeout, done.log, [*news, *done.notes])
+        notices = [] if self._background is None else self._background.take_notices()
+        return result_of(done.ended, done.captured, timeout, done.log, [*notices, *done.notes])
 
 
 class BashOutputTool(CheckedTool):

@@ -13,13 +13,13 @@ CONTEXT = 3
 """Unchanged lines around a change in a diff."""
 
 
-def unified_diff(path: str, text: str, made: Sequence[Change]) -> str:
+def unified_diff(path: str, text: str, changes: Sequence[Change]) -> str:
     """The changes as a unified diff; takes time proportional to the changes, not the file."""
     lines = _lines(text)
     starts = [0, *accumulate(map(len, lines))]
     output = [f"--- a/{path}\n", f"+++ b/{path}\n"]
     shift = 0
-    for first, last, group in _windows(made, starts, len(lines)):
+    for first, last, group in _windows(changes, starts, len(lines)):
         before = lines[first:last]
         within = [Change(c.start - starts[first], c.end - starts[first], c.new) for c in group]
         after = _lines(apply("".join(before), within))
@@ -36,11 +36,11 @@ def _lines(text: str) -> list[str]:
 
 
 def _windows(
-    made: Sequence[Change], starts: Sequence[int], count: int
+    changes: Sequence[Change], starts: Sequence[int], count: int
 ) -> Iterator[tuple[int, int, list[Change]]]:
     """(first line, line after the last, changes) of ranges whose context lines do not touch."""
     first, last, group = 0, 0, list[Change]()
-    for change in made:
+    for change in changes:
         begin = max(0, bisect_right(starts, change.start) - 1 - CONTEXT)
         end = min(count, bisect_right(starts, change.end) + CONTEXT)
         if group and begin > last:

@@ -49,7 +49,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> Edited:
     Raises:
         FileProblem: An edit cannot be made; if there are several, the message says which.
     """
-    made: list[Change] = []
+    combined: list[Change] = []
     places = 0
     outcome = text
     for number, edit in enumerate(edits, 1):
@@ -60,12 +60,12 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> Edited:
                 raise
             which = f"edit {number} of {len(edits)}"
             raise type(error)(f"{which}: {error}\nNo edit was made.") from None
-        made = combine_changes(made, step, outcome)
+        combined = combine_changes(combined, step, outcome)
         outcome = apply(outcome, step)
         places += len(step)
     if outcome == text:
         raise NothingToChange("the edits cancel each other out: nothing would change")
-    return Edited(outcome, made, places)
+    return Edited(outcome, combined, places)
 
 
 def changes(text: str, edit: Edit) -> list[Change]:
@@ -97,11 +97,11 @@ def changes(text: str, edit: Edit) -> list[Change]:
     return [Change(start, end, _fitted(text[start:end], new, usual)) for start, end in spans]
 
 
-def apply(text: str, made: Sequence[Change]) -> str:
+def apply(text: str, changes: Sequence[Change]) -> str:
     """`text` with the changes, which are in order and do not overlap."""
     parts: list[str] = []
     at = 0
-    for change in made:
+    for change in changes:
         parts += (text[at : change.start], change.new)
         at = change.end
     return "".join([*parts, text[at:]])
@@ -148,10 +148,10 @@ class _Moved(NamedTuple):
     grown: int
 
 
-def _moved(made: Sequence[Change]) -> list[_Moved]:
+def _moved(changes: Sequence[Change]) -> list[_Moved]:
     moved: list[_Moved] = []
     shift = 0
-    for change in made:
+    for change in changes:
         start = change.start + shift
         grown = len(change.new) - (change.end - change.start)
         moved.append(_Moved(start, start + len(change.new), grown))

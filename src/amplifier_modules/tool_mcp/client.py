@@ -115,8 +115,8 @@ class ServerClient:
                 f"({error.message}); whether it took effect is unknown",
                 connection_ended=error.message == _CLOSED,
             )
-        said = shorten(error.message)
-        return ServerRefused(f"the server {self._server} returned an error: {said}")
+        reason = shorten(error.message)
+        return ServerRefused(f"the server {self._server} returned an error: {reason}")
 
     async def _on_log(self, params: LoggingMessageNotificationParams) -> None:
         await self._log(str(params.level), params.logger, params.data)

@@ -46,8 +46,8 @@ class ErrorLog:
 
     def last_words(self) -> str:
         """The end of what it wrote, on one line."""
-        said = self._tail + self._redactor.text(self._unwritten.decode("utf-8", "replace"))
-        return " | ".join(line.strip() for line in said.splitlines()[-5:] if line.strip())[-500:]
+        text = self._tail + self._redactor.text(self._unwritten.decode("utf-8", "replace"))
+        return " | ".join(line.strip() for line in text.splitlines()[-5:] if line.strip())[-500:]
 
     def clear_last_words(self) -> None:
         """Forget the last words: those of an earlier run explain nothing."""

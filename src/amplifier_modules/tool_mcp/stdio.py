@@ -58,7 +58,7 @@ class StdioTransport:
         self._unread = bytearray()
         self._lines: deque[bytes] = deque()
         self._waiting = 0
-        self._news = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._has_ended = False
         self._tasks: list[asyncio.Task[None]] = []
         self._descriptors: list[int] = []
@@ -125,7 +125,7 @@ class StdioTransport:
         finally:
             self.problem = self.problem or "it was stopped"
             self._has_ended = True
-            self._news.set()
+            self._arrived.set()
             self._on_end()
 
     # -- output ------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class StdioTransport:
             if self._unread.strip():
                 self._lines.append(bytes(self._unread))
                 self._waiting += len(self._unread)
-                self._news.set()
+                self._arrived.set()
             self._unread.clear()
         self._unread += rest
         if len(self._unread) > _LONGEST_LINE:
@@ -166,8 +166,8 @@ class StdioTransport:
                         await self._to_session.send(message)
                 if self._has_ended:
                     break
-                self._news.clear()
-                await self._news.wait()
+                self._arrived.clear()
+                await self._arrived.wait()
         self._to_session.close()
 
     def _message(self, line: bytes) -> SessionMessage | None:

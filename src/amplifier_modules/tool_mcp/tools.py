@@ -101,9 +101,9 @@ class RemoteTool(MountedTool):
         ids = event_ids()
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            said = None if message is None else shorten(message)
+            shown = None if message is None else shorten(message)
             data = {"server": self.server.name, "tool": self.name, "progress": progress}
-            await self._emit(MCP_PROGRESS, {**data, "total": total, "message": said, **ids})
+            await self._emit(MCP_PROGRESS, {**data, "total": total, "message": shown, **ids})
 
         async def call(client: Client) -> Any:
             return await client.call_tool(self._remote, arguments, progress_callback=on_progress)

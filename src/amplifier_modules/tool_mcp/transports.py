@@ -43,8 +43,8 @@ class LocalWay:
     def _explanation(self, problem: str | None) -> str | None:
         if problem is None:
             return None
-        said = self._log.last_words()
-        output = f"; its output: {said}" if said else ""
+        last_words = self._log.last_words()
+        output = f"; its output: {last_words}" if last_words else ""
         restricted = self._sandbox is not None and self._sandbox.enforced
         # Many servers need the network, which they have to be given.
         return f"{problem}{output}{_RESTRICTED if restricted else ''}"

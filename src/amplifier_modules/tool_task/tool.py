@@ -217,8 +217,10 @@ def _result(answer: Mapping[str, Any], task: _Task) -> ToolResult:
         return _failure(response or "the agent failed", "AgentError", session_id)
     if status == "incomplete" and reason not in _CUT_SHORT:
         why = f" ({reason})" if reason else ""
-        said = f": {response}" if response else ""
-        return _failure(f"the agent stopped without an answer{why}{said}", "Incomplete", session_id)
+        reported = f": {response}" if response else ""
+        return _failure(
+            f"the agent stopped without an answer{why}{reported}", "Incomplete", session_id
+        )
     output: dict[str, Any] = {"response": response, "session_id": session_id}
     if status == "incomplete":
         output["note"] = f"the answer is cut off ({reason})"

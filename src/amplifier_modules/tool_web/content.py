@@ -171,5 +171,5 @@ async def _markdown(html: str, url: str) -> Text:
             await process.wait()
     if process.returncode != 0:
         raise NoText(f"{url} could not be converted to Markdown: too large or too deeply nested")
-    made = json.loads(written)
-    return Text(made["text"], "HTML, as Markdown", made["title"], len(html) > _MOST_HTML)
+    converted = json.loads(written)
+    return Text(converted["text"], "HTML, as Markdown", converted["title"], len(html) > _MOST_HTML)

@@ -40,13 +40,13 @@ def main() -> None:
     # Deeply nested pages need a large stack, which only a new thread can have.
     sys.setrecursionlimit(_DEPTH)
     threading.stack_size(_STACK)
-    made: dict[str, Any] = {}
-    thread = threading.Thread(target=lambda: made.update(convert(html, request["url"])))
+    result: dict[str, Any] = {}
+    thread = threading.Thread(target=lambda: result.update(convert(html, request["url"])))
     thread.start()
     thread.join()
-    if not made:
+    if not result:
         sys.exit(1)
-    sys.stdout.buffer.write(json.dumps(made).encode("ascii"))
+    sys.stdout.buffer.write(json.dumps(result).encode("ascii"))
 
 
 def convert(html: str, url: str) -> dict[str, Any]:

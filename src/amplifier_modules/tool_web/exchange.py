@@ -205,14 +205,14 @@ class Web:
         return Answer(str(request.url), response.status_code, response.headers, data, cut)
 
     def _unreachable(self, url: httpx.URL, error: httpx.TransportError) -> str:
-        said = str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
         hint = ""
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             if _proxy_for(url) and not self._config.use_proxy:
                 hint = "; the environment has a proxy: set use_proxy of tool-web to use it"
             if isinstance(error.__cause__, socket.gaierror):
-                said = f"unknown host ({said})"
-        return f"{url.host} cannot be reached: {said}{hint}"
+                reason = f"unknown host ({reason})"
+        return f"{url.host} cannot be reached: {reason}{hint}"
 
     # -- transports ------------------------------------------------------------------------
 

@@ -245,11 +245,11 @@ def _result(number: int, found: Found) -> str:
 
 def _status(answer: Answer) -> str:
     try:
-        said = f"{answer.status} {HTTPStatus(answer.status).phrase}"
+        status_line = f"{answer.status} {HTTPStatus(answer.status).phrase}"
     except ValueError:
-        said = str(answer.status)
+        status_line = str(answer.status)
     after = answer.headers.get("retry-after", "")
-    return f"{said}; retry after {after} s" if after.isdigit() else said
+    return f"{status_line}; retry after {after} s" if after.isdigit() else status_line
 
 
 def _since(started: float) -> int:

@@ -317,10 +317,10 @@ async def _why_ended(supervisor: subprocess.Popen[bytes], stderr: int) -> str:
     with contextlib.suppress(subprocess.TimeoutExpired):
         await asyncio.to_thread(supervisor.wait, KILL_SECONDS)
     os.set_blocking(stderr, False)
-    said = b""
+    last_words = b""
     with contextlib.suppress(BlockingIOError):
-        said = os.read(stderr, _LONGEST_REASON)
-    lines = said.decode("utf-8", "replace").strip().splitlines()
+        last_words = os.read(stderr, _LONGEST_REASON)
+    lines = last_words.decode("utf-8", "replace").strip().splitlines()
     if lines:
         return lines[-1]
     code = supervisor.returncode

@@ -77,13 +77,13 @@ class Monitor:
         self._command = 0
         self._connections: Connections | None = None
         self._ended = False
-        self._news = ""
+        self._report = ""
 
     def run(self, *descriptors: int) -> None:
         """Everything from reading the first command to the last word."""
         while self._run_one(*descriptors):
             # Together with the last report, so that a command that follows at once finds it idle.
-            self._say(self._news + "idle")
+            self._say(self._report + "idle")
             if not select.select([self._control], [], [], IDLE_SECONDS)[0]:
                 return
             received = receive_descriptors(self._control, 6)
@@ -95,7 +95,7 @@ class Monitor:
         """Run a command; False if it had to be killed, after which the monitor ends."""
         self._say("ready")
         argv, environment, filter, places = read_command(self._control)
-        self._ended, self._news = False, ""
+        self._ended, self._report = False, ""
         try:
             if self._is_inside:
                 folder = inside(folder)
@@ -115,7 +115,7 @@ class Monitor:
         for descriptor in (output, folder, *own):
             os.close(descriptor)
         if problem:
-            self._news = problem + "\n"
+            self._report = problem + "\n"
             return True
         try:
             return self._attend()
@@ -125,9 +125,9 @@ class Monitor:
     def _attend(self) -> bool:
         """Stay until nothing of the command is left; False if it had to be killed."""
         while not self._reap_and_report():
-            if self._news:
-                self._say(self._news.rstrip())
-                self._news = ""
+            if self._report:
+                self._say(self._report.rstrip())
+                self._report = ""
             asking = [] if self._connections is None else [self._connections]
             watched = [self._control, self._wakeup, *asking]
             readable = select.select(watched, [], [], self._patience())[0]
@@ -167,7 +167,7 @@ class Monitor:
             self._ended = True
             code = os.waitstatus_to_exitcode(ended[self._command])
             left = self._running() if any_left or not self._adopting else []
-            self._news = f"exit {code} " + ",".join(map(str, left)) + "\n"
+            self._report = f"exit {code} " + ",".join(map(str, left)) + "\n"
         return self._ended and (not any_left if self._adopting else not self._running())
 
     def _over(self) -> bool:

@@ -99,11 +99,11 @@ class Enforcement:
 
     def tidy(self) -> list[str]:
         """Remove what commands made although it could run code outside; returns its paths."""
-        made = [path for path in self._must_not_appear or () if os.path.lexists(path)]
-        for path in made:
+        appeared = [path for path in self._must_not_appear or () if os.path.lexists(path)]
+        for path in appeared:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        return made
+        return appeared
 
     async def open_network(self, hosts: tuple[str, ...]) -> None:
         """Start the proxy for these hosts.

@@ -100,7 +100,7 @@ def starter() -> tuple[str, ...]:
     if program is None:
         raise Unavailable("bubblewrap (bwrap) is not installed")
     problem = ""
-    for options in _ways():
+    for options in _namespace_options():
         start = (program, *options)
         problem = _try(start)
         if not problem:
@@ -108,7 +108,7 @@ def starter() -> tuple[str, ...]:
     raise Unavailable(f"bubblewrap cannot make namespaces: {problem}")
 
 
-def _ways() -> Iterator[tuple[str, ...]]:
+def _namespace_options() -> Iterator[tuple[str, ...]]:
     """The options with which bubblewrap may get its namespaces, the best first."""
     drop = ("--cap-drop", "ALL")
     if os.geteuid() == 0:
@@ -136,8 +136,8 @@ def _try(start: Sequence[str]) -> str:
         return str(error)
     if done.code == 0:
         return ""
-    said = done.stderr.strip().splitlines()
-    return said[-1] if said else f"exit code {done.code}"
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"exit code {done.code}"
 
 
 def launcher(start: Sequence[str], view: View) -> list[str]:

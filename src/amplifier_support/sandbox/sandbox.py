@@ -120,12 +120,12 @@ class Sandbox:
         """What keeps commands from using folders of the policy, each as a sentence for the user."""
         if self.policy is None or not self.enforced:
             return []
-        there = [path for path in self.written if os.path.isdir(path)]
+        existing = [path for path in self.written if os.path.isdir(path)]
         return [
             f"commands cannot write to {place!r} of 'write' in the sandbox: {path!r} "
             + ("is not a folder" if os.path.exists(path) else "does not exist; create it first")
             for place, path in zip(self.policy.write, self.written, strict=True)
-            if not any(is_below(path, one) for one in there)
+            if not any(is_below(path, one) for one in existing)
         ]
 
     @property

@@ -34,11 +34,11 @@ def new(
 
     The package works as created and passes its tests. Prints the path of the new folder.
     """
-    made = generate(kind, name, folder)
-    print(one_line(str(made), 10_000))
+    created = generate(kind, name, folder)
+    print(one_line(str(created), 10_000))
     to_stderr("Next:")
     steps = (
-        (f"cd {shlex.quote(str(made))}", ""),
+        (f"cd {shlex.quote(str(created))}", ""),
         ("pytest", "run its tests (needs pytest and pytest-asyncio next to Amplifier)"),
         ("amplifier module validate . --behavioral", "check the contract of its kind"),
         (f'amplifier run --plan plan.yaml "{TEMPLATES[kind].prompt}"', "try it"),

@@ -317,8 +317,8 @@ def _reply(node: Node) -> MapNode:
     reply = {key: literal(value) for key, value in given.items() if key != "calls"}
     calls = given.get("calls")
     if isinstance(calls, ListNode):
-        made = [_call(one) for one in calls.items if isinstance(one, MapNode)]
-        reply["tool_calls"] = ListNode(made, calls.at)
+        tool_calls = [_call(one) for one in calls.items if isinstance(one, MapNode)]
+        reply["tool_calls"] = ListNode(tool_calls, calls.at)
     # A made-up model has no price, and an unknown one ends a plan with a limit of its cost.
     free: dict[str, Node] = {"cost_usd": Scalar("0", node.at, literal=True)}
     reply["usage"] = MapNode({**free, **items_of(node, "usage")}, node.at)

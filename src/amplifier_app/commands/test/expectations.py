@@ -127,27 +127,27 @@ def _schema(case: Case, node: Node, ran: Ran) -> Iterator[Failure]:
 
 
 def _calls(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
-    made = [_Call(tool.name, tool.input) for tool in ran.turn.tools]
+    actual = [_Call(tool.name, tool.input) for tool in ran.turn.tools]
     if isinstance(node, ListNode):
-        yield from _all_calls(node.items, made)
+        yield from _all_calls(node.items, actual)
         return
     if not isinstance(node, MapNode):
         return
-    left = iter(made)
+    left = iter(actual)
     for wanted in items(node.items.get("include")):
         if not any(_is_call(wanted, call) for call in left):
-            yield f"no call {_described(wanted)}, or not in this order", *_listed(made)
+            yield f"no call {_described(wanted)}, or not in this order", *_listed(actual)
             break
     for wanted in items(node.items.get("exclude")):
-        for call in made:
+        for call in actual:
             if _is_call(wanted, call):
                 yield (f"unexpected call {call}",)
 
 
 def _denied(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     inputs = {tool.id: tool.input for tool in ran.turn.tools}
-    made = [_Call(call.name, inputs.get(call.id)) for call in ran.turn.denied]
-    yield from _all_calls(items(node), made)
+    actual = [_Call(call.name, inputs.get(call.id)) for call in ran.turn.denied]
+    yield from _all_calls(items(node), actual)
 
 
 def _failed(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
@@ -155,29 +155,29 @@ def _failed(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     yield from _all_calls(items(node), [_Call(tool.name, tool.input) for tool in failed])
 
 
-def _all_calls(wanted: Sequence[Node], made: Sequence[_Call]) -> Iterator[tuple[str, ...]]:
-    same = len(wanted) == len(made)
-    if same and all(_is_call(one, call) for one, call in zip(wanted, made, strict=True)):
+def _all_calls(wanted: Sequence[Node], actual: Sequence[_Call]) -> Iterator[tuple[str, ...]]:
+    same = len(wanted) == len(actual)
+    if same and all(_is_call(one, call) for one, call in zip(wanted, actual, strict=True)):
         return
-    for number, (one, call) in enumerate(zip(wanted, made, strict=False), 1):
+    for number, (one, call) in enumerate(zip(wanted, actual, strict=False), 1):
         if not _is_call(one, call):
             yield (
                 f"call {number} differs",
                 *indented([f"expected {_described(one)}", f"got      {call}"]),
-                *_listed(made),
+                *_listed(actual),
             )
             return
-    if len(made) > len(wanted):
-        extra = [str(call) for call in made[len(wanted) :]]
-        yield f"expected {len(wanted)}, got {len(made)}; unexpected:", *indented(cut(extra))
+    if len(actual) > len(wanted):
+        extra = [str(call) for call in actual[len(wanted) :]]
+        yield f"expected {len(wanted)}, got {len(actual)}; unexpected:", *indented(cut(extra))
     else:
-        missing = [_described(one) for one in wanted[len(made) :]]
+        missing = [_described(one) for one in wanted[len(actual) :]]
         lines = indented(cut(missing))
-        yield f"expected {len(wanted)}, got {len(made)}; missing:", *lines, *_listed(made)
+        yield f"expected {len(wanted)}, got {len(actual)}; missing:", *lines, *_listed(actual)
 
 
-def _listed(made: Sequence[_Call]) -> list[str]:
-    calls = [str(call) for call in made]
+def _listed(actual: Sequence[_Call]) -> list[str]:
+    calls = [str(call) for call in actual]
     return ["calls:", *indented(cut(calls))] if calls else ["there were no calls"]
 
 
@@ -194,8 +194,10 @@ def _is_call(node: Node, call: _Call) -> bool:
     ((name, given),) = node.items.items()
     if not fnmatch.fnmatchcase(call.name, name) or not isinstance(given, MapNode):
         return False
-    made: Any = call.input if isinstance(call.input, Mapping) else {}
-    return all(key in made and _is_value(value, made[key]) for key, value in given.items.items())
+    actual: Any = call.input if isinstance(call.input, Mapping) else {}
+    return all(
+        key in actual and _is_value(value, actual[key]) for key, value in given.items.items()
+    )
 
 
 def _is_value(node: Node, got: Any) -> bool:

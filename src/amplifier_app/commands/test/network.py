@@ -40,14 +40,14 @@ class Attempts:
 
     def __init__(self, who: Callable[[], str] = lambda: "") -> None:
         self._who = who
-        self.made: list[Attempt] = []
+        self.seen: list[Attempt] = []
 
     def refuse(self, what: str) -> None:
         """
         Raises:
             NetworkForbidden: Always.
         """
-        self.made.append(Attempt(what, self._who()))
+        self.seen.append(Attempt(what, self._who()))
         raise NetworkForbidden("the network is closed in tests of plans")
 
 

@@ -238,7 +238,7 @@ class _Run:
 
     def _problems(self, attempts: Attempts, outcome: Outcome) -> Generator[str]:
         yield from dict.fromkeys(self._doubles.problems)
-        for attempt in dict.fromkeys(attempts.made):
+        for attempt in dict.fromkeys(attempts.seen):
             who = f"{attempt.who} reached" if attempt.who else "a module reached"
             answer = f"stub it: tools: {{{attempt.who}: {{output: …}}}}" if attempt.who else ""
             yield "; ".join(filter(None, [f"{who} for the network ({attempt.what})", answer]))
@@ -251,25 +251,25 @@ class _Run:
         sent = self._doubles.sent
         if self._traffic.replay is not None:
             lines = recorded_lines(Path(self._traffic.replay))
-            planned, made = sum(line.get("type") == "request" for line in lines), len(sent)
+            planned, used = sum(line.get("type") == "request" for line in lines), len(sent)
         elif self._traffic.script is not None:
-            planned, made = self._case.replies, sum(not one.by_agent for one in sent)
+            planned, used = self._case.replies, sum(not one.by_agent for one in sent)
             yield from self._unused_replies_of_agents()
         else:
             return
-        if made < planned:
-            yield f"the model was called {made} of {planned} times; replies are left over"
+        if used < planned:
+            yield f"the model was called {used} of {planned} times; replies are left over"
 
     def _unused_replies_of_agents(self) -> Generator[str]:
         requests = Counter(one.session_id for one in self._doubles.sent)
         turn = self._report.turn or NO_TURN
         for agent, planned in self._case.agent_replies.items():
             # Each delegation starts from the first reply.
-            made = [requests[one.session_id] for one in turn.sub_sessions if one.agent == agent]
-            if made and max(made) < planned:
-                what = f"the model of the agent {agent!r} was called {max(made)} of {planned} times"
+            used = [requests[one.session_id] for one in turn.sub_sessions if one.agent == agent]
+            if used and max(used) < planned:
+                what = f"the model of the agent {agent!r} was called {max(used)} of {planned} times"
                 yield f"{what}; replies are left over"
-            elif not made and agent in self._case.own_agents:
+            elif not used and agent in self._case.own_agents:
                 yield f"the agent {agent!r} was not called; its script is left over"
 
 

@@ -45,9 +45,9 @@ def working_dir(case: Case) -> Generator[Path]:
         ConfigError: Its files cannot be prepared.
     """
     back = os.getcwd()
-    with temporary_folder() as made:
+    with temporary_folder() as parent:
         # Paths that tools report are compared with this one.
-        folder = Path(os.path.realpath(made)) / "work"
+        folder = Path(os.path.realpath(parent)) / "work"
         _copy(case.path_of("workdir"), folder)
         _write(case.mapping("files"), folder)
         os.chdir(folder)
@@ -66,12 +66,12 @@ def temporary_folder() -> Generator[Path]:
     """
     place = temporary_dir()
     try:
-        made = tempfile.TemporaryDirectory(
+        temporary = tempfile.TemporaryDirectory(
             prefix="amplifier-test-", dir=place, ignore_cleanup_errors=True
         )
     except OSError as error:
         raise ConfigError(f"cannot create a temporary folder: {reason_of(error)}") from error
-    with made as folder:
+    with temporary as folder:
         yield Path(folder)
 
 

@@ -193,11 +193,11 @@ def _set(data: Any, keys: Sequence[str], value: Any) -> None:
 
 
 def _append(data: Any, keys: Sequence[str], value: Any) -> None:
-    there: Any = data
+    existing: Any = data
     for key in keys:
-        place = _place(there, key)
-        there = None if place is None else there[place]
-    _set(data, keys, [*(there or ()), value])
+        place = _place(existing, key)
+        existing = None if place is None else existing[place]
+    _set(data, keys, [*(existing or ()), value])
 
 
 def _remove(data: Any, keys: Sequence[str]) -> None:

@@ -103,14 +103,14 @@ def _as_decisions(decide: Any, entries: Sequence[Mapping[str, Any]]) -> Decide:
         working_dir: str | None = None,
         mode: str | None = None,
     ) -> Decision:
-        made = decide(tool, input, working_dir=working_dir, mode=mode)
+        decided = decide(tool, input, working_dir=working_dir, mode=mode)
         rule = None
-        if made["rule"] is not None:
-            key, number = made["rule"]
+        if decided["rule"] is not None:
+            key, number = decided["rule"]
             rule = (key, str(number))
             if key != "approvals":
                 rule = ("hooks", keys[-1], "config", *rule) if keys else None
-        return Decision(made["decision"], made["by"], made["reason"], rule)
+        return Decision(decided["decision"], decided["by"], decided["reason"], rule)
 
     return decision
 

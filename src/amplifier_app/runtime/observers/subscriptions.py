@@ -205,14 +205,14 @@ class _ShowOnce:
             return
         del self._awaited[kind]
         if same == len(awaited):
-            news = delta[same:]
-            self._shown[kind].append(news)
+            new_text = delta[same:]
+            self._shown[kind].append(new_text)
         else:
             before = "".join(self._shown[kind])
             whole = before[: len(before) - len(awaited)] + delta
-            news = f"\n{whole}"
+            new_text = f"\n{whole}"
             self._shown[kind] = [whole]
-        self._handler(event, {**data, "delta": news})
+        self._handler(event, {**data, "delta": new_text})
 
 
 def _common(one: str, other: str) -> int:

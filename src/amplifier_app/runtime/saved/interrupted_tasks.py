@@ -89,8 +89,8 @@ def _find(session_id: str, instruction: str) -> _Found | None:
         messages = store.find(session_id).messages()
     except SessionError:  # It cannot be continued.
         return None
-    said = (message.get("content") for message in messages if message.get("role") == "user")
-    if not any(isinstance(text, str) and instruction in text for text in said):
+    user_texts = (message.get("content") for message in messages if message.get("role") == "user")
+    if not any(isinstance(text, str) and instruction in text for text in user_texts):
         return None
     return _Found(session_id, answer_at_end(messages))
 

@@ -140,8 +140,8 @@ class Resumption:
             yield from _options(before, plan)
         elif before.get("plan_digest") not in (None, now.plan_digest):
             name = str(before.get("profile") or "")
-            was = f"was {name}" if name and name != plan.name else "changed since then"
-            yield f"plan: {plan.name} ({was})"
+            origin = f"was {name}" if name and name != plan.name else "changed since then"
+            yield f"plan: {plan.name} ({origin})"
         yield from _describe_change("provider", before.get("provider"), now.provider)
         yield from _describe_change("model", before.get("model"), now.model)
         yield from _describe_change("mode", before.get("mode"), now.mode)
@@ -181,12 +181,12 @@ def _modules(before: Mapping[str, Any], now: Mapping[str, str]) -> Iterator[str]
     """The modules whose version changed; those of one distribution in one line."""
     changes: dict[tuple[str, str], list[str]] = {}
     for module_id, used in now.items():
-        was = before.get(module_id)
-        if isinstance(was, str) and was != used:
-            changes.setdefault((was, used), []).append(module_id)
-    for (was, used), ids in changes.items():
+        version_before = before.get(module_id)
+        if isinstance(version_before, str) and version_before != used:
+            changes.setdefault((version_before, used), []).append(module_id)
+    for (version_before, used), ids in changes.items():
         what = ids[0] if len(ids) == 1 else f"{len(ids)} modules"
-        yield f"{what}: {_short(used)} (was {_short(was)})"
+        yield f"{what}: {_short(used)} (was {_short(version_before)})"
 
 
 def _short(value: str) -> str:

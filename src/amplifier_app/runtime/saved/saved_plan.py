@@ -69,8 +69,8 @@ def with_secrets(
         return sets
     given: list[str] = []
     for path, text in missing if ask is not None else ():
-        was = "" if text == MASK else f", which was {text}"
-        answer = ask(f"{path}{was} (secrets are not saved; input is hidden): ") if ask else ""
+        note = "" if text == MASK else f", which was {text}"
+        answer = ask(f"{path}{note} (secrets are not saved; input is hidden): ") if ask else ""
         if not answer:
             break
         # Quoted YAML, so that a secret of digits remains text.

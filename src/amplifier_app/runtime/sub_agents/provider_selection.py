@@ -67,8 +67,8 @@ async def with_preferred_provider(
     return plan
 
 
-def _text_of(wish: Any, name: str) -> str | None:
-    value = field_of(wish, name)
+def _text_of(preference: Any, name: str) -> str | None:
+    value = field_of(preference, name)
     return value if isinstance(value, str) and value else None
 
 

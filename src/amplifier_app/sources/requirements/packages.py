@@ -123,12 +123,12 @@ class PackageCache:
 def _newest(home: Path, source: PackageSource) -> str | None:
     """The newest cached version that satisfies the source."""
     machine = _machine()
-    there = [
+    versions = [
         path.name.removesuffix(f"-{machine}")
         for path in home.glob(f"*-{machine}")
         if normalised(source.name) in distributions([str(path)])
     ]
-    fitting = SpecifierSet(source.versions).filter(there)
+    fitting = SpecifierSet(source.versions).filter(versions)
     return max(fitting, key=Version, default=None)
 
 

@@ -293,10 +293,10 @@ class _Connection(asyncio.Protocol):
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
-            said = str(error)
+            reason = str(error)
             if self._http.trailing_data == (b"", True):
-                said = "no answer came" if is_head else "the connection was closed"
-            raise httpx.RemoteProtocolError(said) from error
+                reason = "no answer came" if is_head else "the connection was closed"
+            raise httpx.RemoteProtocolError(reason) from error
 
     async def _wait_for_data(self, patience: float | None) -> None:
         if self._error is not None:

@@ -97,16 +97,16 @@ class Turn:
         self._providers = providers
         self._steering = steering
         self._budget = budget_of(coordinator)
-        self._brake = StopSignal(getattr(coordinator, "cancellation", None), self._budget)
+        self._stop_signal = StopSignal(getattr(coordinator, "cancellation", None), self._budget)
         self._channel = Channel(hooks, context, coordinator, name)
-        self._limits = LimitRequests(self._budget, self._channel, self._brake)
+        self._limits = LimitRequests(self._budget, self._channel, self._stop_signal)
         self._dispatcher = Dispatcher(
             runner=self.runner_type(
-                tools=tools, channel=self._channel, token=self._brake, checker=checker
+                tools=tools, channel=self._channel, token=self._stop_signal, checker=checker
             ),
             context=context,
             channel=self._channel,
-            token=self._brake,
+            token=self._stop_signal,
             parallel=config.parallel_tools,
         )
         self._exchanges = self.exchanges_type(
@@ -118,7 +118,7 @@ class Turn:
             providers=providers,
             tools=tools,
             channel=self._channel,
-            token=self._brake,
+            token=self._stop_signal,
             limits=self._limits,
             fallbacks=Fallbacks(fallbacks_of(coordinator), providers),
             room=room,
@@ -210,7 +210,7 @@ class Turn:
     async def _cycles_to_end(self) -> TurnOutcome:
         """Call the provider and run tools until an answer requests none."""
         while self._has_room() or await self._gets_room():
-            if self._brake.is_cancelled:
+            if self._stop_signal.is_cancelled:
                 return await self._stop_turn()
             outcome = await self._cycle()
             # Messages queued while the answer was generated are answered in this turn too.
@@ -294,11 +294,11 @@ class Turn:
 
     async def _stop_turn(self) -> TurnOutcome:
         """The outcome of a stopped turn, after running the cancellation callbacks."""
-        reached = None if self._brake.is_requested else self._budget.reached()
+        reached = None if self._stop_signal.is_requested else self._budget.reached()
         if reached is not None:
             return _out_of_budget(reached)
         await self.keep_partial_answer()
-        await self._brake.trigger_callbacks()
+        await self._stop_signal.trigger_callbacks()
         return TurnOutcome("incomplete", "", "cancelled")
 
     async def keep_partial_answer(self) -> None:

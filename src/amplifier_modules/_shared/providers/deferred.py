@@ -46,12 +46,14 @@ def step_of(request: ChatRequest) -> str:
 
     Texts of the user are left out: they may contain the time, or a request to continue.
     """
-    said = [_said(message) for message in request.messages if message.role == "assistant"]
-    text = json.dumps([request.model, [tool.name for tool in request.tools or ()], said])
+    answers = [
+        _content_and_calls(message) for message in request.messages if message.role == "assistant"
+    ]
+    text = json.dumps([request.model, [tool.name for tool in request.tools or ()], answers])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _said(message: Message) -> list[Any]:
+def _content_and_calls(message: Message) -> list[Any]:
     if isinstance(message.content, str):
         return [message.content]
     texts = [block.text for block in message.content if block.type == "text"]
