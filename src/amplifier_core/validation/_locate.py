@@ -1,10 +1,11 @@
-"""Find the module under test by the names of the surrounding folders, without importing anything."""
+"""Find the module under test by the surrounding folders, without importing anything."""
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["LocatedModule", "kind_of", "locate_around", "locate_given", "locate_in"]
+__all__ = ["NO_MODULE", "LocatedModule", "kind_of", "locate_around", "locate_given", "locate_in"]
 
 _KIND_BY_WORD: Final = {
     "provider": "provider",
@@ -17,6 +18,9 @@ _KIND_BY_WORD: Final = {
 }
 _NAME: Final = re.compile(r"amplifier[-_]module[-_]([a-z]+)([-_]|$)")
 _DECLARATION: Final = re.compile(r"^__amplifier_module_type__\s*(?::.*)?=\s*['\"](\w+)['\"]", re.M)
+
+
+NO_MODULE: Final = "no module under test: pass --module-path, or declare it in pyproject.toml under amplifier.modules"
 
 
 class LocatedModule(NamedTuple):
@@ -34,12 +38,15 @@ def locate_given(path: Path) -> LocatedModule:
 
 
 def locate_around(file: Path) -> LocatedModule | None:
-    """The package of the ``amplifier-module-*`` folder that contains ``file``, if any."""
+    """The package of the nearest project that contains ``file``, if any.
+
+    A project is a folder ``amplifier-module-*``, or one whose ``pyproject.toml`` declares one module.
+    """
     for folder in file.parents:
-        if folder.name.startswith("amplifier-module-"):
-            package = _package_in(folder)
-            if package is not None:
-                return LocatedModule(package, kind_of(package))
+        is_named = folder.name.startswith("amplifier-module-")
+        package = (_package_in(folder) if is_named else None) or _package_declared_in(folder)
+        if package is not None:
+            return LocatedModule(package, kind_of(package))
     return None
 
 
@@ -85,6 +92,19 @@ def _package_in(folder: Path, *prefixes: str) -> Path | None:
             if path.name.startswith(prefix):
                 return path
     return None
+
+
+def _package_declared_in(folder: Path) -> Path | None:
+    """The package of the only module that the project in ``folder`` declares."""
+    try:
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        (target,) = project["entry-points"]["amplifier.modules"].values()
+        name = target.partition(":")[0].partition(".")[0]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        # No project, an invalid one, or not exactly one module; not reported, as it is not required.
+        return None
+    found = [package for package in _packages_in(folder) if package.name == name]
+    return found[0] if found else None
 
 
 def _only_package_in(folder: Path) -> Path | None:

@@ -51,7 +51,7 @@ async def mounted(
 ) -> AsyncGenerator[Any]:
     """Mount the module for the duration of a test; yields the return value of its ``mount``."""
     if module_path is None:
-        pytest.skip("no module under test: pass --module-path, or run inside a module's folder")
+        pytest.skip(_locate.NO_MODULE)
     settings = config.getoption("--module-config") or {}
     with fresh_module(module_path) as module:
         returned = await module.mount(coordinator, dict(settings))

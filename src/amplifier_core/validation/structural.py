@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 
+from amplifier_core.validation._locate import NO_MODULE
 from amplifier_core.validation._validators import VALIDATORS
 from amplifier_core.validation.base import check_on_session_ready
 
@@ -31,7 +32,7 @@ class _StructuralSuite:
     async def test_structural_validation(self, module_path: Path | None) -> None:
         """The module passes the validator of its kind."""
         if module_path is None:
-            pytest.skip("no module under test: pass --module-path, or run inside its folder")
+            pytest.skip(NO_MODULE)
         result = await VALIDATORS[self.module_kind]().validate(module_path)
         if not result.passed:
             errors = "\n".join(f"  {check.name}: {check.message}" for check in result.errors)

@@ -101,6 +101,21 @@ def test_the_modules_package_takes_precedence_over_others_in_the_project(
     assert locate_given(project) == (package, "tool")
 
 
+def test_a_project_of_any_name_that_declares_its_module(module_folders: ModuleFolders) -> None:
+    package = module_folders.package('__amplifier_module_type__ = "tool"', name="mine/src/deploy")
+    module_folders.package("", name="mine/helpers")
+    test_file = module_folders.root / "mine" / "tests" / "test_it.py"
+    assert locate_around(test_file) is None
+    declaration = '[project.entry-points."amplifier.modules"]\n'
+    project_file = module_folders.root / "mine" / "pyproject.toml"
+    project_file.write_text(f'{declaration}tool-deploy = "deploy.module:mount"\n')
+    assert locate_around(test_file) == locate_in(test_file.parent) == (package, "tool")
+    project_file.write_text(f'{declaration}a = "deploy:mount"\nb = "helpers:mount"\n')
+    assert locate_around(test_file) is None
+    project_file.write_text("[project\n")
+    assert locate_around(test_file) is None
+
+
 def test_in_a_folder(module_folders: ModuleFolders) -> None:
     module_folders.package("", name="checkout/amplifier_core_like")
     assert locate_in(module_folders.root / "checkout") is None
