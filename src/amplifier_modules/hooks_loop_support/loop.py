@@ -14,6 +14,7 @@ from amplifier_modules._shared.loop.turn_end import OUT_OF_BUDGET
 from amplifier_modules._shared.module.delegate import Delegate
 from amplifier_modules.hooks_loop_support.config import MODULE_ID
 from amplifier_modules.hooks_loop_support.turn import Turn
+from amplifier_support.fields import mapping_of
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class SupportedLoop(Delegate):
         await turn.channel.ask(
             "orchestrator:complete",
             {
-                "orchestrator": MODULE_ID,
+                "orchestrator": _name_of(self._coordinator),
                 "turn_count": turn.calls,
                 "status": "incomplete",
                 "reason": OUT_OF_BUDGET,
@@ -90,3 +91,9 @@ class SupportedLoop(Delegate):
                 raise
             logger.debug("The orchestrator ended with %r", error, exc_info=True)
             return ""
+
+
+def _name_of(coordinator: Any) -> str:
+    """The module id of the orchestrator, as in the plan."""
+    entry = mapping_of(coordinator.config.get("session")).get("orchestrator")
+    return str(mapping_of(entry).get("module") or entry or MODULE_ID)

@@ -60,7 +60,7 @@ class Session:
     """A session in small with a limited orchestrator."""
 
     def __init__(self, loop: Any, **limits: Any) -> None:
-        self.session = {"budget": limits}
+        self.session: dict[str, Any] = {"orchestrator": "loop-foreign", "budget": limits}
         owner = SimpleNamespace(session_id="s", parent_id=None, config={"session": self.session})
         self.coordinator = ModuleCoordinator(owner, None, None)
         self.loop = loop if hasattr(loop, "execute") else Loop(loop)
@@ -111,6 +111,7 @@ async def test_a_limit_cancels_an_orchestrator_that_would_answer_or_retry_errors
     assert (errors, session.spent) == ([], (2, 200))
     [completed] = session.completed
     assert (completed["status"], completed["reason"]) == ("incomplete", "budget")
+    assert completed["orchestrator"] == "loop-foreign"
 
 
 async def test_an_answer_before_the_limit_is_kept() -> None:
