@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.trust import METADATA_KEY
 from amplifier_core._foreign import describe_exception
 
 T = TypeVar("T")
@@ -42,8 +43,12 @@ def active_module_mode(coordinator: Any) -> str | None:
     return name if isinstance(name, str) and name else None
 
 
-def module_modes(coordinator: Any) -> list[ModuleMode]:
+def module_modes(coordinator: Any, *, is_trusted: bool) -> list[ModuleMode]:
     """Return the modes, sorted by name; none if no module defines any.
+
+    Args:
+        coordinator: The session's coordinator.
+        is_trusted: Whether the project is trusted; otherwise its modes are left out.
 
     Raises:
         ModuleError: The module cannot list them.
@@ -51,12 +56,12 @@ def module_modes(coordinator: Any) -> list[ModuleMode]:
     discovery = coordinator.session_state.get("mode_discovery")
     if discovery is None:
         return []
-    # Older versions list no source.
-    return _called("list its modes", lambda: [_mode(*one) for one in discovery.list_modes()])
+    listed = _called("list its modes", lambda: [_mode(*one) for one in discovery.list_modes()])
+    return [mode for mode, source in listed if is_trusted or source != "project"]
 
 
-def module_mode_shortcuts(coordinator: Any) -> Mapping[str, ModuleMode]:
-    """Return the modes that a slash command switches to, by its name without the slash.
+def module_mode_shortcuts(coordinator: Any, *, is_trusted: bool) -> Mapping[str, ModuleMode]:
+    """Return the modes that a slash command switches to, by its name without the slash; see `module_modes`.
 
     Raises:
         ModuleError: The module cannot list them.
@@ -64,19 +69,21 @@ def module_mode_shortcuts(coordinator: Any) -> Mapping[str, ModuleMode]:
     discovery = coordinator.session_state.get("mode_discovery")
     if discovery is None:
         return {}
-    modes = {one.name: one for one in module_modes(coordinator)}
+    modes = {one.name: one for one in module_modes(coordinator, is_trusted=is_trusted)}
     shortcuts = _called("list its modes", lambda: dict(discovery.get_shortcuts()))
     return {str(word): modes[name] for word, name in shortcuts.items() if name in modes}
 
 
-def switch_module_mode(coordinator: Any, name: str | None) -> ModuleMode | None:
-    """Make a mode the active one, or none, and return it.
+def switch_module_mode(
+    coordinator: Any, name: str | None, *, is_trusted: bool
+) -> ModuleMode | None:
+    """Make a mode the active one, or none, and return it; see `module_modes`.
 
     Raises:
         ConfigError: There is no such mode.
         ModuleError: The module cannot list its modes.
     """
-    modes = {one.name: one for one in module_modes(coordinator)}
+    modes = {one.name: one for one in module_modes(coordinator, is_trusted=is_trusted)}
     if name is not None and name not in modes:
         raise ConfigError(
             f"there is no mode '{one_line(name, 60)}'",
@@ -105,15 +112,16 @@ def restore_module_mode(coordinator: Any, metadata: Mapping[str, Any]) -> str | 
     if not isinstance(name, str) or not name:
         return None
     try:
-        switch_module_mode(coordinator, name)
+        switch_module_mode(coordinator, name, is_trusted=METADATA_KEY in metadata)
     except (ConfigError, ModuleError) as error:
         return f"the session continues without its mode '{one_line(name, 60)}': {error.message}"
     return None
 
 
-def _mode(name: Any, summary: Any = "", source: Any = "", *_: Any) -> ModuleMode:
+def _mode(name: Any, summary: Any = "", source: Any = "", *_: Any) -> tuple[ModuleMode, Any]:
+    # Older versions list no source.
     texts = (one_line(str(summary or ""), _MOST_OF_SUMMARY), f"({source})" if source else "")
-    return ModuleMode(str(name), " ".join(filter(None, texts)))
+    return ModuleMode(str(name), " ".join(filter(None, texts))), source
 
 
 def _called(what: str, function: Callable[[], T]) -> T:

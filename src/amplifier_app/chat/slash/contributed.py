@@ -52,7 +52,7 @@ async def contributed_commands(
         except Exception as error:
             text = one_line(str(error), 200) or type(error).__name__
             renderer.notice(f"{module}: cannot list its chat commands: {text}", "warning", "chat")
-    for one in mode_commands(coordinator, renderer):
+    for one in mode_commands(session, renderer):
         # `/mode` switches to a mode with the name of another command.
         if one.name not in taken:
             found.setdefault(one.name, one)

@@ -37,7 +37,7 @@ def answered(coordinator: Any) -> str:
 
 def _complete_mode(chat: Chat, argument: str) -> Iterable[tuple[str, str]]:
     coordinator = chat.session.session.coordinator
-    listed = listed_modes(coordinator)
+    listed = listed_modes(chat.session)
     return (
         *(() if mode_control(coordinator) is None else MEANINGS.items()),
         *listed,
@@ -63,7 +63,8 @@ async def mode(chat: Chat, argument: str) -> Reply:
         if control.mode == "auto" and (sandbox is None or not sandbox.enforced):
             text += "; commands run without a sandbox, with all your rights"
         return text
-    modes, of_module = () if control is None else control.modes, module_modes(coordinator)
+    modes = () if control is None else control.modes
+    of_module = module_modes(coordinator, is_trusted=chat.session.plan.project is not None)
     if not modes and not of_module:
         raise AppError(NO_MODES, hint=NO_MODES_HINT)
     if not argument:

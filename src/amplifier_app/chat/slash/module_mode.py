@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from amplifier_app.base.errors import ModuleError, UsageError
@@ -20,28 +20,45 @@ from amplifier_app.runtime.module_modes import (
 )
 from amplifier_app.runtime.observers.observer import Renderer
 
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
+
 _listed: WeakKeyDictionary[Any, Sequence[ModuleMode]] = WeakKeyDictionary()
 """Coordinator → its modes, once asked by completion; every key asks again."""
 
 
-def listed_modes(coordinator: Any) -> Sequence[ModuleMode]:
+def listed_modes(session: OpenSession) -> Sequence[ModuleMode]:
     """Return the modes for completion."""
+    coordinator = session.session.coordinator
     if coordinator not in _listed:
         try:
-            _listed[coordinator] = module_modes(coordinator)
+            _listed[coordinator] = module_modes(coordinator, is_trusted=_is_trusted(session))
         except ModuleError:  # `/mode` shows the reason.
             return ()
     return _listed[coordinator]
 
 
-def mode_commands(coordinator: Any, renderer: Renderer) -> Iterable[SlashCommand]:
-    """Return a slash command for each mode that has one."""
+def mode_commands(session: OpenSession, renderer: Renderer) -> Iterable[SlashCommand]:
+    """Return a slash command for each mode that has one; report the modes that are left out."""
+    coordinator, is_trusted = session.session.coordinator, _is_trusted(session)
     try:
-        shortcuts = module_mode_shortcuts(coordinator)
+        shortcuts = module_mode_shortcuts(coordinator, is_trusted=is_trusted)
+        known = set(module_modes(coordinator, is_trusted=is_trusted))
+        left_out = [one for one in module_modes(coordinator, is_trusted=True) if one not in known]
     except ModuleError as error:
         renderer.notice(error.message, "warning", "chat")
         return ()
+    if left_out:
+        names = ", ".join(one.name for one in left_out)
+        text = (
+            f"modes of a project that is not trusted are left out: {names}; see 'amplifier trust'"
+        )
+        renderer.notice(text, "warning", "chat")
     return [_command(word, mode) for word, mode in sorted(shortcuts.items())]
+
+
+def _is_trusted(session: OpenSession) -> bool:
+    return session.plan.project is not None
 
 
 def _command(word: str, mode: ModuleMode) -> SlashCommand:
@@ -72,7 +89,8 @@ def switch_mode(chat: Chat, argument: str) -> str:
     ends = name == OFF or how == OFF or (not how and name == before)
     if ends and name not in (OFF, before):
         return f"the mode {name} is not active"
-    mode = switch_module_mode(coordinator, None if ends else name)
+    is_trusted = _is_trusted(chat.session)
+    mode = switch_module_mode(coordinator, None if ends else name, is_trusted=is_trusted)
     saved = chat.session.saved
     if saved is not None and chat.session.is_saved:
         # Turns save it, too. The session may be left before the next one.

@@ -67,7 +67,8 @@ async def open_requested_session(
         logs.show_held(session.mounting.not_mounted)
         invocation.report.note_session(session)
         if request.module_mode is not None:
-            switch_module_mode(session.session.coordinator, request.module_mode)
+            coordinator, is_trusted = session.session.coordinator, plan.project is not None
+            switch_module_mode(coordinator, request.module_mode, is_trusted=is_trusted)
         for warning in plan.warnings:
             renderer.notice(warning, "info", "plan")
         if request.provider is None and not request.is_set_up:

@@ -114,7 +114,9 @@ async def test_contributed_commands_cannot_replace_or_break_others() -> None:
         "tool-weather",
         lambda: [{"name": "/forecast", "summary": "Forecast", "handler": forecast}],
     )
-    session: Any = SimpleNamespace(session=SimpleNamespace(coordinator=coordinator))
+    session: Any = SimpleNamespace(
+        session=SimpleNamespace(coordinator=coordinator), plan=SimpleNamespace(project=None)
+    )
     found = await contributed_commands(session, all_commands(), renderer)
     assert list(found) == ["/forecast"]
     assert renderer.shown == [
