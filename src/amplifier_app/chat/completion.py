@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterable
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from amplifier_app.chat.project_files import matching, project_files
+from amplifier_app.chat.project_files import matching, mention_of, project_files
 from amplifier_app.chat.slash.registry import Chat, find
 from amplifier_app.runtime import describe
 
@@ -49,8 +49,15 @@ class ChatCompleter(Completer):
             return
         typed = self._mention(document)
         if typed is not None:
-            for name in matching(self._files, typed):
-                yield Completion(name, start_position=-len(typed), display_meta=_size(name))
+            for name in matching(self._files, typed.removeprefix('"')):
+                mention = mention_of(name)
+                if mention is not None:
+                    yield Completion(
+                        mention,
+                        start_position=-len(typed),
+                        display=name,
+                        display_meta=_size(name),
+                    )
 
     @staticmethod
     def _mention(document: Document) -> str | None:

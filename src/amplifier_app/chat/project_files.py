@@ -25,8 +25,9 @@ _SECRET = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "id_rsa*", "id_ed25519*"),
     *(".netrc", ".npmrc", ".pypirc", "credentials*", "*.tfstate", "secrets.*"),
 )
+_PATH = r"[^\s@:\"]+"
 _MENTION = re.compile(
-    r"(?<!\S)@(?P<path>[^\s@:]+)(?::(?P<first>\d+)(?:-(?P<last>\d+))?)?(?=[\s,;.?!)]|$)"
+    rf"(?<!\S)@(?:\"(?P<quoted>[^\"\n]+)\"|(?P<path>{_PATH}))(?::(?P<first>\d+)(?:-(?P<last>\d+))?)?(?=[\s,;.?!)]|$)"
 )
 
 
@@ -88,6 +89,13 @@ def _walk(folder: str) -> list[str]:
     return found[:_MAX_LISTED]
 
 
+def mention_of(name: str) -> str | None:
+    """Return what is written after `@` for a file, in quotes if necessary; None if it cannot be mentioned."""
+    if re.fullmatch(_PATH, name):
+        return name
+    return f'"{name}"' if name.isprintable() and '"' not in name else None
+
+
 def matching(names: list[str], typed: str) -> list[str]:
     """Return the names that contain the typed characters in order, the best first."""
     wanted = typed.lower()
@@ -114,7 +122,7 @@ def _rank(name: str, wanted: str) -> int | None:
 
 
 def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Included:
-    """Return a prompt followed by the files it mentions: `@path`, `@path:10`, `@path:10-40`.
+    """Return a prompt followed by the files it mentions: `@path`, `@path:10`, `@path:10-40`, `@"a path"`.
 
     Words that name no file stay as they are. A file outside the folder, a binary file and one that is too
     large are not added.
@@ -127,7 +135,7 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
     parts, notes, problems = [prompt], list[str](), list[str]()
     written = (line for line in prompt.split("\n") if line.rstrip() not in quoted)
     for mention in _mentions("\n".join(written)):
-        path = mention["path"]
+        path = mention["quoted"] or mention["path"]
         if not os.path.isfile(os.path.join(folder, path)):
             path = path.rstrip(".,;?!)")
             if not os.path.isfile(os.path.join(folder, path)):
@@ -182,6 +190,6 @@ def _read_lines(folder: str, path: str, first: str | None, last: str | None) -> 
         end = min(end, len(lines))
         text, attribute = "\n".join(lines[begin - 1 : end]), f' lines="{begin}-{end}"'
     if len(text) > MAX_BYTES:
-        hint = f"add some of its lines with @{path}:1-500"
+        hint = f"add some of its lines with @{mention_of(path)}:1-500"
         raise ValueError(f"it is larger than {describe.size(MAX_BYTES)}; {hint}")
     return text.rstrip("\n"), attribute

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.chat.project_files import MAX_BYTES, matching, project_files, with_files
+from amplifier_app.chat.project_files import (
+    MAX_BYTES,
+    matching,
+    mention_of,
+    project_files,
+    with_files,
+)
 
 
 @pytest.fixture
@@ -67,6 +73,19 @@ def test_files_and_ranges_are_added_after_the_prompt(project: Path) -> None:
         "added src/parse.py: 1 line, about 2 tokens",
     ]
     assert included.problems == []
+
+
+@pytest.mark.parametrize("name", ["a b.txt", "c:d.txt", "@scope/x.ts", "日本 語.txt", "plain.txt"])
+def test_every_name_that_is_offered_can_be_mentioned(project: Path, name: str) -> None:
+    (project / name).parent.mkdir(exist_ok=True)
+    (project / name).write_text("one\ntwo\n")
+    mention = mention_of(name)
+    assert mention in (name, f'"{name}"')
+    for text, lines in ((f"See @{mention}, please.", ""), (f"@{mention}:2", ' lines="2-2"')):
+        included = with_files(text, str(project))
+        assert f'<file path="{name}"{lines}>' in included.text
+    assert mention_of('a "quote"') is None
+    assert mention_of("two\nlines") is None
 
 
 def test_what_cannot_be_added_is_reported_and_the_prompt_is_kept(project: Path) -> None:
