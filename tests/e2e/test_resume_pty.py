@@ -128,6 +128,8 @@ def test_a_chat_lists_the_other_sessions_to_choose_from(project: Path, env: dict
             terminal.prompt()
         terminal.type(CTRL_D)
         assert terminal.finish() == 0
+    # Two forks, besides the three sessions of the project.
+    assert len(SessionStore().summaries()) == 5
     with Terminal("resume", "--plain", "aaaaaa", cwd=project, env=env) as terminal:
         terminal.until('Resumed "Review it"')
         terminal.type("/resume" + ENTER)
@@ -136,6 +138,27 @@ def test_a_chat_lists_the_other_sessions_to_choose_from(project: Path, env: dict
         terminal.until(r"\* claude-sonnet-5-5.*Switch with: /model NAME")
         terminal.type(CTRL_D)
         assert terminal.finish() == 0
+
+
+def test_a_session_in_use_is_forked_from_the_list_of_a_chat(
+    project: Path, env: dict[str, str]
+) -> None:
+    used = SessionStore().open("20260101-000000-aaaaaa")
+    before = (used.path / "transcript.jsonl").read_bytes()
+    with Terminal("run", "-f", project / "task.yaml", cwd=project, env=env) as terminal:
+        terminal.prompt()
+        terminal.type("/resume" + ENTER)
+        terminal.until("type to filter")
+        terminal.type("review" + CTRL_F)
+        terminal.until('Forked "Review it" · 2 prompts')
+        terminal.prompt()
+        terminal.type("go on" + ENTER)
+        terminal.until("After.")
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    used.close()
+    assert (used.path / "transcript.jsonl").read_bytes() == before
 
 
 def test_forking_from_the_picker(project: Path, env: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ from amplifier_app.chat.slash.registry import Reopen
 from amplifier_app.chat.terminal_modes import KeyMode
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import Chosen, choose
+from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.observers.observer import Renderer
@@ -35,7 +35,9 @@ def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: 
     back: Request | None = None
     while True:
         try:
-            found = chosen if part.request is request else choose(part.request, invocation.stdout)
+            found = chosen
+            if part.request is not request:
+                found = with_fork(part.request, choose(part.request, invocation.stdout))
             with _terminal(part, found, invocation.stdout) as terminal:
                 return run_loop(_chat(part, invocation, found, terminal, opening))
         except Reopen as reopen:
