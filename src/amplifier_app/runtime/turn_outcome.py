@@ -29,8 +29,11 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
         return Outcome(Ending.INTERRUPTED, "the prompt was stopped", resume)
     if turn.status == "error":
         return Outcome(Ending.ERROR, "the orchestrator reported an error", resume)
+    if turn.limit is not None:
+        # Also if the limit was reached by what an orchestrator did after it had answered.
+        return Outcome(Ending.BUDGET, _describe(turn.limit), _raise(turn.limit, session_id))
     if turn.status == "incomplete":
-        return _incomplete(turn, session_id, resume)
+        return _incomplete(turn, resume)
     if denied is not None:
         return denied
     unapproved = next((call for call in turn.denied if call.by_default), None)
@@ -50,7 +53,7 @@ def _nothing_shown(turn: TurnResult, resume: str | None) -> Outcome:
     return Outcome(Ending.PROVIDER, _NO_ANSWER, resume)
 
 
-def _incomplete(turn: TurnResult, session_id: str | None, resume: str | None) -> Outcome:
+def _incomplete(turn: TurnResult, resume: str | None) -> Outcome:
     if turn.reason == "denied":
         return Outcome(Ending.DENIED, turn.response or "a hook denied the turn", resume)
     if turn.reason == "content_filter":
@@ -60,8 +63,6 @@ def _incomplete(turn: TurnResult, session_id: str | None, resume: str | None) ->
     if turn.reason == "length":
         message = "the answer was cut off at the model's output limit"
         return Outcome(Ending.BUDGET, message, resume)
-    if turn.limit is not None:
-        return Outcome(Ending.BUDGET, _describe(turn.limit), _raise(turn.limit, session_id))
     if turn.reason == "no_progress":
         message = turn.response or "the model repeats the same tool calls"
         return Outcome(Ending.BUDGET, f"stopped without a final answer. {message}", resume)

@@ -63,17 +63,18 @@ class SupportedLoop(Delegate):
                 answer = await self._run(turn, session)
         if turn.reached is None or self._coordinator.cancellation.is_cancelled:
             return answer
+        answer = answer or turn.answer
         await turn.channel.ask(
             "orchestrator:complete",
             {
                 "orchestrator": _name_of(self._coordinator),
                 "turn_count": turn.calls,
-                "status": "incomplete",
+                "status": "success" if answer else "incomplete",
                 "reason": OUT_OF_BUDGET,
                 "budget": turn.reached._asdict(),
             },
         )
-        return answer or turn.answer or str(turn.reached)
+        return answer or str(turn.reached)
 
     async def _run(self, turn: Turn, session: dict[str, Any]) -> Any:
         """What the orchestrator returns; nothing if a limit made it raise."""

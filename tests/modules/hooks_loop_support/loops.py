@@ -40,11 +40,14 @@ class Loop:
                 for name, tool in tools.items()
             ]
             await hooks.emit("provider:request", {"provider": "x"})
-            response = await self.ask(provider, ChatRequest(messages=messages, tools=specs))
+            request = ChatRequest(messages=messages, tools=specs)
+            response = await self.ask(provider, request)
             calls = provider.parse_tool_calls(response)
             blocks = [block.model_dump(exclude_none=True) for block in response.content]
             await context.add_message({"role": "assistant", "content": blocks})
             if not calls:
+                if self.settings.get("reviews"):
+                    await self.ask(provider, request)
                 return "".join(block.get("text", "") for block in blocks)
             for call in calls:
                 data = {"tool_name": call.name, "tool_call_id": call.id}

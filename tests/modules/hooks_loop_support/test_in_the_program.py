@@ -66,6 +66,13 @@ def test_a_limit_ends_the_prompt_after_at_most_one_request_more(
     assert result["steps"] == (4 if name == "max_tool_calls" else 3)
 
 
+def test_an_answer_is_shown_also_if_what_follows_it_reaches_the_limit(tmp_path: Path) -> None:
+    plan = foreign_plan(tmp_path, writing(1), loop={"reviews": True}, tools=FILES)
+    done = run_amplifier("run", "-f", plan, "go", "--max-cost", "0.03", cwd=tmp_path)
+    assert (done.code, done.stdout) == (7, "done\n")
+    assert "cost budget reached: used $0.04, limit $0.03" in done.stderr
+
+
 def test_calls_of_one_answer_beyond_the_limit_do_not_run(tmp_path: Path) -> None:
     plan = foreign_plan(tmp_path, writing(calls=5), tools=FILES)
     code, result = run(plan, "--set", "session.budget.max_tool_calls=3")

@@ -131,7 +131,8 @@ async def test_an_answer_before_the_limit_is_kept() -> None:
     for work in (in_the_context, returned):
         session = Session(work, max_steps=1)
         assert await session.run() == "answering"
-        assert session.completed[-1]["reason"] == "budget"
+        completed = session.completed[-1]
+        assert (completed["status"], completed["reason"]) == ("success", "budget")
 
 
 async def test_the_answer_to_an_earlier_prompt_is_not_that_of_this_one() -> None:
