@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.render.table import table
+from amplifier_app.render.table import Column, table
 from amplifier_app.runtime import describe
 
 if TYPE_CHECKING:
@@ -26,7 +26,13 @@ _MARKS: dict[str, tuple[str, Style]] = {
 }
 _STATES = {"error": "bad", "warning": "warn", "info": "note"}
 
-_PLAN_HEAD = ("MODULE", "TYPE", "FROM", "VERSION", "STATUS")
+_PLAN_COLUMNS = (
+    Column("MODULE", "wrap", least=34),
+    Column("TYPE", drop=1),
+    Column("FROM", "middle", least=16),
+    Column("VERSION", drop=2),
+    Column("STATUS", "wrap", least=16),
+)
 
 _MARK_WIDTH = 6
 _MIN_MESSAGE_WIDTH = 40
@@ -139,9 +145,9 @@ def _verdict(report: Report) -> Line:
     return [Span("not valid", "bad"), Span(f": {text}")]
 
 
-def plan_module_lines(report: CheckReport) -> list[str]:
-    """Return the modules as a table."""
-    return table(_PLAN_HEAD, [_plan_row(module) for module in report.modules])
+def plan_module_lines(report: CheckReport, width: int | None) -> list[str]:
+    """Return the modules as a table; for `width`, see `amplifier_app.render.table.table`."""
+    return table(_PLAN_COLUMNS, [_plan_row(module) for module in report.modules], width)
 
 
 def plan_verdict(report: CheckReport) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from amplifier_app.base.checks import Check, Report
-from amplifier_app.render.report import report_lines
+from amplifier_app.plan.tree.nodes import NOWHERE
+from amplifier_app.render.report import plan_module_lines, report_lines
+from amplifier_app.runtime.mounting.check_report import CheckedModule, CheckReport
+from amplifier_app.sources.resolved import ResolvedSource
 
 CHECKS = (
     Check("one", True, "fine"),
@@ -57,3 +62,23 @@ def test_a_report_marks_failures() -> None:
         ("warn", "warn"),
         ("note", "dim"),
     ]
+
+
+def test_the_modules_of_a_plan_fit_a_terminal_and_are_whole_in_a_pipe() -> None:
+    address = "git+https://example.com/kit@main#subdirectory=modules/tool-far"
+    found = ResolvedSource(
+        "git", address, folder=Path("/m"), commit="0123456789abcdef", place="plan"
+    )
+    agent = "kit:a-reviewer-of-everything"
+    modules = (
+        CheckedModule("tool", "tool-far", "tool-far", NOWHERE, "ok", found=found),
+        CheckedModule("tool", "tool-far", "tool-far", NOWHERE, "ok", agent=agent, found=found),
+        CheckedModule("hook", "h", "h", NOWHERE, "skipped", "none of A_KEY, A_BASE_URL is set"),
+    )
+    report = CheckReport("mine", modules)
+    lines = plan_module_lines(report, 80)
+    assert max(map(len, lines)) <= 80 + len("\x1b[1m\x1b[0m")
+    assert f"{agent}:" in "\n".join(lines)
+    whole = plan_module_lines(report, None)
+    assert [address in line for line in whole] == [False, True, True, False]
+    assert whole[2].startswith(f"{agent}: tool-far  tool  ")

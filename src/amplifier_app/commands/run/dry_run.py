@@ -7,7 +7,7 @@ import logging
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.offline import is_offline
-from amplifier_app.base.stdio import claim_stdout, to_stderr
+from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose, sources_of
@@ -39,7 +39,7 @@ def dry_run(request: Request, invocation: Invocation) -> int:
         text = json_text(as_json(report))
         invocation.stdout.write(f"{text}\n")
     else:
-        for line in plan_module_lines(report):
+        for line in plan_module_lines(report, terminal_width(invocation.stdout.fd)):
             invocation.stdout.write(f"{line}\n")
         to_stderr(plan_verdict(report))
     return report.ending.exit_code
