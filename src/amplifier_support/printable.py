@@ -1,4 +1,4 @@
-"""Text in which nothing is invisible."""
+"""Text for people: nothing in it is invisible, and it is not too long."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ def printable(text: str) -> str:
 def printable_in_tags(text: str) -> str:
     """Like `printable`, for text between tags: it cannot close them."""
     return printable(text).replace("</", "<\\/")
+
+
+def cut_text(text: str, limit: int) -> str:
+    """`text` in at most `limit` characters, with `…` for the rest."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

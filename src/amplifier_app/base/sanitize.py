@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from amplifier_support.escape_sequences import SEQUENCE, UNFINISHED
+from amplifier_support.printable import cut_text
 
 _CONTROLS = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -51,8 +52,7 @@ def for_pipe(text: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """`text` as one line: sanitized, white space collapsed, truncated at `limit`."""
-    line = " ".join(for_terminal(text[: limit * 8]).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return cut_text(" ".join(for_terminal(text[: limit * 8]).split()), limit)
 
 
 def in_line(text: str) -> str:

@@ -14,6 +14,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from amplifier_app.base.errors import UsageError
+from amplifier_support.printable import cut_text
 from amplifier_support.readable_files import read_file_or_stream
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
@@ -135,7 +136,10 @@ class AnswerSchema:
                 f"{self._name} refers to {error.ref!r}, which is not part of it",
                 hint="Copy the referenced schema into $defs.",
             ) from None
-        lines = [f"{error.json_path}: {_short(error.message)}" for error in errors[:_MOST_ERRORS]]
+        lines = [
+            f"{error.json_path}: {cut_text(error.message, _LONGEST_ERROR)}"
+            for error in errors[:_MOST_ERRORS]
+        ]
         left = len(errors) - len(lines)
         return [*lines, f"and {left} more"] if left else lines
 
@@ -157,10 +161,6 @@ def _is_closed(schema: Any) -> bool:
         if not isinstance(required, list) or {*cast("dict[str, Any]", properties)} != {*required}:
             return False
     return all(_is_closed(one) for one in fields.values())
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…"
 
 
 def _values(response: str) -> Iterator[tuple[str, Any]]:

@@ -12,6 +12,7 @@ from amplifier_app.base.redact import redact
 from amplifier_app.sessions.summary import read_summary
 from amplifier_app.sessions.tool_calls import blocks_in, calls_in, results_in
 from amplifier_support.journal import readable_records
+from amplifier_support.printable import cut_text
 from amplifier_support.private_files import open_regular
 
 _MOST_OF_RESULT = 2_000
@@ -48,7 +49,7 @@ def _texts(message: dict[str, Any]) -> Iterator[str]:
     for _, result in results:
         text = as_text(result)
         # The mark says that the last word may be a part of a token.
-        yield text if len(text) <= _MOST_OF_RESULT else f"{text[:_MOST_OF_RESULT]}…"
+        yield cut_text(text, _MOST_OF_RESULT)
 
 
 def as_text(value: Any) -> str:

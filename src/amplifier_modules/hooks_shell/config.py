@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from amplifier_modules._shared.module.config import ModuleConfig, listed
 from amplifier_modules._shared.process.sandbox import SandboxValue
+from amplifier_support.printable import cut_text
 
 MODULE_ID = "hooks-shell"
 
@@ -75,7 +76,7 @@ class ShellHook(ModuleConfig):
     def title(self) -> str:
         """Its name in messages."""
         text = " ".join((self.name or listed(self.command)[0]).split())
-        return text if len(text) <= _LONGEST_TITLE else f"{text[:_LONGEST_TITLE]}…"
+        return cut_text(text, _LONGEST_TITLE)
 
     def means_event(self, event: str) -> bool:
         """Whether it runs on events with this name."""

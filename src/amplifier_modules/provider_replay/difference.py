@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from amplifier_modules.provider_replay.requests import Plain
+from amplifier_support.printable import cut_text
 
 _WIDTH = 160
 _DIFF_LINES = 12
@@ -16,7 +17,7 @@ _DIFF_LINES = 12
 def difference(recorded: Plain, asked: Plain) -> list[str]:
     """Lines on what changed; ``-`` is the recorded request, ``+`` the current one."""
     lines = [*_options(recorded, asked), *_tools(recorded, asked), *_messages(recorded, asked)]
-    return [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in lines]
+    return [cut_text(line, _WIDTH) for line in lines]
 
 
 def _options(recorded: Plain, asked: Plain) -> Iterator[str]:

@@ -17,6 +17,7 @@ from amplifier_modules._shared.process.output import OutputCapture
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.results import ending, result_of, with_notes
 from amplifier_modules.tool_bash.shell import Finished, Job, Shell
+from amplifier_support.printable import cut_text
 from amplifier_support.process.commands import CommandError
 
 BACKGROUND_START = "bash:background_start"
@@ -192,7 +193,7 @@ class Background:
 
 def _short(line: str) -> str:
     first = line.strip().splitlines()[0]
-    return first if len(first) <= 60 else f"{first[:59]}…"
+    return cut_text(first, 60)
 
 
 def _no_file() -> Path:

@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 import idna
 
 from amplifier_modules._shared.http.lean_httpx import httpx
+from amplifier_support.printable import cut_text
 
 _LONGEST = 8192
 _ODD_CHARACTER = re.compile(r"[\x00-\x20\x7f-\x9f\\\u2028\u2029]")
@@ -107,4 +108,4 @@ def _ascii(host: str) -> str:
 
 def _short(text: str) -> str:
     """Shorten part of a URL for a message; its author may have made it to be read."""
-    return repr(text if len(text) <= 120 else f"{text[:120]}…")
+    return repr(cut_text(text, 120))

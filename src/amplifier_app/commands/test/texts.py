@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
 from amplifier_app.runtime import describe
+from amplifier_support.printable import cut_text
 
 _LONGEST = 20
 """How many lines of a difference are shown."""
@@ -122,7 +123,7 @@ def excerpt(text: str) -> tuple[str, ...]:
 
 def cut(lines: Sequence[str]) -> list[str]:
     """The first lines, none of them very long, and how many follow."""
-    shown = [_clipped(line) for line in lines[:_LONGEST]]
+    shown = [cut_text(line, _WIDTH) for line in lines[:_LONGEST]]
     more = len(lines) - _LONGEST
     return [*shown, f"… {describe.count(more, 'more line')}"] if more > 0 else shown
 
@@ -132,13 +133,9 @@ def indented(lines: Sequence[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def _clipped(text: str) -> str:
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
-
-
 def short(value: Any) -> str:
     """A value as JSON, cut if it is long."""
-    return _clipped(json.dumps(value, ensure_ascii=False, default=str))
+    return cut_text(json.dumps(value, ensure_ascii=False, default=str), _WIDTH)
 
 
 def is_same(wanted: Any, got: Any) -> bool:

@@ -22,6 +22,7 @@ from amplifier_app.runtime.export.timeline import Span, Turn, turns_of
 from amplifier_app.sessions.conversation import Call, Item, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_support.printable import cut_text
 from amplifier_support.usage import dollars
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -171,7 +172,7 @@ def _bar(row: int, span: Span, start: float, total: float) -> str:
         facts.append(describe.cost(span.cost))
     label = " · ".join(facts)
     state = span.kind if span.is_ok else "failed"
-    name = span.name if len(span.name) <= 26 else span.name[:25] + "…"
+    name = cut_text(span.name, 26)
     return (
         f"<g><title>{_text(span.name)}: {_text(label)}</title>"
         f'<text x="0" y="{y + 12}">{_text(name)}</text>'

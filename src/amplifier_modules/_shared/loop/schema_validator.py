@@ -10,6 +10,8 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from amplifier_support.printable import cut_text
+
 _MAX_PROBLEMS = 5
 _LONGEST_MESSAGE = 300
 _FAULTS = (jsonschema.SchemaError, Unresolvable, re.error)
@@ -62,7 +64,5 @@ def _worded(error: Any) -> str:
     path = "".join(
         f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path
     ).lstrip(".")
-    message = error.message
-    if len(message) > _LONGEST_MESSAGE:
-        message = message[:_LONGEST_MESSAGE] + "…"
+    message = cut_text(error.message, _LONGEST_MESSAGE)
     return f"{path}: {message}" if path else message

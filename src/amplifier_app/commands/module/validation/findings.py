@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from amplifier_app.base.checks import Check, Severity
 from amplifier_core._foreign import describe_exception
+from amplifier_support.printable import cut_text
 
 _LONGEST = 2_000
 
@@ -77,9 +78,7 @@ class Findings:
         """Report a finding; a very long message is cut."""
         self.failed = self.failed or (not check.passed and check.severity == "error")
         message = check.message.encode("utf-8", "replace").decode()
-        if len(message) > _LONGEST:
-            message = f"{message[:_LONGEST]}…"
-        self.say(check=check._replace(message=message)._asdict())
+        self.say(check=check._replace(message=cut_text(message, _LONGEST))._asdict())
 
     def say(self, **facts: Any) -> None:
         """Report facts, except from a process that the module forked."""
