@@ -1,7 +1,7 @@
 """Suggest a `requires` line for a module whose import fails because a package is missing.
 
 The error names the import package. Its distribution is known for those listed below; for others
-the hint says that it assumes the same name.
+the hint says "probably", as it assumes the same name.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def requires_hint(error: str, entry: str = "this entry") -> str | None:
         known = _known(missing[1])
         if known is not None:
             return f"add the missing package to {entry}: {_line(known)}"
-        return f"if the missing package has the same name, add to {entry}: {_line(_assumed_requirement(top))}"
+        line = _line(_assumed_requirement(top))
+        return f"add the missing package to {entry}, probably {line}"
     name = re.search(_NO_NAME, error)
     attribute = None if name else re.search(_NO_ATTRIBUTE, error)
     found = name or attribute

@@ -17,7 +17,7 @@ _TOOL_RESULT = (
     "on every path of execute()"
 )
 _HOOK_RESULT = 'return HookResult(action="continue"), or None'
-_ANY_CLEANUP = "cleanup must be safe to call in any state"
+ANY_CLEANUP = "cleanup must be safe to call in any state"
 
 SUITE = {
     "mount_succeeds": "mount() must work when called repeatedly with the same config",
@@ -38,7 +38,7 @@ SUITE = {
     "handler_returns_hook_result": _HOOK_RESULT,
     "hook_result_has_valid_action": _HOOK_RESULT,
     "cleanup_is_callable_if_present": "return a function without arguments, or None, from mount()",
-    "cleanup_does_not_raise": _ANY_CLEANUP,
+    "cleanup_does_not_raise": ANY_CLEANUP,
     "handler_does_not_crash_on_malformed_data": "use data or {}, as data may be None",
     "handler_does_not_crash_on_empty_data": "read data with .get(…)",
     # orchestrator
@@ -64,7 +64,7 @@ SUITE = {
 _KERNEL = {
     "protocol_compliance": "if it needs settings, pass them with --config; if it cannot work, "
     "log a warning with the reason and return None",
-    "cleanup": _ANY_CLEANUP,
+    "cleanup": ANY_CLEANUP,
 }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import amplifier_core
-from amplifier_app.commands.module.validation.advice import SUITE
+from amplifier_app.commands.module.validation.advice import ANY_CLEANUP, SUITE
 from amplifier_app.commands.module.validation.contract import import_package
 from amplifier_app.commands.module.validation.promises import check_promises
 
@@ -90,6 +90,7 @@ class _Recorder:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._ended: set[str] = set()
+        self._around: set[tuple[str, str]] = set()
         self.problem = ""
 
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -116,9 +117,20 @@ class _Recorder:
             return
         message = _own_message(error) if kind in ("AssertionError", "Failed") else ""
         message = message or self._findings.describe(error)
-        if call.when != "call":
-            message = f"{'mount' if call.when == 'setup' else 'cleanup'}: {message}"
-        self._findings.bad(name, message, SUITE.get(name, SUITE["mount_succeeds"]))
+        if call.when == "call":
+            self._findings.bad(name, message, SUITE.get(name, SUITE["mount_succeeds"]))
+        else:
+            self._report_once(call.when == "setup", message)
+
+    def _report_once(self, in_mount: bool, message: str) -> None:
+        """Report what failed around a test; it fails in the same way around every other one."""
+        name, advice = ("mount_succeeds", SUITE["mount_succeeds"])
+        if not in_mount:
+            name, advice = "cleanup", ANY_CLEANUP
+            message = f"the cleanup raised {message}"
+        if (name, message) not in self._around:
+            self._around.add((name, message))
+            self._findings.bad(name, message, advice)
 
     def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
         self.problem = self._findings.describe(excinfo.value)

@@ -16,7 +16,11 @@ from typing import Any
 
 from amplifier_app.base.checks import Check, some
 from amplifier_app.base.tool_schemas import TOOL_NAME
-from amplifier_app.commands.module.validation.advice import for_import, for_kernel_check
+from amplifier_app.commands.module.validation.advice import (
+    ANY_CLEANUP,
+    for_import,
+    for_kernel_check,
+)
 from amplifier_app.commands.module.validation.findings import Findings
 from amplifier_app.commands.module.validation.schemas import check_config_schema, check_tool_schema
 from amplifier_core._placement import Footprint
@@ -190,8 +194,7 @@ async def _check_cleanup(
                 await pending
         await coordinator.cleanup()
     except _FOREIGN_ERRORS as error:
-        advice = "cleanup must be safe to call in any state"
-        findings.bad("cleanup", f"the cleanup raised {findings.describe(error)}", advice)
+        findings.bad("cleanup", f"the cleanup raised {findings.describe(error)}", ANY_CLEANUP)
         return
     findings.good("cleanup", "ran without errors" if cleanup is not None else "no cleanup function")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.commands.module.validation.corpus import CORPUS
-from tests.app.commands.module.validation.corpus.case import Case
+from tests.app.commands.module.validation.corpus.case import MOUNTED_TOOL, Case
 from tests.app.commands.module.validation.samples import named, spoiled, validated, write_module
 
 
@@ -27,6 +27,32 @@ def test_faults_are_reported_with_a_fix(
     for one in report.checks:
         assert "Traceback" not in one.message
         assert one.passed or one.advice, one
+
+
+@pytest.mark.usefixtures("warm_checks")
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (
+            MOUNTED_TOOL + "    return lambda: {}['gone']\n",
+            [("cleanup", "the cleanup raised KeyError: 'gone'")],
+        ),
+        (
+            "    return lambda: None\n",
+            [("mount_succeeds", "mounted no tool and returned function: nothing to test")],
+        ),
+    ],
+    ids=["a cleanup that raises", "nothing is mounted"],
+)
+def test_what_fails_around_every_test_of_the_suite_is_reported_once(
+    change: str, found: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    folder = write_module(tmp_path / "thing", spoiled("tool", (MOUNTED_TOOL, change)))
+    report = validated(folder, behavioral=True)
+    errors = [check for check in report.failed if check.severity == "error"]
+    assert [check.name for check in errors] == [name for name, _ in found]
+    for check, (_, text) in zip(errors, found, strict=True):
+        assert text in check.message
 
 
 def test_the_corpus_is_large_and_has_every_kind() -> None:
