@@ -499,7 +499,9 @@ async def mount(coordinator, config=None):
 """
 
 
-async def test_an_agent_has_preferences_and_a_role_of_its_own(tmp_path: Path) -> None:
+async def test_an_agent_has_preferences_and_a_role_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     preferred = {"provider_preferences": [{"provider": "mock", "model": "small"}]}
     agents = {
         "kit:preferred": {**preferred, "model_role": "fast"},
@@ -527,6 +529,8 @@ async def test_an_agent_has_preferences_and_a_role_of_its_own(tmp_path: Path) ->
         result = await spawn(session, "preferred", provider_preferences=wanted)
         assert model_of(result) == "wanted"
         assert model_of(await resume(session, result["session_id"], "more")) == "small"
+    text = "agent odd uses the model of the plan: none can be chosen for odd: KeyError: "
+    assert text in caplog.text
     # The plan of its session can be loaded again.
     saved = SessionStore().find(result["session_id"])
     assert (

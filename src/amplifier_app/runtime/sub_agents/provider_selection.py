@@ -9,6 +9,8 @@ from typing import Any
 from amplifier_app.plan import PlanError, ResolvedPlan
 from amplifier_app.plan.agent_plan import full_agent_name
 from amplifier_app.plan.overrides import asking
+from amplifier_app.runtime.mounting.missing_packages import requires_hint
+from amplifier_core._foreign import describe_exception
 from amplifier_core.session_capabilities import MODEL_ROLES
 from amplifier_support.fields import field_of, mapping_of
 
@@ -30,14 +32,17 @@ async def preferences_of(agent: str, coordinator: Any) -> Any:
     if own or not role:
         return own
     resolver = MODEL_ROLES.of(coordinator)
+    roles = " or ".join(map(str, role)) if isinstance(role, list) else role
     if resolver is None:
-        logger.info("No module chooses a model for %r of agent %r", role, agent)
+        logger.info("agent %s: no module chooses a model for %s", agent, roles)
         return None
     try:
         return await resolver.resolve(role)
     # A module may raise anything; the plan's provider can do the task.
     except Exception as error:
-        logger.warning("Cannot choose a model for %r of agent %r: %s", role, agent, error)
+        text = "agent %s uses the model of the plan: none can be chosen for %s: %s"
+        reason, hint = describe_exception(error, None), requires_hint(str(error), "its module")
+        logger.warning(text, agent, roles, f"{reason}; {hint}" if hint else reason)
         return None
 
 
