@@ -61,7 +61,9 @@ class Turn:
             name: MeteredProvider(provider, name, self)
             for name, provider in self._unmetered.items()
         }
-        self.tools = {name: MeteredTool(tool, self) for name, tool in self._mounted.items()}
+        self.tools: dict[str, Any] = {}
+        self._offered: dict[str, Any] = {}
+        self._follow_mounted()
         self.reached: Reached | None = None
         self.answer = ""
         self.calls = 0
@@ -110,32 +112,50 @@ class Turn:
             return response
         finally:
             ticket.settle(lost_usage(lost) or None if usage is None else usage)
+            self._follow_mounted()
 
-    async def stream(
+    def stream(
         self, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
-    ) -> AsyncGenerator[Any]:
+    ) -> Any:
         """The chunks of an answer, whose usage is what they report last.
 
-        Raises:
+        Raises, while it is read:
             asyncio.CancelledError: The budget allows no further request.
             Exception: Any exception of the provider.
         """
-        ticket = None if self._budget.is_counting() else await self._admit()
+        if self._budget.is_counting():
+            return method(*args, **options)
+        return self._counted(lambda: method(*args, **options))
+
+    async def _counted(self, begin: Callable[[], Any]) -> AsyncGenerator[Any]:
+        ticket = await self._admit()
         usage: dict[str, Any] | None = None
-        chunks = method(*args, **options)
+        lost: list[Usage] = []
+        chunks: Any = None
         try:
+            chunks = begin()
             if isawaitable(chunks):
                 chunks = await chunks
-            async for chunk in chunks:
-                usage = {**(usage or {}), **usage_of(chunk)}
+            stream = aiter(chunks)
+            while True:
+                # Not around the yield: what the orchestrator does meanwhile is not part of the call.
+                with collecting() as attempts:
+                    try:
+                        chunk = await anext(stream)
+                    except StopAsyncIteration:
+                        break
+                    finally:
+                        lost += attempts
+                usage = (usage or {}) | usage_of(chunk)
                 yield chunk
             self.calls += 1
+            ticket.settle(with_lost(usage or {}, lost))
         finally:
-            close = getattr(chunks, "aclose", None)
-            if close is not None:
-                await close()
-            if ticket is not None:
-                ticket.settle(usage)
+            with collecting() as attempts:
+                close = getattr(chunks, "aclose", None)
+                if close is not None:
+                    await close()
+            ticket.settle(lost_usage([*lost, *attempts]) or usage)
 
     async def run_tool(
         self, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
@@ -201,11 +221,16 @@ class Turn:
             target = following
 
     def _follow_mounted(self) -> None:
-        """Give the orchestrator the tools that modules have mounted meanwhile, as the session's own do."""
-        for name in self.tools.keys() - self._mounted.keys():
-            del self.tools[name]
-        for name in self._mounted.keys() - self.tools.keys():
-            self.tools[name] = MeteredTool(self._mounted[name], self)
+        """Offer the tools that modules have mounted meanwhile, and no others.
+
+        Orchestrators get the session's own tools otherwise, which change while they run.
+        """
+        for name in self._offered.keys() - self._mounted.keys():
+            self.tools.pop(name, None)
+        for name, tool in self._mounted.items():
+            if self._offered.get(name) is not tool:
+                self.tools[name] = MeteredTool(tool, self)
+        self._offered = dict(self._mounted)
 
 
 class MeteredProvider(Delegate):
@@ -226,11 +251,12 @@ class MeteredProvider(Delegate):
         async def complete(*args: Any, **options: Any) -> Any:
             return await turn.complete(own, found, args, options)
 
-        def stream(*args: Any, **options: Any) -> AsyncGenerator[Any]:
+        def stream(*args: Any, **options: Any) -> Any:
             return turn.stream(found, args, options)
 
-        async def opened_stream(*args: Any, **options: Any) -> AsyncGenerator[Any]:
-            return turn.stream(found, args, options)
+        async def opened_stream(*args: Any, **options: Any) -> Any:
+            chunks = turn.stream(found, args, options)
+            return await chunks if isawaitable(chunks) else chunks
 
         # With the signatures of the provider, from which orchestrators see what it accepts.
         if name == "complete":

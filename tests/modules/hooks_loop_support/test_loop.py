@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +18,7 @@ from amplifier_core.models import ToolResult
 from amplifier_core.session_capabilities import BUDGET
 from amplifier_modules import hooks_loop_support
 from amplifier_modules._shared.loop.budget import Budget
+from amplifier_modules._shared.providers.lost_usage import add_lost
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 from tests.modules._shared.context.conversations import filler
@@ -224,21 +225,26 @@ async def test_tools_that_are_mounted_during_a_prompt_are_offered_in_it() -> Non
     seen: list[list[str]] = []
 
     async def work(tools: Any, **_: Any) -> str:
-        for _ in range(2):
-            seen.append([*tools])
-            await tools["change"].execute({})
         seen.append([*tools])
-        return "done"
+        await tools["change"].execute({})
+        seen.append([*tools])
+        result = await tools["echo"].execute({"text": "new"})
+        return result.output
 
     async def change(input: dict[str, Any]) -> ToolResult:
         session.tools["echo"] = echo_tool()
-        session.tools.pop("old", None)
+        session.tools["more"] = echo_tool("more")
+        del session.tools["old"]
         return ToolResult(output="changed")
 
+    async def outdated(input: dict[str, Any]) -> ToolResult:
+        return ToolResult(output="outdated")
+
     session = Session(work, max_tool_calls=2)
-    session.tools |= {"old": echo_tool("old"), "change": FunctionTool("change", change)}
-    assert await session.run() == "done"
-    assert seen == [["old", "change"], ["change", "echo"], ["change", "echo"]]
+    session.tools |= {"old": echo_tool("old"), "echo": FunctionTool("echo", outdated)}
+    session.tools["change"] = FunctionTool("change", change)
+    assert await session.run() == "NEW"
+    assert seen == [["old", "echo", "change"], ["echo", "change", "more"]]
 
 
 @pytest.mark.parametrize("awaited", [False, True])
@@ -269,13 +275,38 @@ async def test_a_stream_counts_with_all_that_its_chunks_report(awaited: bool) ->
         provider = providers["answering"]
         chunks = provider.stream(REQUEST)
         async for _ in await chunks if awaited else chunks:
-            pass
+            await ask(providers)
         return "done"
 
     session = Session(work, max_tokens=1000)
     session.providers["answering"] = StreamingLater() if awaited else Streaming()
     assert await session.run() == "done"
-    assert session.spent == (1, 100)
+    assert session.spent == (4, 400)
+
+
+@pytest.mark.parametrize("reads", [1, 3])
+async def test_attempts_of_a_stream_that_are_lost_count(reads: int) -> None:
+    class Cut(Answering):
+        async def stream(self, request: Any) -> AsyncGenerator[dict[str, Any]]:
+            add_lost(Usage(input_tokens=50, output_tokens=0, total_tokens=50))
+            try:
+                yield {}
+                yield {"usage": {"input_tokens": 90, "output_tokens": 10, "total_tokens": 100}}
+            except GeneratorExit:
+                add_lost(Usage(input_tokens=90, output_tokens=1, total_tokens=91))
+                raise
+
+    async def work(providers: Any, **_: Any) -> str:
+        stream = providers["answering"].stream(REQUEST)
+        for _ in range(reads):
+            await anext(stream, None)
+        await stream.aclose()
+        return "done"
+
+    session = Session(work, max_tokens=1000)
+    session.providers["answering"] = Cut()
+    assert await session.run() == "done"
+    assert session.spent == (1, 141 if reads == 1 else 150)
 
 
 async def test_the_provider_that_answers_reads_the_calls_of_its_answer() -> None:

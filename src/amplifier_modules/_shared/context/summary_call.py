@@ -164,7 +164,7 @@ class SummaryCall:
         cancels = task_cancel_count()
         lost: list[Usage] = []
         try:
-            with collecting() as lost:
+            with collecting() as lost, ticket.counting():
                 async with asyncio.timeout(self._config.summary_timeout):
                     response = provider.complete(request)
                     return await response if inspect.isawaitable(response) else response

@@ -175,14 +175,11 @@ class Budget:
             level.spent.steps += 1
             if is_first:
                 level._first.append(self)
-        ticket = Ticket(self, is_first)
-        _current.set(ticket)
-        return ticket
+        return Ticket(self, is_first)
 
     def is_counting(self) -> bool:
-        """Whether the running task works on a request that this budget counts already."""
-        ticket = _current.get()
-        counting = None if ticket is None else ticket.budget
+        """Whether this is part of a request that it counts already; see `Ticket.counting`."""
+        counting = _counting.get()
         return counting is not None and any(level is self for level in counting._levels())
 
     def take_tool_calls(self, wanted: int) -> int:
@@ -281,15 +278,20 @@ class Budget:
 
 
 class Ticket:
-    """Permission for one request; must be settled whether or not the request succeeds.
-
-    Attributes:
-        budget: The budget that counts the request; None once it is settled.
-    """
+    """Permission for one request; must be settled whether or not the request succeeds."""
 
     def __init__(self, budget: Budget, is_first: bool) -> None:
-        self.budget: Budget | None = budget
+        self._budget: Budget | None = budget
         self._is_first = is_first
+
+    @contextmanager
+    def counting(self) -> Generator[None]:
+        """Make the request in this block; a provider that counts by itself does not count it again."""
+        token = _counting.set(self._budget)
+        try:
+            yield
+        finally:
+            _counting.reset(token)
 
     def check(self) -> None:
         """Check that the request is still allowed: its context may have requested a summary.
@@ -297,18 +299,18 @@ class Ticket:
         Raises:
             BudgetReached: Usage since admission has reached a limit.
         """
-        reached = None if self.budget is None else self.budget.reached(turns=False)
+        reached = None if self._budget is None else self._budget.reached(turns=False)
         if reached is not None:
             raise BudgetReached(reached)
 
     def settle(self, usage: Mapping[str, Any] | None = None) -> None:
         """Count the usage of the request, None if it was not answered; repeated calls do nothing."""
-        budget, self.budget = self.budget, None
+        budget, self._budget = self._budget, None
         if budget is not None:
             budget.settle(usage, self._is_first)
 
 
-_current: ContextVar[Ticket | None] = ContextVar("amplifier_ticket", default=None)
+_counting: ContextVar[Budget | None] = ContextVar("amplifier_counting_budget", default=None)
 
 
 def open_budget(coordinator: Any) -> Budget:

@@ -274,7 +274,7 @@ class Exchanges:
         cancels = task_cancel_count()
         lost: list[Usage] = []
         try:
-            with collecting() as lost:
+            with collecting() as lost, self._ticket.counting():
                 try:
                     response = await self._ask(provider, request, self._channel, span)
                 finally:
