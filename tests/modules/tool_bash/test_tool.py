@@ -277,15 +277,18 @@ def test_keys_providers_are_configured_with_are_known_by_value(
         "providers": [
             {"module": "provider-x", "config": {"api_key": "sk-configured", "model": "harmless"}},
             {"module": "provider-y", "config": {"nested": {"auth_token": "tok-configured"}}},
+            {"module": "provider-z", "config": {"signing_key": "sig-configured"}},
+            {"module": "provider-z", "config": {"token_env": "NAME_OF_A_VARIABLE"}},
         ]
     }
     own = {"MY_LLM": "sk-configured", "HEADER": "Bearer tok-configured", "M": "harmless"}
+    own |= {"SIGNED": "by sig-configured", "READ": "NAME_OF_A_VARIABLE"}
     for name, value in own.items():
         monkeypatch.setenv(name, value)
     coordinator = MockCoordinator()
     coordinator.config.update(plan)
     passed_on = command_environment(coordinator, ())
-    assert own.keys() & passed_on.keys() == {"M"}
+    assert own.keys() & passed_on.keys() == {"M", "READ"}
     assert own.keys() <= command_environment(MockCoordinator(), ()).keys()
 
 

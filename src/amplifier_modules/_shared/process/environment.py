@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any
 
 from amplifier_core.session_capabilities import SECRET_VARIABLES
-from amplifier_core.utils.truncate import SENSITIVE_KEYS
-from amplifier_support.environment import is_secret_name, without_secrets
+from amplifier_support.environment import without_secrets
+from amplifier_support.fields import mapping_of
+from amplifier_support.redaction import configured_secrets
 
 
 def command_environment(coordinator: Any, passthrough: Iterable[str]) -> dict[str, str]:
@@ -20,26 +21,7 @@ def command_environment(coordinator: Any, passthrough: Iterable[str]) -> dict[st
     """
     return without_secrets(
         os.environ,
-        secrets=_configured_secrets(coordinator.config),
+        secrets=configured_secrets(mapping_of(coordinator.config).get("providers")),
         secret_names=SECRET_VARIABLES.of(coordinator) or (),
         passthrough=passthrough,
     )
-
-
-def _configured_secrets(config: Any) -> list[str]:
-    """The keys that providers are configured with, whatever variables they came from."""
-    providers = cast("Mapping[str, Any]", config).get("providers") if config else None
-    return list(_secrets(providers))
-
-
-def _secrets(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, inner in cast("Mapping[Any, Any]", value).items():
-            if isinstance(inner, str):
-                if str(key).lower() in SENSITIVE_KEYS or is_secret_name(str(key)):
-                    yield inner
-            else:
-                yield from _secrets(inner)
-    elif isinstance(value, list | tuple):
-        for inner in cast("list[Any]", value):
-            yield from _secrets(inner)
