@@ -29,6 +29,7 @@ class _Call:
 
     def __init__(self, data: dict[str, Any], number: int | None = None) -> None:
         self.about = about_call(data, number)
+        self.tool = peek(data, "tool_name")
         self.span = peek(data, "span_id")
         self.started = time.monotonic()
         self.output = ""
@@ -76,12 +77,16 @@ class Activity:
                 call.started = time.monotonic()
 
     def call_wrote(self, data: dict[str, Any]) -> None:
-        """Record output of a tool call."""
-        span = peek(data, "span_id")
+        """Record output of a tool call; tools of other authors do not know its span."""
+        span, tool = peek(data, "span_id"), peek(data, "tool_name")
         lines = str(peek(data, "text") or "")[-2000:].rstrip().splitlines()
-        for call in self._calls.values():
-            if lines and span is not None and call.span == span:
-                call.output = one_line(lines[-1], 200)
+        writing = [
+            call
+            for call in self._calls.values()
+            if (call.tool == tool if span is None else call.span == span)
+        ]
+        if lines and len(writing) == 1:
+            writing[0].output = one_line(lines[-1], 200)
 
     def call_ended(self, data: dict[str, Any], *, failed: bool = False) -> float:
         """Remove the tool call of this event; return its seconds."""

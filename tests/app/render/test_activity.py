@@ -97,6 +97,17 @@ def test_the_last_output_line_of_a_command_is_below_it() -> None:
     assert activity.call_ended(call(9, "bash", command="ls")) == 0
 
 
+def test_output_without_a_span_belongs_to_the_only_call_of_the_tool() -> None:
+    activity = Activity()
+    activity.call_started(call(1, "web_fetch", url="a"))
+    activity.call_started(call(2, "bash", command="make"))
+    activity.call_wrote({"tool_name": "web_fetch", "text": "1 of 3\n"})
+    assert texts(activity) == ["web_fetch a", "  1 of 3", "bash make"]
+    activity.call_started(call(3, "web_fetch", url="b"))
+    activity.call_wrote({"tool_name": "web_fetch", "text": "2 of 3\n"})
+    assert texts(activity) == ["web_fetch a", "  1 of 3", "bash make", "web_fetch b"]
+
+
 def test_the_lines_are_few_and_fit() -> None:
     activity = Activity()
     todos = [{"content": f"item {n} " + "x" * 30, "status": "pending"} for n in range(20)]
