@@ -20,7 +20,7 @@ _FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) 
 
 def is_below(path: str, folder: str) -> bool:
     """Whether an absolute path is a folder or inside it; links are not followed."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def open_below(folder: int, path: str) -> int:

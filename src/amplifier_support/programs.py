@@ -22,6 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from amplifier_support.below import is_below
+
 _POLL_SECONDS = 0.1
 _PROJECT_MARKS = (".git", ".amplifier")
 
@@ -103,7 +105,7 @@ def _untrusted_roots(folder: str | None) -> set[str]:
 
 def _is_inside(path: str, roots: set[str]) -> bool:
     real = os.path.realpath(path)
-    return any(real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in roots)
+    return any(is_below(real, root) for root in roots)
 
 
 # -- running -----------------------------------------------------------------------------

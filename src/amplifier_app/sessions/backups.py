@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import SessionError
 from amplifier_support import journal
-from amplifier_support.below import folder_at
+from amplifier_support.below import folder_at, is_below
 from amplifier_support.private_files import open_regular
 
 _LARGEST_COMPARED = 10 * 1024 * 1024
@@ -95,7 +95,7 @@ def is_inside(path: str, folder: str) -> bool:
         os.path.isabs(path)
         and os.path.normpath(path) == path
         and os.path.realpath(parent) == parent
-        and (parent == folder or parent.startswith(folder.rstrip(os.sep) + os.sep))
+        and is_below(parent, folder)
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplifier_app.base import paths
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.documents.document import SUFFIXES, read_root
-from amplifier_app.plan.documents.profile_paths import profile_in_collection
+from amplifier_app.plan.documents.profile_paths import PATH_STARTS, profile_in_collection
 from amplifier_app.plan.documents.reading import files_read_by
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, SourceSyntaxError
@@ -66,7 +66,7 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
         if _is_source(keys):
             local = _local(text, path.parent)
             found += [Selected(local)] if local is not None else []
-        elif keys == ("extends",) and text.startswith(("./", "../", "/", "~")):
+        elif keys == ("extends",) and text.startswith(PATH_STARTS):
             found.append(Selected(path.parent / os.path.expanduser(text), document=True))
         elif keys == ("extends",) and (file := profile_in_collection(path, text)) is not None:
             found.append(Selected(file, document=True))

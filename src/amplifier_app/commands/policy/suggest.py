@@ -21,6 +21,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, node_of, with_items
 from amplifier_app.runtime.approvals.policy import policy_of
 from amplifier_app.runtime.describe import count
+from amplifier_support.below import is_below
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -188,7 +189,7 @@ def _escaped_path(path: str) -> str:
 def _relative(path: str, project: str) -> str:
     base = os.path.realpath(project)
     real = os.path.realpath(os.path.join(base, path))
-    return os.path.relpath(real, base) if real.startswith(f"{base}{os.sep}") else real
+    return os.path.relpath(real, base) if is_below(real, base) else real
 
 
 def _one_or_many(items: Iterable[str]) -> str | list[str]:
