@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
 from amplifier_core._foreign import describe_exception
 
@@ -56,4 +60,30 @@ def schema_problem(schema: dict[str, Any]) -> str | None:
     # A schema is data of the module, and may be of any depth or refer to itself.
     except RecursionError:
         return "it is nested without end"
+    return _broken_reference(schema)
+
+
+def _broken_reference(schema: dict[str, Any]) -> str | None:
+    resource = DRAFT202012.create_resource(schema)
+    resolver = Registry[Any]().with_resource("", resource).crawl().resolver()
+    for reference in _references(schema):
+        try:
+            resolver.lookup(reference)
+        except Unresolvable:
+            return f"it refers to {reference!r}, which it does not define"
     return None
+
+
+def _references(part: Any) -> Iterator[str]:
+    """References within the schema; those in a part with an `$id` are relative to it and left out."""
+    if isinstance(part, dict):
+        fields = cast("dict[str, Any]", part)
+        reference = fields.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            yield reference
+        for inner in fields.values():
+            if not (isinstance(inner, dict) and "$id" in inner):
+                yield from _references(inner)
+    elif isinstance(part, list):
+        for inner in cast("list[Any]", part):
+            yield from _references(inner)

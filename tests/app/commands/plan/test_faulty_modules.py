@@ -158,6 +158,17 @@ FAULTY = [
         ("ok: its schema is not a valid JSON Schema: 'strng' is not valid",),
     ),
     Faulty(
+        "a schema with a reference to nothing",
+        "tool",
+        (('"text": {"type": "string"}', '"text": {"$ref": "#/$defs/text"}'),),
+        "tool",
+        0,
+        (),
+        (
+            "ok: its schema is not a valid JSON Schema: it refers to '#/$defs/text', which it does not",
+        ),
+    ),
+    Faulty(
         "a name that services of models refuse",
         "tool",
         (('name = "shout"', 'name = "shout it out!"'),),
