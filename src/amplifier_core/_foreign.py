@@ -183,6 +183,7 @@ def where_defined(obj: Any) -> str:
     """Where a function starts (file and line), or the qualified name of an object's class."""
     while isinstance(obj, functools.partial):
         obj = obj.func
+    obj = inspect.unwrap(obj)
     function = obj.__func__ if inspect.ismethod(obj) else obj
     if not isinstance(function, (FunctionType, type)):
         function = type(obj).__call__
@@ -206,7 +207,8 @@ def _owner(obj: Any) -> Any:
         obj = obj.func
     if inspect.ismethod(obj):
         obj = obj.__self__
-    return obj if isinstance(obj, (type, FunctionType)) else type(obj)
+    # Not type(obj): an object that stands in front of another one has its class here.
+    return obj if isinstance(obj, (type, FunctionType)) else obj.__class__
 
 
 def root_of(module: ModuleType) -> Path | None:

@@ -79,13 +79,22 @@ class SupportedLoop(Delegate):
     async def _run(self, turn: Turn, session: dict[str, Any]) -> Any:
         """What the orchestrator returns; nothing if a limit made it raise."""
 
+        exits: list[SystemExit] = []
+
         async def execute() -> Any:
             inputs = {**session, "providers": turn.providers, "tools": turn.tools}
-            return await self._inner.execute(**inputs)
+            try:
+                return await self._inner.execute(**inputs)
+            # From a task of its own it would end the event loop.
+            except SystemExit as error:
+                exits.append(error)
 
         cancels = task_cancel_count()
         try:
-            return await interruptible(execute(), turn)
+            answer = await interruptible(execute(), turn)
+            if exits:
+                raise exits[0]
+            return answer
         # Foreign code: whatever the limit made it raise, the limit is the cause.
         except BaseException as error:
             if not is_failure(error, cancels) or turn.reached is None:

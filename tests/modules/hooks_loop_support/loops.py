@@ -33,6 +33,8 @@ class Loop:
         return text
 
     async def work(self, context, provider, tools, hooks):
+        if self.settings.get("fails"):
+            raise TypeError("wrong")
         while True:
             messages = [Message(**message) for message in await context.get_messages_for_request()]
             specs = [

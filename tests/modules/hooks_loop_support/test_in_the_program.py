@@ -210,6 +210,14 @@ def test_a_plan_that_names_it_with_a_bundled_orchestrator_counts_once(tmp_path: 
     assert len([*tmp_path.glob("[0-9].txt")]) == 3
 
 
+def test_a_failure_of_the_orchestrator_is_reported_as_without_limits(tmp_path: Path) -> None:
+    plan = foreign_plan(tmp_path, ["unused"], loop={"fails": True})
+    plain = run_amplifier("run", "-f", plan, "hi")
+    limited = run_amplifier("run", "-f", plan, "hi", "--max-cost", "1")
+    assert (limited.code, limited.stderr) == (plain.code, plain.stderr)
+    assert "orchestrator 'loop-foreign' raised TypeError: wrong (amplifier_module" in plain.stderr
+
+
 def test_a_hook_can_raise_a_limit(tmp_path: Path) -> None:
     hook = tmp_path / "amplifier-module-hooks-generous" / "amplifier_module_hooks_generous"
     hook.mkdir(parents=True)

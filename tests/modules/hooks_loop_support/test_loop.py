@@ -165,11 +165,12 @@ async def test_the_time_limit_ends_an_orchestrator_that_ignores_cancellations() 
     assert (ran, session.spent) == ([], (1, 100))
 
 
-async def test_a_failure_before_a_limit_is_raised() -> None:
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, TypeError])
+async def test_a_failure_before_a_limit_is_raised(kind: type[BaseException]) -> None:
     async def work(**_: Any) -> str:
-        raise asyncio.CancelledError
+        raise kind
 
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(kind):
         await Session(work, max_steps=1).run()
 
 
