@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from amplifier_app.base.private_files import write_private
 from amplifier_app.base.redact import redact
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.lock import SessionLock
-from amplifier_app.sessions.metadata import SCHEMA_VERSION, Metadata, read_metadata
+from amplifier_app.sessions.metadata import SCHEMA_VERSION, Metadata, read_metadata, time_text
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant
 from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
@@ -26,8 +26,8 @@ IMPORTED_PLAN = "imported-plan.yaml"
 
 
 def now() -> str:
-    """The time as metadata has it: ISO 8601 in UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    """The time as metadata has it."""
+    return time_text(time.time())
 
 
 def write_metadata(path: Path, metadata: dict[str, Any]) -> None:

@@ -67,13 +67,21 @@ def _validate(data: dict[str, Any]) -> Metadata:
     return Metadata(values)
 
 
+def time_text(seconds: float) -> str:
+    """A time as metadata has it, ISO 8601 in UTC: such times compare as text.
+
+    Args:
+        seconds: The time in seconds since the epoch.
+    """
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
 def utc_time(value: object) -> str | None:
-    """A time of the metadata in UTC, in the form in which times compare as text."""
+    """A time of the metadata as `time_text` writes it; None if it is not one."""
     if not isinstance(value, str):
         return None
     try:
-        time = datetime.fromisoformat(value)
-        return time.astimezone(UTC).isoformat(timespec="milliseconds")
+        return time_text(datetime.fromisoformat(value).timestamp())
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.sessions.metadata import read_metadata, utc_time
+from amplifier_app.sessions.metadata import read_metadata, time_text, utc_time
 from amplifier_support.fields import mapping_of
 from amplifier_support.usage import dollars
 
@@ -133,4 +132,4 @@ def _time_of_folder(path: Path) -> str:
         seconds = path.stat().st_mtime
     except OSError:
         seconds = 0.0
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return time_text(seconds)

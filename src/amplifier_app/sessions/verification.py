@@ -11,7 +11,6 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.folder import IMPORTED_PLAN, write_metadata
 from amplifier_app.sessions.lock import SessionLock, is_locked
-from amplifier_app.sessions.metadata import SCHEMA_VERSION, read_metadata
+from amplifier_app.sessions.metadata import SCHEMA_VERSION, read_metadata, time_text
 from amplifier_app.sessions.removal import is_remnant, remove_folder
 from amplifier_app.sessions.transcript import is_message
 from amplifier_support import journal
@@ -118,7 +117,7 @@ def _rebuild_metadata(path: Path) -> None:
         facts |= {"parent": spawned[1], "agent": spawned[2]}
     used = path / "transcript.jsonl"
     seconds = (used if used.exists() else path).stat().st_mtime
-    time = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    time = time_text(seconds)
     facts |= {"schema_version": SCHEMA_VERSION, "created": time, "updated": time}
     values = {key: one for key, one in read_metadata(path).values.items() if one is not None}
     _set_aside(path / "metadata.json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import time
 from typing import Annotated, NamedTuple
 
 import typer
@@ -15,6 +15,7 @@ from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.session.shared import YesOption, confirm, from_index
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
+from amplifier_app.sessions.metadata import time_text
 from amplifier_app.sessions.removal import (
     remove_leftovers,
     remove_sessions,
@@ -105,7 +106,7 @@ def _old_families(store: SessionStore, older: float | None, keep: int | None) ->
     families.sort(key=lambda one: one.updated, reverse=True)
     families = families[keep or 0 :]
     if older is not None:
-        limit = (datetime.now(UTC) - timedelta(seconds=older)).isoformat(timespec="milliseconds")
+        limit = time_text(time.time() - older)
         families = [one for one in families if one.updated < limit]
     whole = [one for one in families if not any(by_id[member].fault for member in one.ids)]
     return [
