@@ -17,7 +17,9 @@ _VENDORS = (
 _MODEL_KEY = re.compile(
     rf"(^|_)API_?KEYS?(_|$) | ^({_VENDORS})_(.*_)?(KEY|TOKEN)$", re.VERBOSE | re.IGNORECASE
 )
-_SECRET = re.compile(
+# Fewer names than `secret_names.SECRET_NAME`, with which only texts are redacted: programs need
+# variables such as GPG_KEY_ID.
+_WITHHELD = re.compile(
     rf"""(^|_)(
         (API|ACCESS|SECRET|PRIVATE|AUTH|SUBSCRIPTION|SERVICE|ACCOUNT|LICENSE)_?KEY
       | TOKEN | SECRET | PASSPHRASE | CREDENTIAL | PASS | PAT
@@ -29,11 +31,6 @@ _SECRET = re.compile(
 )
 _SHORTEST_SECRET = 8
 _TO_START = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a name is one of a secret: `*_API_KEY`, `*_TOKEN`, `*_SECRET` and the like."""
-    return _SECRET.search(name) is not None
 
 
 def without_secrets(
@@ -57,7 +54,9 @@ def without_secrets(
         name: value
         for name, value in own.items()
         if any(fnmatchcase(name, pattern) for pattern in kept)
-        or not (name in named or is_secret_name(name) or any(secret in value for secret in values))
+        or not (
+            name in named or _WITHHELD.search(name) or any(secret in value for secret in values)
+        )
     }
 
 

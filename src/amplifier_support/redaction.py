@@ -19,7 +19,7 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from amplifier_support.secret_names import SECRET_NAME, SENSITIVE_KEYS, names_variable
+from amplifier_support.secret_names import SENSITIVE_KEYS, is_secret_name, names_variable
 from amplifier_support.secret_shapes import Shape, compiled, secret_shapes
 
 MAX_DEPTH = 128
@@ -59,7 +59,7 @@ def secrets_in(
     found = {
         value
         for name, value in variables.items()
-        if len(value) >= _SHORTEST_SECRET and (name in known or SECRET_NAME.search(name))
+        if len(value) >= _SHORTEST_SECRET and (name in known or is_secret_name(name))
     }
     return sorted(found, key=len, reverse=True)
 
@@ -78,7 +78,7 @@ def _configured(value: Any, depth: int) -> Iterator[str]:
                 yield from _configured(inner, depth + 1)
             elif names_variable(str(key), inner):
                 continue
-            elif _is_sensitive(key) or SECRET_NAME.search(str(key)):
+            elif _is_sensitive(key) or is_secret_name(str(key)):
                 yield inner
     elif isinstance(value, (list, tuple)):
         for inner in cast("list[Any]", value):

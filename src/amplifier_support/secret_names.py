@@ -30,6 +30,12 @@ SECRET_NAME: Final = re.compile(
 )
 """Names of variables, and of keys with string values, that hold a secret: ``GITHUB_TOKEN``."""
 
+
+def is_secret_name(name: str) -> bool:
+    """Whether the name of a variable or key suggests a secret."""
+    return SECRET_NAME.search(name) is not None
+
+
 _OF_VARIABLE = re.compile(r"(?i)[_-]env(?:[_-]?var(?:iable)?)?$")
 
 

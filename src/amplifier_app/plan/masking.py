@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amplifier_app.plan.tree.interpolation import is_secret_name, names_in
+from amplifier_app.plan.tree.interpolation import names_in
 from amplifier_app.plan.tree.nodes import (
     ListNode,
     MapNode,
@@ -16,7 +16,7 @@ from amplifier_app.plan.tree.nodes import (
     ScalarValue,
     with_items,
 )
-from amplifier_support.secret_names import SENSITIVE_KEYS, names_variable
+from amplifier_support.secret_names import SENSITIVE_KEYS, is_secret_name, names_variable
 
 if TYPE_CHECKING:
     from amplifier_support.redaction import Redactor

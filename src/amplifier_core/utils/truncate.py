@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
 from amplifier_support.escape_sequences import without_sequences
-from amplifier_support.secret_names import SECRET_NAME, SENSITIVE_KEYS
+from amplifier_support.secret_names import SECRET_NAME, SENSITIVE_KEYS, is_secret_name
 
 __all__ = [
     "SECRET_NAME",
@@ -79,7 +79,7 @@ def redact_config(config: Any, secrets: Iterable[str] = ()) -> Any:
     known = sorted({one for one in secrets if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
 
     def redacted(value: Any, key: str = "") -> Any:
-        if key.lower() in SENSITIVE_KEYS or (isinstance(value, str) and SECRET_NAME.search(key)):
+        if key.lower() in SENSITIVE_KEYS or (isinstance(value, str) and is_secret_name(key)):
             return _REDACTED
         if isinstance(value, Mapping):
             entries = cast("Mapping[Any, Any]", value).items()

@@ -16,16 +16,11 @@ from amplifier_app.plan.tree.budget import MAX_EXPANDED, MAX_NESTED_VARIABLES
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, ScalarValue, with_items
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import plain_scalar
-from amplifier_support.secret_names import SECRET_NAME
+from amplifier_support.secret_names import is_secret_name
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _TOO_DEEP = -1
 _BRACE = re.compile(r"\$\{|\}")
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether the name of a variable or key suggests a secret."""
-    return SECRET_NAME.search(name) is not None
 
 
 def interpolate(
