@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from amplifier_app.base.errors import ModuleError, Terminated
+from amplifier_core._foreign import describe_exception
+
+logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -26,6 +31,7 @@ def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
         ModuleError: A module wanted to end the program, in a task of its own.
     """
     loop = asyncio.new_event_loop()
+    loop.set_exception_handler(_report)
     try:
         asyncio.set_event_loop(loop)
         with _without_sudden_end():
@@ -72,9 +78,21 @@ def _ignore(loop: asyncio.AbstractEventLoop, is_known: Callable[[Mapping[str, An
 
     def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         if not is_known(context):
-            loop.default_exception_handler(dict(context))
+            _report(loop, context)
 
     loop.set_exception_handler(handle)
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Log in one line that a task failed which no one waits for; anything else as asyncio does."""
+    error, task = context.get("exception"), context.get("future")
+    code = getattr(task.get_coro(), "cr_code", None) if isinstance(task, asyncio.Task) else None
+    if error is None or code is None:
+        loop.default_exception_handler(dict(context))
+        return
+    described = describe_exception(error, Path(code.co_filename).resolve().parent)
+    logger.error("The background task '%s' failed: %s", code.co_qualname, described)
+    logger.debug("Traceback of the failure of %s", code.co_qualname, exc_info=error)
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

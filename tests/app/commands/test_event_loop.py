@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -41,6 +42,26 @@ def test_a_task_that_ignores_its_cancellation_keeps_no_run_from_ending(
     assert [task.done() for task in tasks] == [False, True]
     # Its loop is closed, so it can only be left.
     tasks[0].get_coro().close()
+
+
+def test_a_task_that_fails_in_the_background_is_reported_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def poll() -> None:
+        raise ValueError("no such host")
+
+    async def main() -> None:
+        task = asyncio.create_task(poll())
+        await asyncio.sleep(0)
+        del task
+        gc.collect()
+
+    event_loop.run_loop(main())
+    ours = [record for record in caplog.records if record.name == event_loop.__name__]
+    (message,) = [record.getMessage() for record in ours if record.levelname == "ERROR"]
+    assert message.startswith("The background task 'test_a_task_that_fails_in_the_background_is_")
+    assert "poll' failed: ValueError: no such host (commands/test_event_loop.py, line " in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
