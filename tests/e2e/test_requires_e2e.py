@@ -36,19 +36,29 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 """
 
 
-def uses(folder: Path, package: str, *requires: str) -> Path:
-    """A tool that answers with the version of a package, next to the plan."""
+GIT_LIB = {
+    "pyproject.toml": '[project]\nname = "git-lib"\nversion = "3.0"\n'
+    '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+    "backend.py": BACKEND,
+    "git_lib.py": "VERSION = 'first'\n",
+}
+
+
+def tool_using(package: str, *requires: str) -> dict[str, str]:
+    """A tool that answers with the version of a package."""
     listed = json.dumps(list(requires))[1:-1]
-    return write_files(
-        folder / "my-tool",
-        {
-            **SEED_TOOL,
-            "pyproject.toml": SEED_TOOL["pyproject.toml"].replace('"amplifier-core>=1.6"', listed),
-            GREETER: SEED_TOOL[GREETER]
-            .replace("from typing", f"import {package}\nfrom typing")
-            .replace(SAYS, f'f"{{who}} {{{package}.VERSION}}"'),
-        },
-    )
+    return {
+        **SEED_TOOL,
+        "pyproject.toml": SEED_TOOL["pyproject.toml"].replace('"amplifier-core>=1.6"', listed),
+        GREETER: SEED_TOOL[GREETER]
+        .replace("from typing", f"import {package}\nfrom typing")
+        .replace(SAYS, f'f"{{who}} {{{package}.VERSION}}"'),
+    }
+
+
+def uses(folder: Path, package: str, *requires: str) -> Path:
+    """That tool, next to the plan."""
+    return write_files(folder / "my-tool", tool_using(package, *requires))
 
 
 def needing(folder: Path, *requires: str, **more: Any) -> Path:
@@ -176,13 +186,7 @@ def test_a_module_that_needs_the_version_of_the_environment_is_named(machine: Ma
 
 def test_a_required_repository_is_locked_with_its_commit(machine: Machine, tmp_path: Path) -> None:
     library = Repository(tmp_path / "remotes" / "git-lib")
-    files = {
-        "pyproject.toml": '[project]\nname = "git-lib"\nversion = "3.0"\n'
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
-        "backend.py": BACKEND,
-        "git_lib.py": "VERSION = 'first'\n",
-    }
-    commit = library.commit(files)
+    commit = library.commit(GIT_LIB)
     uses(machine.cwd, "git_lib")
     requirement = f"git-lib @ {library.url}@main"
     needing(machine.cwd, requirement)
@@ -200,6 +204,24 @@ def test_a_required_repository_is_locked_with_its_commit(machine: Machine, tmp_p
     drifted(machine.run("--locked"), "my-tool: 'requires' some-lib none → some-lib")
     needing(machine.cwd, f"git-lib @ {library.url}@{later}")
     drifted(machine.run("--locked"), f"my-tool: 'requires' {requirement}")
+
+
+def test_the_package_at_the_root_of_a_modules_repository_need_not_be_required(
+    machine: Machine, tmp_path: Path
+) -> None:
+    bundle = Repository(tmp_path / "remotes" / "kit")
+    module = {f"modules/mine/{name}": text for name, text in tool_using("git_lib").items()}
+    commit = bundle.commit({**GIT_LIB, **module})
+    tool = {"module": "my-tool", "source": f"{bundle.url}@main#subdirectory=modules/mine"}
+    plan(machine.cwd, None, tools=[tool])
+    assert "world first" in answer(machine)
+    assert machine.lock().code == 0
+    assert machine.locked()["my-tool"]["requires"] == {f"git-lib @ {bundle.url}@{commit}": commit}
+    assert machine("plan", "lock", "-f", "plan.yaml", "--check").code == 0
+    bundle.commit({"git_lib.py": "VERSION = 'later'\n"})
+    assert "world first" in machine.greeting()
+    assert "world first" in with_index(Machine(tmp_path, "other"), tmp_path).greeting()
+    assert "world later" in answer(machine)
 
 
 def test_requirements_of_the_plan_are_vendored(machine: Machine, tmp_path: Path) -> None:

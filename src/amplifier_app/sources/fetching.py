@@ -29,6 +29,7 @@ from amplifier_app.sources.requirements.fixed_versions import MODULE_PACKAGES, r
 from amplifier_app.sources.requirements.layout import Layout, find_layout
 from amplifier_app.sources.requirements.names import requirement_name
 from amplifier_app.sources.requirements.packages import PackageCache, refuse_without_versions
+from amplifier_app.sources.requirements.repository import package_of_repository
 from amplifier_app.sources.requirements.requires import Addition
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 
@@ -174,10 +175,13 @@ class Fetcher:
         locked: LockEntry | None,
         stop: threading.Event | None,
     ) -> ResolvedSource:
+        checkout: Checkout | None = None
         if isinstance(source, FolderSource):
             root, facts = source.path, {"text": source.text}
         elif isinstance(source, GitSource):
-            root, facts = self._from_git(source, locked, stop)
+            commit = locked.commit if locked is not None else None
+            checkout = self._checkout(source, commit, stop)
+            root, facts = checkout.folder, {"text": source.shown, "commit": checkout.commit}
         elif isinstance(source, ArchiveSource):
             root, facts = self._from_archive(source, locked, stop)
         else:
@@ -189,6 +193,9 @@ class Fetcher:
             root, facts = self._from_index(source, locked, stop)
         extras = source.extras if isinstance(source, PackageSource) else ()
         layout = find_layout(root, module_id, extras=extras)
+        if isinstance(source, GitSource) and checkout is not None:
+            shared = package_of_repository(source, checkout, layout)
+            requires = [*requires, *([shared] if shared is not None else [])]
         layout = layout._replace(added=self._additions(requires, locked, stop))
         return self._with_requirements(_KINDS[type(source)], root, layout, locked, stop, facts)
 
@@ -217,13 +224,6 @@ class Fetcher:
         )
 
     # -- kinds of sources ------------------------------------------------------------
-
-    def _from_git(
-        self, source: GitSource, locked: LockEntry | None, stop: threading.Event | None
-    ) -> tuple[Path, dict[str, Any]]:
-        commit = locked.commit if locked is not None else None
-        checkout = self._checkout(source, commit, stop)
-        return checkout.folder, {"text": source.shown, "commit": checkout.commit}
 
     def _checkout(
         self, source: GitSource, commit: str | None, stop: threading.Event | None

@@ -292,6 +292,10 @@ def _source_differences(wanted: Wanted, entry: LockEntry) -> Iterator[Difference
         yield Difference(wanted.module, "source", entry.source, wanted.written)
         return
     asked = {one.written: entry.requires.get(one.written) for one in wanted.requires}
+    # The plan does not list the package at the root of the module's own repository.
+    asked |= {
+        one: commit for one, commit in entry.requires.items() if commit and commit == entry.commit
+    }
     yield from _requires_differences(wanted.module, entry.requires, asked)
     folder = wanted.folder
     if folder is not None and folder.exists():

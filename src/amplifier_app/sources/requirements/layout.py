@@ -75,7 +75,7 @@ def find_layout(root: Path, module_id: str | None = None, *, extras: Iterable[st
         if found is not None:
             return found
     project_file = root / "pyproject.toml"
-    project = _project(project_file) if project_file.is_file() else {}
+    project = read_project(project_file) if project_file.is_file() else {}
     _check_python(project.get("requires-python"), str(root), str(project_file))
     declared = _declared(project, module_id, project_file)
     if declared is None:
@@ -91,7 +91,12 @@ def find_layout(root: Path, module_id: str | None = None, *, extras: Iterable[st
     )
 
 
-def _project(file: Path) -> dict[str, Any]:
+def read_project(file: Path) -> dict[str, Any]:
+    """The table `project` of a `pyproject.toml`.
+
+    Raises:
+        SourceError: The file is invalid.
+    """
     import tomllib
 
     try:
