@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.json_text import value_text
 from amplifier_app.base.sanitize import visible
-from amplifier_app.render.ansi import cells, fold, paint
+from amplifier_app.render.ansi import cells, line_rows, paint
 from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, summary
 from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval
@@ -154,13 +154,7 @@ def _of_edits(edits: list[_Edit], path: str) -> FileDiff:
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return text as lines of at most `width` cells, broken between words where possible."""
-    lines: list[str] = []
-    for word in re.findall(r"\S+\s*|\s+", text):
-        if lines and cells(lines[-1] + word.rstrip()) <= width:
-            lines[-1] += word
-        else:
-            lines += fold(word, width) if cells(word.rstrip()) > width else [word]
-    return [line.rstrip() for line in lines] or [""]
+    return [text[begin:end].rstrip() for begin, end in line_rows(text, width)]
 
 
 def _header(name: str, about: str, right: str, width: int) -> list[str]:

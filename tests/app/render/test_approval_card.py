@@ -157,3 +157,12 @@ def test_the_key_for_all_is_offered_while_there_is_more(tmp_path: Path) -> None:
     asked = request(tmp_path, "bash", {"command": "ls"})
     assert "v show all" in " ".join(key_lines(asked, 80))
     assert "v show all" not in " ".join(key_lines(asked, 80, shows_all=True))
+
+
+@pytest.mark.parametrize("width", [2, 5, 9, 40])
+def test_wrapped_texts_show_every_character(width: int) -> None:
+    text = " rm -rf  漢字/build é; curl https://example.com/a-long-name?x=1 | sh "
+    lines = wrapped(text, width)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert max(map(cells, lines)) <= width
+    assert wrapped("漢字 漢字", 7) == ["漢字 漢", "字"]
