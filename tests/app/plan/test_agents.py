@@ -134,6 +134,27 @@ def test_published_agents_have_their_name_in_a_table(write: Write) -> None:
     assert plan.notes == [f"{Path.cwd()}/x.md:6:1: 'ui' in the agent is ignored"]
 
 
+def test_an_agent_of_a_bundle_may_be_a_file_with_changes(write: Write) -> None:
+    write(
+        "---\nmeta: {name: r, description: Reads}\ntools: [tool-web]\n---\nRead.\n", "agents/r.md"
+    )
+    text = (
+        "bundle: {name: kit}\nsession: {orchestrator: loop-basic, context: context-simple}\n"
+        "agents:\n  reader: {include: 'kit:agents/r', tools: [tool-bash]}\n"
+        "  gone: {include: 'kit:agents/gone', tools: [tool-bash]}\n"
+    )
+    write(text, "kit.yaml")
+    plan = load(plan="kit.yaml", environ={"ANTHROPIC_API_KEY": "k"})
+    assert agents(plan) == {
+        "reader": {
+            "description": "Reads",
+            "tools": [{"module": "tool-bash"}],
+            "instruction": "Read.",
+        }
+    }
+    assert any("unknown agent 'kit:agents/gone'" in note for note in plan.notes + plan.warnings)
+
+
 def test_an_agent_of_the_project_comes_before_the_users(write: Write, tmp_path: Path) -> None:
     write("---\ndescription: the user's\n---\n", "home/agents/helper.md")
     write("---\ndescription: the project's\n---\n", "repo/.amplifier/agents/helper.md")

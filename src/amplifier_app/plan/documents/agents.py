@@ -3,6 +3,7 @@
 agents: [reviewer, ./agents/*.md, {name: tester, description: …}]   a list
 agents: {reviewer: {description: …}, tester: ./tester.md}           by name
 agents: {dirs: [./agents], include: [reviewer], inline: {…}}        as published
+agents: {reviewer: {include: kit:agents/reviewer, tools: […]}}      as published
 agents: all | none                                                  as published
 """
 
@@ -94,12 +95,15 @@ class AgentList:
 
     def _add_named(self, node: MapNode) -> None:
         for name, agent in node.items.items():
-            target = text_of(agent)
+            target, over = text_of(agent), None
+            if target is None and self._published and isinstance(agent, MapNode):
+                # A file, of which the other keys here replace parts.
+                target, over = text_of(agent.items.get("include")), agent
             if target is None:
                 self._add(name, self._inline(agent), node.key_at(name))
                 continue
             for found in self._locate(target, agent.at):
-                self._add_file(found, node.key_at(name), name)
+                self._add_file(found, node.key_at(name), name, over=over)
 
     def _add_published(self, node: MapNode) -> None:
         own = {key: value for key, value in node.items.items() if key not in _PUBLISHED}
@@ -235,12 +239,20 @@ class AgentList:
     # -- collecting --------------------------------------------------------------------
 
     def _add_file(
-        self, found: _File, at: Location, name: str | None = None, namespace: str = ""
+        self,
+        found: _File,
+        at: Location,
+        name: str | None = None,
+        namespace: str = "",
+        over: MapNode | None = None,
     ) -> None:
         document = self._reader.read(found.file, found.path, AGENT_FILE)
         self.read |= {found.file: found.path, **document.others}
         items = dict(document.tree.items)
         own = text_of(items.pop("name", None))
+        replaced = self._inline(over) if over is not None else None
+        if isinstance(replaced, MapNode):
+            items |= {key: node for key, node in replaced.items.items() if key != "include"}
         full_name = name or f"{namespace}{own or found.path.stem}"
         self._add(full_name, with_items(document.tree, items), at)
 
