@@ -78,7 +78,7 @@ def test_calls_of_one_answer_beyond_the_limit_do_not_run(tmp_path: Path) -> None
     code, result = run(plan, "--set", "session.budget.max_tool_calls=3")
     assert (code, result["limit"]["name"]) == (7, "max_tool_calls")
     assert sorted(path.name for path in tmp_path.glob("[0-9].txt")) == ["0.txt", "1.txt", "2.txt"]
-    assert [tool["outcome"] for tool in result["tools"]] == ["ok"] * 3 + ["error"] * 2
+    assert [tool["outcome"] for tool in result["tools"]] == ["ok"] * 3 + ["interrupted"] * 2
     assert result["steps"] == 1
 
 

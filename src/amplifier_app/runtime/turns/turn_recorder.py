@@ -30,7 +30,7 @@ _OUTCOMES: dict[str, ToolOutcome] = {
     "Interrupted": "interrupted",
     "BudgetReached": "interrupted",
 }
-"""Error types in `tool:error` that do not mean a failure."""
+"""Types of errors that do not mean a failure."""
 
 
 class TurnRecorder:
@@ -288,13 +288,12 @@ class TurnRecorder:
         if field_of(error, "denied") is True:
             self._end(data, "denied", str(field_of(error, "message") or "") or None)
         else:
-            self._end(data, "ok" if has_succeeded(result) else "error", None)
+            self._end(data, "ok" if has_succeeded(result) else _outcome_of(error), None)
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
         error = peek(data, "error") or {}
         message = field_of(error, "message")
-        outcome = _OUTCOMES.get(str(field_of(error, "type")), "error")
-        self._end(data, outcome, str(message) if message else None)
+        self._end(data, _outcome_of(error), str(message) if message else None)
 
     def _on_unknown_tool(self, event: str, data: dict[str, Any]) -> None:
         # The other errors in this event are also those of a result.
@@ -349,6 +348,10 @@ class TurnRecorder:
         if self._limit is not None:
             # A loop may have announced a request that the limit refused.
             self._requests = min(self._requests, self._turn_count)
+
+
+def _outcome_of(error: Any) -> ToolOutcome:
+    return _OUTCOMES.get(str(field_of(error, "type")), "error")
 
 
 def _joined(*parts: Any) -> str:
