@@ -31,10 +31,10 @@ __all__ = [
     "Handler",
     "InContext",
     "Registration",
+    "as_fields",
     "call_handler",
     "call_handlers",
     "passed_on",
-    "plain",
 ]
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...
             continue
         if action == "deny":
             return _with_data(answer, data)
-        changed = plain(answer.data)
+        changed = as_fields(answer.data)
         if action == "modify" and (changed is None or isinstance(changed, dict)):
             if changed is not None:
                 data = changed
@@ -166,7 +166,7 @@ class InContext:
 # Reading and creating results
 
 
-def plain(data: Any) -> Any:
+def as_fields(data: Any) -> Any:
     """A pydantic model as a dict of its fields; any other value unchanged."""
     return data.model_dump(mode="json") if isinstance(data, BaseModel) else data
 

@@ -11,10 +11,10 @@ from amplifier_core._foreign import code_name, current_owner
 from amplifier_core._hook_calls import (
     Handler,
     Registration,
+    as_fields,
     call_handler,
     call_handlers,
     passed_on,
-    plain,
 )
 from amplifier_core.cancellation import task_cancel_count
 from amplifier_core.models import HookResult
@@ -113,7 +113,7 @@ class HookRegistry:
             includes the registry's default fields and a UTC `timestamp`.
         """
         if type(data) is not dict:
-            data = plain(data)
+            data = as_fields(data)
         if event in correlation.CORRELATED_EVENTS and isinstance(data, dict):
             data = _with_request_id(event, cast("dict[str, Any]", data))
         handlers = self._by_event.get(event)
@@ -139,7 +139,7 @@ class HookRegistry:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
             raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
         collected: list[dict[str, Any]] = []
-        data, cancels = plain(data), task_cancel_count()
+        data, cancels = as_fields(data), task_cancel_count()
         for entry in self._by_event.get(event, ()):
             try:
                 async with asyncio.timeout(timeout):
