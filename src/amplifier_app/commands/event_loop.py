@@ -28,14 +28,22 @@ def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
     interrupted program alive.
 
     Raises:
-        ModuleError: A module wanted to end the program, in a task of its own.
+        ModuleError: A module wanted to end the program in a task of its own, cancelled the run's task
+            or stopped its loop.
     """
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(_report)
+    task = loop.create_task(main)
     try:
         asyncio.set_event_loop(loop)
         with _without_sudden_end():
-            return loop.run_until_complete(main)
+            return loop.run_until_complete(task)
+    except asyncio.CancelledError as error:
+        raise ModuleError("a module cancelled the task of the run") from error
+    except RuntimeError as error:
+        if task.done():
+            raise
+        raise ModuleError("a module stopped the event loop") from error
     except SystemExit as error:
         reported = error  # `error` is unset after this block.
         _ignore(loop, lambda context: context.get("exception") is reported)
@@ -45,6 +53,8 @@ def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:
         _ignore(loop, lambda context: "asyncgen" in context)
         raise
     finally:
+        if task.done() and not task.cancelled():
+            task.exception()  # Otherwise it is reported when the task is removed.
         try:
             _cancel_all(loop)
             loop.run_until_complete(loop.shutdown_asyncgens())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
+from amplifier_app.base.errors import ModuleError
 from amplifier_app.commands import event_loop
 
 
@@ -42,6 +43,27 @@ def test_a_task_that_ignores_its_cancellation_keeps_no_run_from_ending(
     assert [task.done() for task in tasks] == [False, True]
     # Its loop is closed, so it can only be left.
     tasks[0].get_coro().close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda main: main.cancel(), "a module cancelled the task of the run"),
+        (lambda main: asyncio.get_running_loop().stop(), "a module stopped the event loop"),
+    ],
+    ids=["cancels the task", "stops the loop"],
+)
+def test_a_module_that_ends_the_loop_is_reported(
+    spoil: Callable[[asyncio.Task[None]], object], said: str
+) -> None:
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(spoil, task)
+        await asyncio.Event().wait()
+
+    with pytest.raises(ModuleError, match=said):
+        event_loop.run_loop(main())
 
 
 def test_a_task_that_fails_in_the_background_is_reported_in_one_line(

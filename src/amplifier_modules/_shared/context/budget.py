@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
+from amplifier_core._foreign import describe_exception
+
 logger = logging.getLogger(__name__)
 
 SAFETY_MARGIN = 1000
@@ -40,9 +42,8 @@ def window_of(provider: Any) -> Window | None:
         if not whole:
             return None
         return Window(int(whole), int(output) if output else min(_USUAL_OUTPUT, int(whole) // 4))
-    except Exception:  # third-party code; fall back to our own budget
-        name = getattr(provider, "name", provider)
-        logger.warning(
-            "Provider %s did not report its context window; using max_tokens", name, exc_info=True
-        )
+    except Exception as error:  # third-party code; fall back to our own budget
+        name, problem = getattr(provider, "name", provider), describe_exception(error, None)
+        text = "Provider %s did not report its context window (%s); using max_tokens"
+        logger.warning(text, name, problem)
         return None

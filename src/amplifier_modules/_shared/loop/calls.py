@@ -40,7 +40,7 @@ async def calls_of(provider: Any, response: Any, blocks: list[dict[str, Any]]) -
     found: Any = parse(response) if callable(parse) else field_of(response, "tool_calls")
     if inspect.isawaitable(found):
         found = await found
-    if parse is None and not found:
+    if found is None or (parse is None and not found):
         found = [block for block in blocks if block.get("type") in CALL_BLOCKS]
     return [_call(item) for item in cast("Iterable[Any]", found or ())]
 

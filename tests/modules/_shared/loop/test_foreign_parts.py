@@ -84,6 +84,15 @@ async def test_parse_tool_calls_may_be_asynchronous(rig: Rig) -> None:
     assert tool.inputs == [{"text": "a"}]
 
 
+async def test_calls_are_read_from_the_answer_if_parse_tool_calls_returns_none(rig: Rig) -> None:
+    tool = rig.add_tool(echo_tool())
+    rig.replies(calls(call(text="a")), "done")
+    rig.providers["mock"].parse_tool_calls = lambda response: None
+
+    assert await rig.run() == "done"
+    assert tool.inputs == [{"text": "a"}]
+
+
 async def test_a_note_joins_a_tool_result_made_of_blocks(rig: Rig) -> None:
     image = {
         "type": "image",
