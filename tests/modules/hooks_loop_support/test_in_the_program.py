@@ -162,6 +162,32 @@ def test_sub_agents_count_against_the_budget_of_their_session(tmp_path: Path) ->
     assert [one["status"] for one in result["sub_sessions"]] == ["incomplete"]
 
 
+@pytest.mark.parametrize("bundled", ["lead", "worker"])
+def test_a_budget_covers_bundled_and_other_orchestrators_alike(
+    tmp_path: Path, bundled: str
+) -> None:
+    delegation = {"name": "task", "input": {"agent": "worker", "instruction": "write"}}
+    worker: dict[str, Any] = {
+        "description": "writes",
+        "providers": [{"module": "provider-mock", "config": {"replies": writing()}}],
+        "tools": FILES,
+    }
+    plan = foreign_plan(
+        tmp_path,
+        [{"tool_calls": [delegation] * 3, "usage": USAGE}, {"text": "done", "usage": USAGE}],
+        tools=["tool-task"],
+        agents={"worker": worker},
+    )
+    document = yaml.safe_load(plan.read_text())
+    document["agents"]["worker"]["session"] = {"orchestrator": document["session"]["orchestrator"]}
+    sections = {"lead": document["session"], "worker": document["agents"]["worker"]["session"]}
+    sections[bundled]["orchestrator"] = "loop-basic"
+    plan.write_text(yaml.safe_dump(document))
+    code, result = run(plan, "--max-cost", "0.13")
+    assert (code, result["limit"]) == (7, {"name": "max_cost", "allowed": 0.13, "spent": 0.14})
+    assert result["cost"] == {"usd": 0.14}
+
+
 def test_another_provider_answers_while_the_first_is_unavailable(tmp_path: Path) -> None:
     down = [{"error": {"type": "ProviderUnavailableError", "message": "down"}}]
     second = {
