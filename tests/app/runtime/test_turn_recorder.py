@@ -66,6 +66,15 @@ async def test_usage_of_the_provider_counts_if_the_loop_reports_none() -> None:
     assert it.recorder.context_tokens == 7
 
 
+async def test_a_summary_of_the_context_is_no_report_of_the_loop() -> None:
+    it = Recorded()
+    for purpose in (None, "context:summary"):
+        await it.emit("llm:response", usage=usage("0.10"))
+        reported = {} if purpose is None else {"usage": usage("0.10"), "purpose": purpose}
+        await it.emit("provider:response", **reported)
+    assert (it.result().cost, it.result().usage["total_tokens"]) == (Decimal("0.20"), 30)
+
+
 async def test_a_call_without_reported_usage_makes_the_cost_unknown() -> None:
     it = Recorded()
     for reported in (usage("0.10"), {}):

@@ -59,6 +59,7 @@ class TurnRecorder:
         self._has_called = False
         self._turn_count = 0
         self._reported_by_loop = Usage()
+        self._loop_reports = False
         self._unreported = 0
         self._reported_by_provider = Usage()
         self._last_tool = self.last_tool
@@ -100,7 +101,7 @@ class TurnRecorder:
         """Tokens and cost of the turn's own model calls so far."""
         # A loop reports each response once; llm:response is for loops that report no usage.
         loop, provider = self._reported_by_loop, self._reported_by_provider
-        if provider.calls and not loop.calls:
+        if provider.calls and not self._loop_reports:
             return provider
         total = Usage()
         total.merge(loop)
@@ -217,7 +218,7 @@ class TurnRecorder:
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
         self._is_denied = self._has_called = False
         usage = peek(data, "usage")
-        self._reported_by_loop.add(usage)
+        self._add_reported(data, usage)
         # Attempts before the answer were billed, too.
         self._reported_by_loop.add(peek(data, "lost_usage"))
         self.context_tokens = total_tokens(usage) or self.context_tokens
@@ -225,7 +226,12 @@ class TurnRecorder:
 
     def _on_error(self, event: str, data: dict[str, Any]) -> None:
         # Billed, though there is no answer.
-        self._reported_by_loop.add(peek(data, "usage"))
+        self._add_reported(data, peek(data, "usage"))
+
+    def _add_reported(self, data: dict[str, Any], usage: Any) -> None:
+        self._reported_by_loop.add(usage)
+        # The context reports its summaries, whatever the loop does.
+        self._loop_reports = self._loop_reports or bool(usage and not peek(data, "purpose"))
 
     def _on_answered_error(self, event: str, data: dict[str, Any]) -> None:
         handled = sys.exception()  # these loops emit the event while they handle the error
@@ -237,7 +243,7 @@ class TurnRecorder:
         self._is_denied = self._has_called = False
         usage = peek(data, "usage")
         self._reported_by_provider.add(usage)
-        if not self._reported_by_loop.calls:
+        if not self._loop_reports:
             self.context_tokens = total_tokens(usage) or self.context_tokens
 
     def _on_tool_pre(self, event: str, data: dict[str, Any]) -> None:
