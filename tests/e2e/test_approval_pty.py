@@ -17,8 +17,10 @@ import pytest
 from amplifier_support.sandbox import available
 from tests.support.cli import amplifier_command, child_environment, run_amplifier
 from tests.support.plans import mock_plan
+from tests.support.processes import is_alive
 from tests.support.screen import Emulator, screen
 from tests.support.terminal import CTRL_C, ENTER, Terminal
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="drives a pseudo-terminal"
@@ -125,6 +127,25 @@ def test_questions_and_lists_can_be_suspended(tmp_path: Path) -> None:
         shell.sendline("echo the shell is $((1 + 1))")
         shell.expect("the shell is 2")
     assert "return {}" in (tmp_path / "parse.py").read_text()
+
+
+def test_a_call_whose_terminal_vanishes_was_not_denied(tmp_path: Path) -> None:
+    arguments = ("run", "-f", plan(tmp_path, EDIT), "--session", "s1")
+    with Terminal(*arguments, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("go" + ENTER)
+        terminal.until("Ctrl-C stop the prompt")
+        pid = terminal.process.pid
+        assert pid is not None
+        terminal.process.ptyproc.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
+        terminal.process.closed = True
+        wait_until(lambda: not is_alive(pid))
+    transcript = Path(os.environ["AMPLIFIER_HOME"]) / "sessions/s1/transcript.jsonl"
+    last = json.loads(transcript.read_text().splitlines()[-1])
+    assert "denied" not in str(last)
+    with Terminal("resume", "s1", cwd=tmp_path) as terminal:
+        terminal.until("the last prompt is unfinished; Enter on an empty line continues it")
+        terminal.prompt()
 
 
 def test_each_waiting_call_is_counted_and_a_session_answer_covers_its_repetition(

@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_app.sessions.store import SessionStore
 from tests.support.cli import run_amplifier
-from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall
 from tests.support.screen import Emulator
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, TAB, Terminal
 
@@ -159,6 +159,51 @@ def test_a_session_in_use_is_forked_from_the_list_of_a_chat(
         assert terminal.finish() == 0
     used.close()
     assert (used.path / "transcript.jsonl").read_bytes() == before
+
+
+def test_a_failed_prompt_is_sent_to_another_model(project: Path) -> None:
+    with ScriptedLLM.running([Status(400), "Answered."]) as server:
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
+        with Terminal("run", "-f", project / "task.yaml", cwd=project, env=env) as terminal:
+            terminal.prompt()
+            terminal.type("what is this" + ENTER)
+            terminal.until("Your prompt is kept.*/model")
+            terminal.prompt()
+            terminal.type("/model claude-haiku-4-5" + ENTER)
+            terminal.until("the last prompt is unanswered; Enter on an empty line sends it again")
+            terminal.prompt()
+            terminal.type(ENTER)
+            terminal.until("› what is this")
+            terminal.until("Answered")
+            terminal.prompt()
+            terminal.type(CTRL_D)
+            assert terminal.finish() == 0
+        sent = server.requests[-1].body
+        assert sent["model"] == "claude-haiku-4-5"
+        assert [message["role"] for message in sent["messages"]] == ["user"]
+
+
+def test_a_resumed_chat_sends_its_last_prompt_again_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("content of a\n")
+    with ScriptedLLM.running(["One.", "Two."]) as server:
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
+        with Terminal("run", "--session", "s1", cwd=tmp_path, env=env) as terminal:
+            terminal.prompt()
+            terminal.type("read @a.txt " + ENTER)
+            terminal.until("One")
+            terminal.prompt()
+            terminal.type(CTRL_D)
+            assert terminal.finish() == 0
+        with Terminal("resume", "s1", cwd=tmp_path, env=env) as terminal:
+            terminal.prompt()
+            assert "Enter on an empty line" not in terminal.shown
+            terminal.type("/retry" + ENTER)
+            terminal.until("Two")
+            terminal.prompt()
+            terminal.type(CTRL_D)
+            assert terminal.finish() == 0
+        first, second = (str(request.body["messages"][-1]) for request in server.requests)
+    assert first.count("content of a") == second.count("content of a") == 1
 
 
 def test_forking_from_the_picker(project: Path, env: dict[str, str]) -> None:

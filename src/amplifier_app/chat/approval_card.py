@@ -130,7 +130,10 @@ class _Card:
         )
         _quiet(app)
         clear_typeahead(app.input)
-        pressed = await app.run_async(handle_sigint=False)
+        try:
+            pressed = await app.run_async(handle_sigint=False)
+        except (EOFError, OSError):  # the terminal is gone
+            raise Stopped from None
         if pressed in ("c-c", "<sigint>"):
             raise Stopped
         return pressed
@@ -162,7 +165,7 @@ class _Card:
             text = await session.prompt_async()
         except EOFError:
             return None
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, OSError):  # or the terminal is gone
             raise Stopped from None
         return text.strip() or None
 

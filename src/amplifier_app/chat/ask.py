@@ -24,7 +24,7 @@ ALONE_SECONDS = 0.12
 
 
 class Stopped(Exception):
-    """Ctrl-C was pressed at a question."""
+    """Ctrl-C was pressed at a question, or the terminal is gone."""
 
 
 def terminal_output(fd: int) -> TerminalOutput:
@@ -81,7 +81,7 @@ async def ask_on_terminal(
         while True:
             try:
                 answer = await session.prompt_async()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, OSError):  # or the terminal is gone
                 raise Stopped from None
             except EOFError:
                 return None

@@ -13,12 +13,12 @@ from amplifier_app.base.outcome import OK, Outcome, outcome_of
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
+from amplifier_app.chat.beginning import begin
 from amplifier_app.chat.completion import ChatCompleter
 from amplifier_app.chat.outcome_messages import RETRY, show_ending, show_failure, show_outcome
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.prompt_files import PromptFiles
 from amplifier_app.chat.queued_messages import waiting_lines
-from amplifier_app.chat.resume_header import resume_header
 from amplifier_app.chat.shell_lines import run_shell_line
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
@@ -73,12 +73,7 @@ async def chat(
     commands = all_commands()
     commands |= await contributed_commands(session, commands, renderer)
     conversation = Conversation(session, renderer, terminal, commands)
-    if greets:
-        if session.facts.resumed:
-            renderer.reply(await resume_header(session))
-        renderer.notice("/help for commands, Ctrl-D to leave", "info", "chat")
-    if prompt is not None:
-        conversation.send(prompt)
+    await begin(conversation, prompt, greets=greets)
     is_over = True
     try:
         with conversation.receive_input():
@@ -106,6 +101,8 @@ class Conversation:
         terminal: Where the user types.
         commands: The slash commands by name.
         last_prompt: The prompt sent last.
+        on_empty_line: What Enter on an empty line sends, if anything.
+        files: Adds files to prompts.
     """
 
     def __init__(
@@ -122,9 +119,9 @@ class Conversation:
         self.last_prompt: str | None = None
         self._inputs: asyncio.Queue[Sent | None] = asyncio.Queue()
         self._upcoming: list[str] = []  # to run after the turn, in order
-        self._files = PromptFiles(renderer)
+        self.files = PromptFiles(renderer)
         self._turn_runs = False
-        self._on_empty_line: str | None = None  # what Enter on an empty line sends
+        self.on_empty_line: str | None = None
         self._command: asyncio.Task[None] | None = None
         # Commands during the turn, changes of the mode.
         self._concurrent: set[asyncio.Task[Any]] = set()
@@ -162,7 +159,7 @@ class Conversation:
     def send(self, prompt: str, *, adds_files: bool = True) -> None:
         """Send a prompt as soon as no turn runs."""
         if not adds_files:
-            self._files.ignore_mentions_in(prompt)
+            self.files.ignore_mentions_in(prompt)
         self._upcoming.append(prompt)
 
     def page_or_return(self, text: str) -> str | None:
@@ -227,9 +224,9 @@ class Conversation:
                 return False
             text, is_recalled = sent.text, sent.is_recalled
             if not text.strip():
-                if self._on_empty_line is None:
+                if self.on_empty_line is None:
                     return True
-                text = self._on_empty_line
+                text = self.on_empty_line
             # The command shows what it sends.
             is_shown = text != RETRY if not sent.text.strip() else not self.terminal.echoes
             if is_shown:
@@ -240,20 +237,20 @@ class Conversation:
         elif command_in(text):
             await self._interruptible(self.command(text))
         else:
-            if is_recalled and self._is_unanswered and self.last_prompt is not None:
+            if is_recalled and self.is_unanswered and self.last_prompt is not None:
                 # The edited prompt replaces the one that was not answered.
                 await prompt_to_continue(self.session, self.last_prompt)
-            await self._turn(self._files.add_to(text))
+            await self._turn(self.files.add_to(text))
         return True
 
     @property
-    def _is_unanswered(self) -> bool:
+    def is_unanswered(self) -> bool:
         """Whether the last prompt ended with an error, or was stopped before an answer."""
-        return self._on_empty_line == RETRY
+        return self.on_empty_line == RETRY
 
     async def _shell(self, text: str) -> None:
         output = await run_shell_line(text, self.session, self.renderer, self.terminal)
-        self._files.ignore_mentions_in(output)
+        self.files.ignore_mentions_in(output)
 
     async def command(self, text: str) -> None:
         """Run a slash command and show what it returns.
@@ -288,7 +285,7 @@ class Conversation:
         following = await self.session.steering.begin(prompt)
         succeeded = False
         self.last_prompt = prompt
-        self._turn_runs, self._on_empty_line = True, None
+        self._turn_runs, self.on_empty_line = True, None
         for text in following:
             self._take(text)
         # Lines typed before the turn has begun are messages to it, too.
@@ -321,15 +318,15 @@ class Conversation:
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
                 outcome, has_history = outcome_of(error), not self.is_plain
-                show_failure(self.renderer, outcome, self._retry_key(), has_history=has_history)
-                self._on_empty_line = RETRY
+                show_failure(self.renderer, outcome, self.retry_key(), has_history=has_history)
+                self.on_empty_line = RETRY
         if interrupts.terminated:
             raise Terminated
-        if self._on_empty_line is None:
-            self._on_empty_line = show_ending(self.session, self.renderer, self._retry_key())
-        return self._on_empty_line is None and self.session.turn.status == "success"
+        if self.on_empty_line is None:
+            self.on_empty_line = show_ending(self.session, self.renderer, self.retry_key())
+        return self.on_empty_line is None and self.session.turn.status == "success"
 
-    def _retry_key(self) -> str:
+    def retry_key(self) -> str:
         """Return what sends a prompt again; Enter on an empty plain line sends a draft instead."""
         waiting = [*self.session.steering.waiting(), *self._upcoming]
         drafts = [self.terminal.draft, *(text for text in waiting if not is_command(text))]
@@ -342,9 +339,7 @@ class Conversation:
         if is_shell_line(text) or (command is not None and command.during_turn):
             self._run_concurrently(text)
         elif (
-            self._upcoming
-            or is_command(text)
-            or not steering.send(text := self._files.add_to(text))
+            self._upcoming or is_command(text) or not steering.send(text := self.files.add_to(text))
         ):
             self._upcoming.append(text)
         self.terminal.refresh()
@@ -376,7 +371,7 @@ class Conversation:
         """Run unused messages next; after a failed or stopped turn, return them to the input line."""
         waiting = [*self.session.steering.take_back(), *self._upcoming]
         if not succeeded:
-            texts = [self._files.as_typed(text) for text in waiting if not is_command(text)]
+            texts = [self.files.as_typed(text) for text in waiting if not is_command(text)]
             draft = self.terminal.draft
             if texts:
                 self.terminal.draft = "\n".join([*texts, *([draft] if draft else [])])
@@ -386,7 +381,7 @@ class Conversation:
     # What is shown
 
     def _as_shown(self, text: str) -> str:
-        return self.terminal.shown(self._files.as_typed(text))
+        return self.terminal.shown(self.files.as_typed(text))
 
     def _waiting(self) -> Sequence[str]:
         """Return lines on the messages that were sent and have not been used."""

@@ -54,6 +54,18 @@ def show_failure(renderer: Renderer, outcome: Outcome, key: str, *, has_history:
     show_outcome(renderer, outcome._replace(hint=hint), "error")
 
 
+def show_unfinished(renderer: Renderer, key: str, *, begun: bool) -> None:
+    """Show that the last prompt of a session was not finished, and what `key` does.
+
+    Args:
+        renderer: Shows it.
+        key: What sends the prompt again, or continues it.
+        begun: Whether the model had begun to answer.
+    """
+    text = f"unfinished; {key} continues it" if begun else f"unanswered; {key} sends it again"
+    renderer.notice(f"the last prompt is {text}", "info", "chat")
+
+
 def show_ending(session: OpenSession, renderer: Renderer, key: str) -> str | None:
     """Show how a turn without an error ended, if not well, and what `key` sends; return that."""
     turn = session.turn

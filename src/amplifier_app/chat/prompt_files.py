@@ -33,6 +33,10 @@ class PromptFiles:
             self._typed[included.text] = text
         return included.text
 
+    def keep(self, text: str) -> None:
+        """Note a prompt that has its files already."""
+        self._typed[text] = text
+
     def as_typed(self, text: str) -> str:
         """Return a prompt without the files that were added."""
         return self._typed.get(text, text)

@@ -32,13 +32,8 @@ async def conversation_of(session: OpenSession) -> Conversation:
     return read_conversation(SessionFolder(session.saved.path).reading().file.records)
 
 
-async def resume_header(session: OpenSession) -> Group:
-    """The header of a resumed session, and its last exchange.
-
-    Raises:
-        SessionError: Its transcript cannot be read.
-    """
-    conversation = await conversation_of(session)
+async def resume_header(session: OpenSession, conversation: Conversation) -> Group:
+    """The header of a resumed session with a conversation, and its last exchange."""
     prompts = len(conversation.prompts)
     metadata = session.saved.metadata if session.saved is not None else {}
     title = metadata.get("title")

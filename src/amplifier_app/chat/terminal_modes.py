@@ -105,4 +105,5 @@ class KeyMode:
 def forget_typed() -> None:
     """Discard input typed before a question: it is not an answer to it."""
     if termios is not None:
-        termios.tcflush(0, termios.TCIFLUSH)
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcflush(0, termios.TCIFLUSH)

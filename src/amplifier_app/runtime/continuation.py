@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.runtime.turns.module_faults import messages_of
+from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.recording_context import answer_at_end
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
+
+_ANSWERING = ("assistant", "tool")
 
 CONTINUE = "Continue."
 """The prompt that goes on with an unfinished one."""
@@ -36,6 +39,38 @@ async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
     is_known = prompt == CONTINUE or (isinstance(last, str) and last.startswith(prompt))
     begun = _role(answered) == "tool" or (_role(answered) == "assistant" and is_known)
     return CONTINUE if begun else prompt
+
+
+class LastPrompt(NamedTuple):
+    """The last prompt of a conversation.
+
+    Attributes:
+        text: As the model has it.
+        begun: Whether the model has begun to answer it.
+        finished: Whether the conversation ends with an answer.
+    """
+
+    text: str
+    begun: bool
+    finished: bool
+
+
+async def last_prompt(session: OpenSession, recorded: Conversation) -> LastPrompt | None:
+    """The last prompt of a session; None if it is not in the context, as after it was cleared.
+
+    Args:
+        session: The session, without a running turn.
+        recorded: What its transcript records.
+    """
+    messages = await messages_of(session.session)
+    text = recorded.prompts[-1].text if recorded.prompts else None
+    while messages and not (_role(messages) == "user" and _content(messages[-1]) == text):
+        messages = messages[:-1]
+    if text is None or not messages:
+        return None
+    answering = (await messages_of(session.session))[len(messages) :]
+    begun = any(message.get("role") in _ANSWERING for message in answering)
+    return LastPrompt(text, begun, answer_at_end(answering) is not None)
 
 
 async def finished_answer(session: OpenSession) -> str | None:

@@ -11,6 +11,7 @@ from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Leave, Reply, command, one_of
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.continuation import prompt_to_continue
+from amplifier_app.runtime.turns.turn import NO_TURN
 
 _KEYS = (
     ("Enter", "Send the prompt; while one runs, a message for its next step"),
@@ -111,7 +112,8 @@ async def retry(chat: Chat, argument: str) -> Reply:
     prompt = chat.last_prompt
     if prompt is None:
         raise UsageError("there is no prompt to send again")
-    if chat.session.turn.status != "success":
+    turn = chat.session.turn
+    if chat.is_unanswered or (turn is not NO_TURN and turn.status != "success"):
         # Completed steps are not repeated.
         prompt = await prompt_to_continue(chat.session, prompt)
     chat.send(prompt)

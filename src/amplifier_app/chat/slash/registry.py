@@ -81,6 +81,11 @@ class Chat(Protocol):
         ...
 
     @property
+    def is_unanswered(self) -> bool:
+        """Whether the last prompt ended too early: with an error, or before an answer."""
+        ...
+
+    @property
     def is_plain(self) -> bool:
         """Whether the terminal itself edits the input line."""
         ...

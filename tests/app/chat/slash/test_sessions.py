@@ -15,7 +15,7 @@ from rich.console import Console
 
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.chat.resume_header import resume_header
+from amplifier_app.chat.resume_header import conversation_of, resume_header
 from amplifier_app.chat.slash.registry import Reopen, all_commands, run_command
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.folder import SavedSession
@@ -72,7 +72,9 @@ async def said(chat: Any, text: str) -> str:
 
 
 async def test_a_resumed_chat_starts_with_its_title_and_last_exchange(chat: Any) -> None:
-    lines = text_of(await resume_header(chat.session)).splitlines()
+    lines = text_of(
+        await resume_header(chat.session, await conversation_of(chat.session))
+    ).splitlines()
     assert lines[0] == 'Resumed "Review it" · 2 prompts · just now · plan task.yaml'
     assert lines[1:4] == ["› second prompt", "", "line 0"]
     assert lines[-2:] == ["… 18 more lines", "1 earlier prompt: /history"]
@@ -99,7 +101,10 @@ async def test_answers_are_rendered_again_on_a_terminal(chat: Any, saved: SavedS
     table = f"| Name | What |\n|---|---|\n| **loop** | {'streams text ' * 8}|"
     saved.append({"role": "user", "content": "a *table*"})
     saved.append({"role": "assistant", "content": table})
-    for reply in (await resume_header(chat.session), await run_command("/history 1", chat)):
+    for reply in (
+        await resume_header(chat.session, await conversation_of(chat.session)),
+        await run_command("/history 1", chat),
+    ):
         drawn = text_of(reply, terminal=True)
         assert "› a *table*\n" in drawn
         assert "| Name" not in drawn
