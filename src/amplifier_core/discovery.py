@@ -35,9 +35,7 @@ SECTION_KINDS = MappingProxyType({"providers": "provider", "tools": "tool", "hoo
 PARTS = ("orchestrator", "context")
 """The parts of a plan's ``session`` that are a module each; the name of a part is its kind."""
 
-# First match wins: an orchestrator's id may well contain "tool".
 _KIND_BY_ID = (
-    ("orchestrat", "orchestrator"),
     ("loop", "orchestrator"),
     ("provider", "provider"),
     ("tool", "tool"),
@@ -55,7 +53,11 @@ def kind_of(module_id: str, package: ModuleType | None = None) -> str:
     declared = declared_kind(module_id, package)
     if declared is not None:
         return declared
-    return next((kind for part, kind in _KIND_BY_ID if part in module_id), "tool")
+    if "orchestrat" in module_id:
+        return "orchestrator"
+    # The first word wins: "hooks-loop-guard" is a hook.
+    found = [(module_id.index(part), kind) for part, kind in _KIND_BY_ID if part in module_id]
+    return min(found)[1] if found else "tool"
 
 
 def declared_kind(module_id: str, package: ModuleType | None) -> str | None:

@@ -398,6 +398,9 @@ async def test_initialize_mounts_what_was_loaded() -> None:
     ("module_id", "kind"),
     [
         ("tool-orchestrator", "orchestrator"),
+        ("hooks-loop-guard", "hook"),
+        ("tool-loop-finder", "tool"),
+        ("context-for-tools", "context"),
         ("loop-basic", "orchestrator"),
         ("provider-x", "provider"),
         ("tool-x", "tool"),
