@@ -117,16 +117,26 @@ def _keep_keys_private() -> None:
 def leave(code: int) -> NoReturn:
     """Exit without the interpreter's shutdown; functions registered with `atexit` still run.
 
-    The shutdown would wait for every thread stuck in a tool, and takes noticeable time.
+    The shutdown would wait for every thread stuck in a tool, and takes noticeable time. What these
+    functions print goes to stderr: stdout is complete.
     """
+    _flush_streams()
+    try:
+        os.dup2(2, 1)
+    except OSError:  # closed
+        pass
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - as sys.exit would
+    _flush_streams()
+    os._exit(code)
+
+
+def _flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         # A stream that was closed at start-up is None until a command runs.
         except (OSError, ValueError, AttributeError):
             pass
-    os._exit(code)
 
 
 def _main(argv: list[str], stdout: Output | None = None) -> int:

@@ -127,6 +127,14 @@ def test_the_answer_is_written_although_a_module_changes_the_standard_streams(
     assert (done.code, done.stdout, done.stderr) == (0, "the answer\n", "")
 
 
+def test_what_a_module_prints_at_exit_is_not_part_of_the_answer(tmp_path: Path) -> None:
+    code = "import atexit\natexit.register(print, 'BYE')\n\nasync def mount(coordinator, config=None):\n    BODY\n"
+    hook = foreign(tmp_path, "hooks-theirs", code, "return lambda: None")
+    plan = mock_plan(tmp_path, ["the answer"], hooks=[hook])
+    done = run_amplifier("run", "-f", plan, "go")
+    assert (done.code, done.stdout, done.stderr) == (0, "the answer\n", "BYE\n")
+
+
 def test_a_context_that_does_not_accept_a_call_is_named(tmp_path: Path) -> None:
     code = CONTEXT.replace("token_budget=None, provider=None", "provider=None")
     context = foreign(tmp_path, "context-theirs", code, "return self.messages")
