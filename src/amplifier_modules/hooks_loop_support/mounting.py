@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from amplifier_modules._shared.loop.budget import Budget, open_budget
@@ -16,11 +15,10 @@ from amplifier_modules.hooks_loop_support.loop import SupportedLoop
 logger = logging.getLogger(__name__)
 
 
-async def mount(coordinator: Any, settings: LoopSupportConfig) -> Callable[[], None] | None:
+async def mount(coordinator: Any, settings: LoopSupportConfig) -> None:
     """Mount a `SupportedLoop` in place of the orchestrator.
 
-    Returns:
-        The cleanup; None, with a warning in the log, without an orchestrator that needs it.
+    Does nothing, with a warning in the log, without an orchestrator that needs it.
 
     Raises:
         ValueError: `session.budget` of the plan is not valid.
@@ -29,7 +27,7 @@ async def mount(coordinator: Any, settings: LoopSupportConfig) -> Callable[[], N
     if inner is None or isinstance(inner, LoopOrchestrator):
         why = "the orchestrator applies them" if inner else "no orchestrator is mounted before it"
         logger.warning("%s does not apply budgets and fallbacks: %s", MODULE_ID, why)
-        return None
+        return
     budget = open_budget(coordinator) if settings.budget else Budget()
     if settings.budget:
         coordinator.register_contributor("session.stats", MODULE_ID, budget.stats)
@@ -37,8 +35,3 @@ async def mount(coordinator: Any, settings: LoopSupportConfig) -> Callable[[], N
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))
     names = fallbacks_of(coordinator) if settings.fallbacks else []
     await coordinator.mount("orchestrator", SupportedLoop(inner, coordinator, budget, names))
-
-    def cleanup() -> None:
-        """Nothing to do: the coordinator unmounts the orchestrator."""
-
-    return cleanup
