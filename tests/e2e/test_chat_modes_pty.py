@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.e2e.test_chat_commands_pty import ask
@@ -34,7 +35,11 @@ def test_a_mode_of_a_module_is_switched_used_and_resumed(tmp_path: Path) -> None
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
         ask(terminal, "/modes", r"\* ask +reading needs", r"  brainstorm +Explore first \(kit\)")
-        ask(terminal, "/mode nonsense", "there is no mode 'nonsense'.*available: brainstorm, plan")
+        ask(
+            terminal,
+            "/mode nonsense",
+            "there is no mode 'nonsense'.*available: ask, .*brainstorm, plan",
+        )
         ask(terminal, "/mode plan on", r"mode plan: Only plan \(kit\)")
         ask(terminal, "/mode plan", "mode plan is off")
         ask(terminal, "/plan session.context", "context-simple")
@@ -50,13 +55,30 @@ def test_a_mode_of_a_module_is_switched_used_and_resumed(tmp_path: Path) -> None
         session_id = leave(terminal)
     assert prompts(session_id) == ["a cache"]
     done = run_amplifier("run", "--resume", session_id, "go", cwd=tmp_path)
-    assert "mode brainstorm; /mode off in a chat ends it" in done.stderr
+    assert "mode brainstorm; --mode off ends it" in done.stderr
     with Terminal("run", "--resume", session_id, cwd=tmp_path) as terminal:
         terminal.until("ask · brainstorm · mock-model")
         ask(terminal, "/status", "module's mode +brainstorm")
         ask(terminal, "/mode off", "mode brainstorm is off")
         leave(terminal)
     assert "brainstorm" not in run_amplifier("run", "--resume", session_id, "go").stderr
+
+
+def test_a_prompt_can_be_sent_in_a_mode_of_a_module(tmp_path: Path) -> None:
+    plan = plan_with_modes(tmp_path, {"brainstorm": "Explore first"})
+    sent = ("run", "-f", plan, "--session", "s", "--output", "json", "go")
+    done = run_amplifier(*sent, "--mode", "brainstorm", cwd=tmp_path)
+    assert [one["reason"] for one in json.loads(done.stdout)["denied"]] == [
+        "denied: mode brainstorm"
+    ]
+    again = run_amplifier("run", "--resume", "s", "go", "--mode", "edits", cwd=tmp_path)
+    assert "mode brainstorm; --mode off ends it" in again.stderr
+    ended = run_amplifier("run", "--resume", "s", "go", "--mode", "off", cwd=tmp_path)
+    assert (ended.code, "brainstorm" in ended.stderr) == (0, False)
+    wrong = run_amplifier("run", "-f", plan, "go", "--mode", "aks", cwd=tmp_path)
+    assert wrong.code == 78
+    assert "there is no mode 'aks'" in wrong.stderr
+    assert "available: ask, edits, read-only, auto, brainstorm" in wrong.stderr
 
 
 def test_a_mode_of_a_module_is_kept_with_another_model(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.trust import METADATA_KEY
 from amplifier_core._foreign import describe_exception
+from amplifier_core.session_capabilities import MODE
 
 T = TypeVar("T")
 
@@ -85,9 +86,10 @@ def switch_module_mode(
     """
     modes = {one.name: one for one in module_modes(coordinator, is_trusted=is_trusted)}
     if name is not None and name not in modes:
+        known = [*(() if (control := MODE.of(coordinator)) is None else control.modes), *modes]
         raise ConfigError(
             f"there is no mode '{one_line(name, 60)}'",
-            hint=f"available: {', '.join(modes)}" if modes else None,
+            hint=f"available: {', '.join(known)}" if known else None,
         )
     coordinator.session_state[_ACTIVE] = name
     forget_warnings = getattr(coordinator.session_state.get("mode_hooks"), "reset_warnings", None)

@@ -38,7 +38,9 @@ class Broken(Modes):
 
 
 def session_with(discovery: Any = None, **state: Any) -> Any:
-    return SimpleNamespace(session_state={"mode_discovery": discovery, **state})
+    return SimpleNamespace(
+        session_state={"mode_discovery": discovery, **state}, get_capability=lambda name: None
+    )
 
 
 KIT = Modes(("brainstorm", "Explore\nfirst", "kit"), ("old", "Without a source"), ("bare", "", ""))

@@ -113,6 +113,8 @@ def _values(place: _Place, parameter: Any, words: Sequence[str], begun: str) -> 
         return (f"{address}=" for address in values.addresses(begun, profile))
     if metavar == "PATH.TO.KEY":
         return values.addresses(begun)
+    if "--mode" in flags:
+        return [mode for mode in metavar.split("|") if mode.islower()]
     if {"--resume", "--fork"} & {*flags} or (group == ("session",) and metavar.startswith("ID")):
         return values.sessions()
     if group == ("module",) and (metavar == "ID" or "|ID" in metavar):

@@ -111,8 +111,8 @@ async def run_once(
     ) as session:
         shot = OneShot(session, opening, approvals, requirements(request, session, schema, checks))
         mode = active_module_mode(session.session.coordinator)
-        if mode is not None:
-            renderer.notice(f"mode {mode}; /mode off in a chat ends it", "info", "session")
+        if mode not in (None, request.mode):
+            renderer.notice(f"mode {mode}; --mode off ends it", "info", "session")
         try:
             return await shot.run(prompt, request.timeout)
         finally:

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.stdio import Output, is_dumb
@@ -16,8 +15,9 @@ from amplifier_app.commands.run.choose import Chosen, sources_of, terminal_to_as
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render import text
+from amplifier_app.runtime.approvals.approval_mode import MEANINGS
 from amplifier_app.runtime.approvals.requests import Approvals
-from amplifier_app.runtime.module_modes import switch_module_mode
+from amplifier_app.runtime.module_modes import OFF, switch_module_mode
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.observers.log_notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
@@ -66,9 +66,6 @@ async def open_requested_session(
         renderer.other_display = module_with_display(session.session.coordinator.hooks)
         logs.show_held(session.mounting.not_mounted)
         invocation.report.note_session(session)
-        if request.module_mode is not None:
-            coordinator, is_trusted = session.session.coordinator, plan.project is not None
-            switch_module_mode(coordinator, request.module_mode, is_trusted=is_trusted)
         for warning in plan.warnings:
             renderer.notice(warning, "info", "plan")
         if request.provider is None and not request.is_set_up:
@@ -76,7 +73,8 @@ async def open_requested_session(
         yield session
 
 
-def open_chosen(
+@contextlib.asynccontextmanager
+async def open_chosen(
     request: Request,
     chosen: Chosen,
     approvals: Approvals,
@@ -84,7 +82,7 @@ def open_chosen(
     sources: AppModuleSourceResolver,
     opening: Opening | None = None,
     **facts: Any,
-) -> AbstractAsyncContextManager[OpenSession]:
+) -> AsyncGenerator[OpenSession]:
     """Open the session of a request, new or resumed; see `amplifier_app.runtime.session.open_session`.
 
     Args:
@@ -95,21 +93,30 @@ def open_chosen(
         sources: Where the modules come from.
         opening: Deadline and progress of opening.
         facts: More metadata of a new session.
+
+    Raises:
+        ConfigError: There is no such mode.
     """
     plan, project = chosen.plan, chosen.project
-    return open_session(
+    is_of_module = request.mode is not None and request.mode not in MEANINGS
+    wanted = request.mode if is_of_module else request.module_mode
+    async with open_session(
         plan,
         session_id=request.session,
         resume=chosen.resume,
         save=not request.no_save,
         metadata={**({} if project is None else project.session_metadata(plan)), **facts},
         approval_system=approvals,
-        mode=request.mode,
+        mode=None if is_of_module else request.mode,
         renderer=renderer,
         sources=sources,
         opening=opening,
         adjustment=None if request.tools is None else ToolSelection.parse(request.tools),
-    )
+    ) as session:
+        if wanted is not None:
+            coordinator, name = session.session.coordinator, None if wanted == OFF else wanted
+            switch_module_mode(coordinator, name, is_trusted=plan.project is not None)
+        yield session
 
 
 def choose_renderer(

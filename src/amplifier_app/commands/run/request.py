@@ -144,13 +144,14 @@ class Request(NamedTuple):
         ),
     ] = None
     mode: Annotated[
-        Literal["ask", "edits", "read-only", "auto"] | None,
+        str | None,
         Option(
             "--mode",
+            metavar="ask|edits|read-only|auto|NAME",
             group=_PERMISSIONS,
             help="Which tool calls need no approval: 'ask' reading only, 'edits' also changes of files "
-            "here, 'auto' all but dangerous ones; 'read-only' denies changes. [default: the plan's]",
-            show_default=False,
+            "here, 'auto' all but dangerous ones; 'read-only' denies changes. [default: the plan's] NAME "
+            "is the mode of a module, such as the published hooks-mode; 'off' is none.",
         ),
     ] = None
     sandbox: Annotated[
