@@ -35,6 +35,10 @@ CORPUS = [
         "no context", "session:\n  orchestrator: loop-basic\n", [(1, 1, "the plan has no context")]
     ),
     Case("tab", "session:\n\torchestrator: x\n", [(2, 1, "indent with spaces")]),
+    Case("deeper", "session:\n  a: x\n   b: y\n", [(3, 5, "start in the same column")]),
+    Case("shallower", "session:\n  a: x\n b: y\n", [(3, 2, "start in the same column")]),
+    Case("entry", "tools:\n  - module: x\n  module: y\n", [(3, 3, "start in the same column")]),
+    Case("no colon", "session:\n  a: x\ntools\n  - b: x\n", [(4, 6, "put ':' and a space")]),
     Case("two values on a line", GOOD + "name: a: b\n", [(2, 8, "quotes around")]),
     Case("open bracket", GOOD + "tools: [a\nhooks: []\n", [(3, 6, "starts on line 2")]),
     Case("open quote", GOOD + "name: 'x\n", [(3, 1, "quoted scalar that starts on line 2")]),

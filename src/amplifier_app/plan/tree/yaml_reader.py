@@ -26,6 +26,7 @@ from amplifier_app.plan.tree.problems import Problems
 from amplifier_support.readable_files import read_file, read_file_or_stream
 
 _TAG = "tag:yaml.org,2002:"
+_MISPLACED = ("mapping values are not", "did not find expected key", "did not find expected '-'")
 _SCALAR_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
 _MERGE = "<<"
 _NO_KEY = "\0"
@@ -343,10 +344,10 @@ class _Reader:
         if error.context_mark and mark and error.context_mark.line != mark.line:
             message += f" that starts on line {error.context_mark.line + 1}"
         at = Location(self._file, mark.line + 1, mark.column + 1) if mark else Location(self._file)
-        self._problems.add(message, at, self._syntax_hint(at))
+        self._problems.add(message, at, self._syntax_hint(at, error.problem or ""))
         raise _Stop
 
-    def _syntax_hint(self, at: Location) -> str | None:
+    def _syntax_hint(self, at: Location, problem: str) -> str | None:
         lines = self._text.splitlines()
         line = lines[at.line - 1] if at.line and at.line <= len(lines) else ""
         if re.match(r"\s*\t", line):
@@ -357,6 +358,10 @@ class _Reader:
             return "put quotes around a value that contains ': '"
         if re.match(r".*:\s+[@`%]", line):
             return "put quotes around a value that starts with @, ` or %"
+        if "expected ':'" in problem:
+            return "put ':' and a space after the key"
+        if problem.startswith(_MISPLACED):
+            return "keys of one mapping, and entries of one list, start in the same column"
         return None
 
     def _unreadable(self, error: Any) -> None:
