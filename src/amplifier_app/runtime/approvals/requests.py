@@ -19,7 +19,10 @@ from amplifier_core.session_capabilities import APPROVAL_POLICY, REGISTER_APPROV
 if TYPE_CHECKING:
     from amplifier_core.interfaces import ApprovalRequest
 
-ADD_MODULE = "Add hooks-approval to the plan: amplifier module add hooks-approval"
+ADD_MODULE = (
+    "Add hooks-approval to the plan: amplifier module add hooks-approval. It must be the bundled one: with "
+    "a source of its own, a published one has neither modes nor rules."
+)
 
 Policy = Literal["ask", "deny", "allow", "policy"]
 
