@@ -157,6 +157,14 @@ def test_an_unknown_model_is_reported_as_such() -> None:
             assert terminal.finish() == 130
 
 
+def test_an_invalid_configuration_is_reported_in_the_words_of_the_module() -> None:
+    with Terminal("init", "-p", "local", "-m", "nope", size=(200, 30)) as terminal:
+        terminal.until(
+            "The provider is not configured correctly: provider-local: unknown model 'nope'"
+        )
+        terminal.until("try again")
+
+
 def test_no_test_contacts_no_provider_and_invalid_answers_are_asked_again() -> None:
     with ScriptedLLM.running([]) as server:
         with Terminal("init", "--no-test") as terminal:

@@ -30,6 +30,7 @@ from amplifier_app.commands.init.setup import (
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.provider_access import models
 from amplifier_app.sources.plan_resolver import resolver_for
+from amplifier_core.load_errors import MISCONFIGURED
 
 if TYPE_CHECKING:
     from amplifier_core.models import ConfigField
@@ -287,7 +288,8 @@ def describe_failure(error: BaseException) -> str:
         Ending.PROVIDER: "The request was rejected; check the model name",
     }.get(outcome.ending, "The test failed")
     hint = f"\n  {outcome.hint}" if outcome.hint and isinstance(error, AppError) else ""
-    return f"{where}: {outcome.message}{hint}"
+    # A message on the configuration repeats the beginning, with the module's id.
+    return f"{where}: {outcome.message.rpartition(MISCONFIGURED)[2]}{hint}"
 
 
 def _applies(field: ConfigField, choice: Choice) -> bool:
