@@ -115,6 +115,7 @@ async def _check_handlers(findings: Findings, handlers: list[tuple[str, Any]]) -
         findings.bad("handlers", "it registers no handlers", advice, "warning")
         return
     faults: list[str] = []
+    without_effect: list[str] = []
     for event, handler in handlers:
         findings.say(stage=f"its handler for {event}")
         try:
@@ -126,8 +127,13 @@ async def _check_handlers(findings: Findings, handlers: list[tuple[str, Any]]) -
         except _FOREIGN_ERRORS as error:
             faults.append(f"on {event} it raised {findings.describe(error)}")
             continue
-        if answer is not None and not isinstance(answer, HookResult):
+        if isinstance(answer, HookResult):
+            without_effect += [f"on {event} it returned {what}" for what in _ignored(answer)]
+        elif answer is not None:
             faults.append(f"on {event} it returned {type(answer).__name__}, not a HookResult")
+    if without_effect:
+        message = "; ".join(list(dict.fromkeys(without_effect))[:3])
+        findings.bad("hook_results", message, "see contracts/hook.md of amplifier_core", "warning")
     if faults:
         message = "; ".join(list(dict.fromkeys(faults))[:3])
         advice = (
@@ -139,6 +145,18 @@ async def _check_handlers(findings: Findings, handlers: list[tuple[str, Any]]) -
     else:
         events = {event for event, _ in handlers}
         findings.good("handlers", f"handle {len(events)} events as the contract requires")
+
+
+def _ignored(result: HookResult) -> list[str]:
+    """Parts of a result that have no effect."""
+    found: list[str] = []
+    if result.action == "modify" and result.data is None:
+        found.append("'modify' without data, which changes nothing")
+    if result.action == "inject_context" and not result.context_injection:
+        found.append("'inject_context' without context_injection, which adds nothing")
+    if result.user_message and result.action not in ("deny", "inject_context"):
+        found.append(f"a user_message with {result.action!r}, which is not shown")
+    return found
 
 
 # -- orchestrators -----------------------------------------------------------------------

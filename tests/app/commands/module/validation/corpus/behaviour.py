@@ -201,6 +201,28 @@ SUITE = [
         BEHAVIOUR,
         severity="warning",
     ),
+    *(
+        Case(
+            f"a handler whose result has no effect: {said}",
+            "hook",
+            (
+                (
+                    '    return HookResult(action="continue")\n',
+                    f"    return HookResult({arguments})\n",
+                ),
+            ),
+            "hook_results",
+            f"on tool:pre it returned {said}",
+            "contracts/hook.md",
+            BEHAVIOUR,
+            severity="warning",
+        )
+        for arguments, said in (
+            ('action="modify"', "'modify' without data, which changes nothing"),
+            ('action="inject_context"', "'inject_context' without context_injection, which adds"),
+            ('user_message="Look here"', "a user_message with 'continue', which is not shown"),
+        )
+    ),
     Case(
         "a tool that blocks the event loop",
         "tool",
