@@ -142,7 +142,10 @@ def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
         first = plan.default_provider
         chosen = next((one for one in known if first in (one.instance_id, one.module)), None)
         if first is None or chosen is None:
-            raise ConfigError("the plan has no provider", hint="\n".join(plan.notes) or None)
+            raise ConfigError(
+                "the plan has no provider",
+                hint="\n".join([*plan.notes, "Set one up: amplifier init"]),
+            )
         return chosen
     for provider in known:
         if name in (provider.instance_id, provider.module, provider.name):

@@ -368,3 +368,11 @@ def test_a_key_the_keyring_does_not_reveal_is_reported(tmp_path: Path) -> None:
     done = run_amplifier("provider", "test", "-f", mock_plan(tmp_path, ["ready"]))
     assert done.code == 0
     assert "cannot read the key HOUSE_KEY from the keyring" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["test", "models"])
+def test_without_a_provider_the_next_step_is_named(command: str) -> None:
+    done = run_amplifier("provider", command)
+    assert done.code == 78
+    assert done.stderr.splitlines()[0] == "amplifier: the plan has no provider"
+    assert done.stderr.splitlines()[-1] == "  Set one up: amplifier init"
