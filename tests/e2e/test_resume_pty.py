@@ -183,6 +183,25 @@ def test_a_failed_prompt_is_sent_to_another_model(project: Path) -> None:
         assert [message["role"] for message in sent["messages"]] == ["user"]
 
 
+def test_a_failed_prompt_that_is_not_saved_is_sent_to_another_model(tmp_path: Path) -> None:
+    with ScriptedLLM.running([Status(400), "Answered."]) as server:
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "test-key"}
+        with Terminal("run", "--no-save", cwd=tmp_path, env=env) as terminal:
+            terminal.prompt()
+            terminal.type("what is this" + ENTER)
+            terminal.until("Your prompt is kept.*/model")
+            terminal.prompt()
+            terminal.type("/model claude-haiku-4-5" + ENTER)
+            terminal.until("› what is this")
+            terminal.until("Answered")
+            terminal.prompt()
+            terminal.type(CTRL_D)
+            assert terminal.finish() == 0
+        sent = server.requests[-1].body
+        assert sent["model"] == "claude-haiku-4-5"
+        assert [message["role"] for message in sent["messages"]] == ["user"]
+
+
 def test_a_resumed_chat_sends_its_last_prompt_again_with_its_files(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("content of a\n")
     with ScriptedLLM.running(["One.", "Two."]) as server:

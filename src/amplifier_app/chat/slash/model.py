@@ -142,6 +142,9 @@ def _reopen_with(chat: Chat, **changes: Any) -> Reopen:
     if saved is not None and chat.session.is_saved and mode is not None:
         # Turns save it. One that was set since the last turn is not a change to report.
         saved.update(mode=mode)
+    if not chat.session.is_saved and chat.is_unanswered:
+        # Nothing else keeps the prompt, which is all of the conversation.
+        changes["prompt"] = chat.last_prompt
     return Reopen(greets=False, **same, **changes)
 
 
