@@ -164,12 +164,17 @@ def _kernel_outcome(error: BaseException) -> Outcome:
         return Outcome(Ending.SESSION, error.strerror or text, hint_for(error))
     if origin is not None:
         ending = Ending.PROVIDER if origin.kind == "provider" else Ending.MODULE
-        module = shlex.quote(str(origin.path or origin.name))
-        hint = (
-            f"The cause is in the code or configuration of the {origin.kind}. Check it with: "
-            f"amplifier module validate {module} --behavioral\nFor the traceback, run again with -v."
-        )
-        return Outcome(ending, origin.text, hint)
+        if origin.path is not None and origin.path.name == "amplifier_modules":
+            check = (
+                f"This is a fault of the bundled {origin.kind}. Report it with: amplifier report"
+            )
+        else:
+            module = shlex.quote(str(origin.path or origin.name))
+            check = (
+                f"The cause is in the code or configuration of the {origin.kind}. Check it with: "
+                f"amplifier module validate {module} --behavioral"
+            )
+        return Outcome(ending, origin.text, f"{check}\nFor the traceback, run again with -v.")
     if isinstance(error, NoTemporaryFolder) or (
         isinstance(error, FileNotFoundError) and error.filename is None
     ):

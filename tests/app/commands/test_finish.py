@@ -23,6 +23,8 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.commands.finish import Invocation, finish
 from amplifier_app.render.result import RunReport
 from amplifier_core import llm_errors
+from amplifier_core._foreign import blame
+from amplifier_modules.provider_mock.provider import MockProvider
 from tests.support.schemas import RESULT
 
 
@@ -142,3 +144,14 @@ def test_a_full_disk_is_not_a_success(capfd: pytest.CaptureFixture[str]) -> None
         invocation.stdout.write("answer")
         assert finish(invocation, OK) == 6
     assert "no space left" in capfd.readouterr().err
+
+
+def test_a_fault_of_a_bundled_module_is_to_be_reported() -> None:
+    error = ValueError("no luck")
+    blame(error, kind="provider", obj=MockProvider, name="mock", call="complete()")
+    outcome = outcome_of(error)
+    assert outcome.ending is Ending.PROVIDER
+    assert (outcome.hint or "").splitlines() == [
+        "This is a fault of the bundled provider. Report it with: amplifier report",
+        "For the traceback, run again with -v.",
+    ]
