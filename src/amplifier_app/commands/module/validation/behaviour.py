@@ -4,12 +4,9 @@ contract promises beyond that."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import sys
-import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,72 +22,26 @@ if TYPE_CHECKING:
 
 _PREFIX = "test_"
 
-_BLOCKED_SECONDS = 2.0
-"""How long one step of the event loop may take, on a busy machine, too."""
-
 
 def check_behaviour(findings: Findings) -> None:
     """Run the suite of the module's kind, then the checks of `promises`."""
     path = list(sys.path)
-    watch = _LoopWatch(findings)
-    _run_suite(findings, watch)
+    _run_suite(findings)
     # The module may have changed it.
     sys.path[:] = path
     if not findings.failed:
         target, _, attribute = (findings.request.entry_point or "").partition(":")
         package = import_package(target or Path(findings.request.package))
-        with watch.watching():
-            asyncio.run(check_promises(findings, getattr(package, attribute or "mount")))
-    watch.report()
+        asyncio.run(check_promises(findings, getattr(package, attribute or "mount")))
 
 
-class _LoopWatch:
-    """Notices code that blocks the event loop."""
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._longest = 0.0
-        self._where = ""
-
-    @contextlib.contextmanager
-    def watching(self) -> Generator[None]:
-        """Time each step of the loops that run in the block."""
-        run = asyncio.Handle._run
-
-        def timed(handle: asyncio.Handle) -> None:
-            started = time.perf_counter()
-            run(handle)
-            seconds = time.perf_counter() - started
-            if seconds > self._longest:
-                self._longest = seconds
-                place = f"; it was at {self._findings.place}" if self._findings.place else ""
-                self._where = f"during {self._findings.stage}{place}"
-
-        asyncio.Handle._run = timed  # pyright: ignore[reportAttributeAccessIssue] - a method
-        try:
-            yield
-        finally:
-            asyncio.Handle._run = run
-
-    def report(self) -> None:
-        """Report the longest step if it was too long."""
-        if self._longest < _BLOCKED_SECONDS:
-            return
-        message = f"it blocked the event loop for {self._longest:.1f} s {self._where}"
-        advice = (
-            "run code that waits or computes for long with await asyncio.to_thread(…): until it ends, "
-            "nothing else runs, no time limit either"
-        )
-        self._findings.bad("blocking", message, advice, "warning")
-
-
-def _run_suite(findings: Findings, watch: _LoopWatch) -> None:
+def _run_suite(findings: Findings) -> None:
     # The environment's plugins must not affect the result.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     request = findings.request
     kind = str(request.kind)
     suite = Path(amplifier_core.__file__).parent / "validation" / "behavioral.py"
-    recorder = _Recorder(findings, watch)
+    recorder = _Recorder(findings)
     without = ("cacheprovider", "terminal", "faulthandler")
     code = int(
         pytest.main(
@@ -136,9 +87,8 @@ def _importable(request: Request) -> Path:
 class _Recorder:
     """Reports each test as a finding when it ends."""
 
-    def __init__(self, findings: Findings, watch: _LoopWatch) -> None:
+    def __init__(self, findings: Findings) -> None:
         self._findings = findings
-        self._watch = watch
         self._ended: set[str] = set()
         self._around: set[tuple[str, str]] = set()
         self.problem = ""
@@ -149,12 +99,6 @@ class _Recorder:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._findings.say(stage=_name(nodeid))
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: Any) -> Generator[None]:
-        # Only the call: the fixtures import the module, which may take long.
-        with self._watch.watching():
-            return (yield)
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         name = _name(item.nodeid)

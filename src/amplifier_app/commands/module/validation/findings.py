@@ -54,8 +54,6 @@ class Findings:
         request: The request.
         secrets: Environment variables for the module that other processes must not see.
         failed: Whether a finding so far fails the module.
-        stage: The current stage.
-        place: Where the module's own code was last seen.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -63,7 +61,6 @@ class Findings:
         self.request = Request(**asked["request"])
         self.secrets: dict[str, str] = asked["secrets"]
         self.failed = False
-        self.stage = self.place = ""
         self._word = asked["word"]
         self._connection = connection
         self._owner = os.getpid()
@@ -85,7 +82,6 @@ class Findings:
 
     def say(self, **facts: Any) -> None:
         """Report facts, except from a process that the module forked."""
-        self.stage, self.place = facts.get("stage", self.stage), facts.get("place", self.place)
         if os.getpid() == self._owner:
             line = f"{self._word} {json.dumps(facts)}\n".encode()
             with self._lock:

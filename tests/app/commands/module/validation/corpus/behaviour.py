@@ -224,22 +224,6 @@ SUITE = [
         )
     ),
     Case(
-        "a tool that blocks the event loop",
-        "tool",
-        (
-            (
-                "    async def execute(self, input):\n",
-                "    async def execute(self, input):\n"
-                "        import time; time.sleep(2.5 if not input else 0)\n",
-            ),
-        ),
-        "blocking",
-        "it blocked the event loop for ",
-        "await asyncio.to_thread(…)",
-        BEHAVIOUR,
-        severity="warning",
-    ),
-    Case(
         "a tool that raises KeyboardInterrupt",
         "tool",
         (
