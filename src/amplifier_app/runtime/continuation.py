@@ -62,15 +62,17 @@ async def last_prompt(session: OpenSession, recorded: Conversation) -> LastPromp
         session: The session, without a running turn.
         recorded: What its transcript records.
     """
-    messages = await messages_of(session.session)
-    text = recorded.prompts[-1].text if recorded.prompts else None
-    while messages and not (_role(messages) == "user" and _content(messages[-1]) == text):
-        messages = messages[:-1]
-    if text is None or not messages:
+    prompts = recorded.prompts
+    if not prompts:
         return None
-    answering = (await messages_of(session.session))[len(messages) :]
-    begun = any(message.get("role") in _ANSWERING for message in answering)
-    return LastPrompt(text, begun, answer_at_end(answering) is not None)
+    text = prompts[-1].text
+    after: list[dict[str, Any]] = []  # the last first
+    for message in reversed(await messages_of(session.session)):
+        if message.get("role") == "user" and _content(message) == text:
+            begun = any(one.get("role") in _ANSWERING for one in after)
+            return LastPrompt(text, begun, answer_at_end(after[:1]) is not None)
+        after.append(message)
+    return None
 
 
 async def finished_answer(session: OpenSession) -> str | None:
