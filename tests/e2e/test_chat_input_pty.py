@@ -197,7 +197,7 @@ def test_the_editor_of_the_project_is_not_used(tmp_path: Path) -> None:
     ) as term:
         term.prompt()
         term.type("text" + CTRL_X_CTRL_E)
-        wait_for(term, shows("no program 'its-editor' on PATH"))
+        wait_for(term, shows(r"\$EDITOR is set to 'its-editor', which is not on PATH"))
         term.type(CTRL_C + CTRL_D)
         assert term.finish() == 0
     assert not (tmp_path / "ran").exists()

@@ -60,9 +60,9 @@ def _command() -> list[str]:
                 raise AppError(f"${variable} is not a command: {value!r}: {error}") from error
             found = program if os.path.isabs(program) else find_program(program)
             if found is None:
-                raise AppError(f"no program {program!r} on PATH", hint=f"It is set in ${variable}.")
+                raise AppError(f"${variable} is set to {program!r}, which is not on PATH")
             return [found, *options]
     found = next(filter(None, map(find_program, _OTHERS)), None)
     if found is None:
-        raise AppError("no editor found", hint="Set $EDITOR.")
+        raise AppError("no editor found; set $EDITOR")
     return [found]
