@@ -216,6 +216,9 @@ def test_a_resumed_chat_sends_its_last_prompt_again_with_its_files(tmp_path: Pat
         with Terminal("resume", "s1", cwd=tmp_path, env=env) as terminal:
             terminal.prompt()
             assert "Enter on an empty line" not in terminal.shown
+            terminal.type("/why" + ENTER)
+            terminal.until("No tool calls since the session was opened")
+            terminal.prompt()
             terminal.type("/retry" + ENTER)
             terminal.until("Two")
             terminal.prompt()

@@ -45,6 +45,8 @@ async def why(chat: Chat, argument: str) -> Reply:
     session = chat.session
     call = session.recorder.last_tool
     if call is None:
+        if session.facts.resumed:
+            return "No tool calls since the session was opened; /show N shows an earlier one."
         return "No tool calls yet."
     table = [("call", describe.call(call.name, call.input)), ("outcome", _outcome(call))]
     table.append(("mounted by", _module_of(chat, call.name)))
