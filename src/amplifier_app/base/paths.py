@@ -158,3 +158,10 @@ def _is_shared(folder: Path) -> bool:
     except OSError:
         return False
     return bool(mode & stat.S_ISVTX and mode & stat.S_IWOTH)
+
+
+def short_path(path: str) -> str:
+    """Return a path with `~` for the home directory."""
+    home = os.path.expanduser("~")
+    inside = path == home or path.startswith(home + os.sep)
+    return f"~{path[len(home) :]}" if inside and home not in ("~", os.sep) else path

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.trust import METADATA_KEY
 from amplifier_core._foreign import describe_exception
 from amplifier_core.session_capabilities import MODE
 
@@ -113,6 +112,8 @@ def restore_module_mode(coordinator: Any, metadata: Mapping[str, Any]) -> str | 
     name = metadata.get(_SAVED)
     if not isinstance(name, str) or not name:
         return None
+    from amplifier_app.trust import METADATA_KEY  # Few sessions have such a mode.
+
     try:
         switch_module_mode(coordinator, name, is_trusted=METADATA_KEY in metadata)
     except (ConfigError, ModuleError) as error:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from amplifier_app.base.paths import short_path
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals.approval_mode import current_mode, policy_other_than_asking
 from amplifier_app.runtime.capabilities import first_provider
@@ -134,13 +135,6 @@ def _tokens(session: OpenSession) -> int | None:
 def _token_budget(session: OpenSession) -> int | None:
     most = session.budget.limits.get("max_tokens")
     return None if most is None else int(most)
-
-
-def short_path(path: str) -> str:
-    """Return a path with `~` for the home directory."""
-    home = os.path.expanduser("~")
-    inside = path == home or path.startswith(home + os.sep)
-    return f"~{path[len(home) :]}" if inside and home not in ("~", os.sep) else path
 
 
 def git_branch(folder: str) -> str | None:

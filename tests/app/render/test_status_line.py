@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_app.base.paths import short_path
 from amplifier_app.render.ansi import cells, plain
 from amplifier_app.render.status_line import status_line
-from amplifier_app.runtime.status import Status, git_branch, short_path
+from amplifier_app.runtime.status import Status, git_branch
 
 STATUS = Status(
     mode="ask",

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore
+from amplifier_app.base.paths import short_path
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import terminal_size, to_stderr
 from amplifier_app.base.version import version_line
@@ -23,7 +24,7 @@ from amplifier_app.plan.default_provider import NO_PROVIDER, SET_UP
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.provider_access import find_provider
-from amplifier_app.runtime.status import git_branch, short_path
+from amplifier_app.runtime.status import git_branch
 
 _TEST_SECONDS = 60.0
 _PROBE_SECONDS = 0.4

@@ -9,13 +9,12 @@ import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
-from amplifier_app.base.paths import working_dir
+from amplifier_app.base.paths import short_path, working_dir
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import terminal_width, to_stderr
 from amplifier_app.commands.session.shared import from_index
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.status import short_path
 from amplifier_app.sessions.index import Index, Listed, Page
 from amplifier_app.sessions.summary import SessionSummary, short_id
 
