@@ -10,7 +10,7 @@ Precedence of results: deny > ask_user > inject_context > modify > continue.
 import inspect
 import logging
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, copy_context
 from typing import Any, NamedTuple, cast, get_args
 
 from pydantic import BaseModel
@@ -41,10 +41,6 @@ logger = logging.getLogger(__name__)
 
 INVALID_RESPONSE = "Hook handler returned invalid response"
 _ACTIONS = get_args(HookAction)
-
-
-_in_handler: ContextVar[bool] = ContextVar("amplifier_in_handler", default=False)
-"""Whether the running code was called by a handler."""
 
 
 Handler = Callable[[str, Any], Any]
@@ -109,8 +105,6 @@ async def call_handler(
     view = EventData(cast("dict[str, Any]", data)) if isinstance(data, dict) else data
     try:
         context = copy_context()
-        if not context.get(_in_handler):
-            context.run(_in_handler.set, True)
         answer = context.run(entry.handler, event, view)
         if inspect.iscoroutine(answer):
             answer = await InContext(answer, context)
@@ -121,7 +115,7 @@ async def call_handler(
     except BaseException as error:
         if not is_failure(error, cancels):
             raise
-        if isinstance(error, RecursionError) and _in_handler.get():
+        if isinstance(error, RecursionError) and _is_nested():
             # Probably a handler that emits its own event; the outermost call has room to report it.
             raise
         log_failure(
@@ -130,6 +124,16 @@ async def call_handler(
             event=event,
         )
         return None
+
+
+def _is_nested() -> bool:
+    """Whether the handler that `call_handler` has called was itself reached from a handler."""
+    frame = inspect.currentframe()
+    # Past the frame of the caller.
+    frame = frame and frame.f_back and frame.f_back.f_back
+    while frame is not None and frame.f_code is not call_handler.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 class InContext:
