@@ -220,7 +220,7 @@ def test_no_helper_starts_after_the_others_were_ended(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    # What is printed while the program exits is no output of it.
+    # What is printed while the program exits is not part of its output.
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.splitlines() == ["stopped first", "stopped second"]
     assert not (tmp_path / "second").exists()

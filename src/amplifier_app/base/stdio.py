@@ -28,6 +28,8 @@ _STARTED = time.monotonic()
 _LONGEST_LINE = 1 << 16
 _MAX_BYTES = 64 << 20
 
+ERASE_LINE = "\r\x1b[K"
+
 
 class Output:
     """Writes to a file descriptor.
@@ -322,12 +324,19 @@ def read_line(seconds: float) -> str | None:
     return data.partition(b"\n")[0].decode("utf-8-sig", "replace")
 
 
-def to_stderr(text: str) -> None:
-    """Print lines on stderr, on a terminal wrapped between words; errors are ignored if it is closed."""
+def to_stderr(text: str, *, erase: bool = False) -> None:
+    """Print lines on stderr, on a terminal wrapped between words; errors are ignored if it is closed.
+
+    Args:
+        text: The lines.
+        erase: Whether to erase the line that the cursor of a terminal is on.
+    """
     if stderr_is_tty():
         text = "\n".join(_wrapped(line) for line in text.split("\n"))
+        text = f"{ERASE_LINE}{text}" if erase else text
     with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
+        # In one piece: a thread of a module may draw on the terminal, too.
+        print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
 
 def _wrapped(line: str) -> str:

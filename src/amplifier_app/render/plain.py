@@ -8,15 +8,13 @@ from collections.abc import Generator
 from typing import Any
 
 from amplifier_app.base.sanitize import StreamSanitizer, for_terminal, with_colours
-from amplifier_app.base.stdio import Output, terminal_size
+from amplifier_app.base.stdio import ERASE_LINE, Output, terminal_size, to_stderr
 from amplifier_app.render.call_lines import CallLines
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import Level
 from amplifier_app.runtime.turns.event_data import EventHandler, peek
 from amplifier_app.runtime.turns.turn import TurnResult
-
-_ERASE_LINE = "\r\x1b[K"
 
 
 class PlainRenderer(StderrNotices):
@@ -182,6 +180,10 @@ class AnswerRenderer(PlainRenderer):
         self._end_line()
         self._write(f"{with_colours(line)}\n")
 
+    def _print(self, line: str) -> None:
+        # A module may have drawn since `_end_line` has erased its line.
+        to_stderr(line, erase=not self.takes_prints)
+
     def turn_started(self) -> None:
         super().turn_started()
         self.takes_prints = False
@@ -201,4 +203,4 @@ class AnswerRenderer(PlainRenderer):
         super()._end_line()
         if self.has_open_line and self._held is None:
             self.has_open_line = False
-            self._output.write(_ERASE_LINE)
+            self._output.write(ERASE_LINE)

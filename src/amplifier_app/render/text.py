@@ -37,7 +37,7 @@ class StderrNotices(Renderer):
         finally:
             held, self._held_notices = self._held_notices or [], None
             for line in held:
-                to_stderr(line)
+                self._print(line)
 
     def handlers(self) -> dict[str, EventHandler]:
         return notice_handlers(self)
@@ -48,9 +48,12 @@ class StderrNotices(Renderer):
         prefix = "" if level == "info" else f"{level}: "
         line = f"amplifier: {prefix}{for_terminal(message)}"
         if self._held_notices is None:
-            to_stderr(line)
+            self._print(line)
         else:
             self._held_notices.append(line)
+
+    def _print(self, line: str) -> None:
+        to_stderr(line)
 
 
 class TextRenderer(StderrNotices):

@@ -45,7 +45,7 @@ class Answering:
 
 
 class Loop:
-    """An orchestrator that does what a test tells it to."""
+    """An orchestrator that does what a test asks of it."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
