@@ -114,17 +114,10 @@ class Budget:
 
     def time_is_up(self) -> bool:
         """Whether the time limit is reached, so that the turn must stop at once."""
-        left = self.seconds_left()
-        return left is not None and left <= 0
-
-    def seconds_left(self) -> float | None:
-        """Seconds until a time limit is reached; None without one."""
-        left = (
-            most - level.seconds()
+        return any(
+            level.limits.max_seconds is not None and level.seconds() >= level.limits.max_seconds
             for level in self._levels()
-            if (most := level.limits.max_seconds) is not None
         )
-        return min(left, default=None)
 
     def seconds(self) -> float:
         """Seconds of turns, including those in progress; parallel turns count once."""
