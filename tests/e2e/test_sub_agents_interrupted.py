@@ -73,6 +73,13 @@ def calls_and_answers(messages: list[dict[str, Any]]) -> tuple[list[str], list[s
     return calls, answers
 
 
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """A home and, next to it, a working directory in which every layer of the sandbox lets commands create files."""
+    work = tmp_path / "work"
+    work.mkdir()
+    return tmp_path / "home", work
+
+
 def children(home: Path) -> list[str]:
     store = SessionStore(home / "sessions")
     return [one.id for one in store.summaries() if one.parent == "s1"]
@@ -117,11 +124,11 @@ def assert_all_can_go_on(plan: Path, home: Path, server: ScriptedLLM) -> None:
 def test_running_agents_are_stopped_with_the_run(
     signals: list[signal.Signals], code: int, tmp_path: Path
 ) -> None:
-    home = tmp_path / "home"
+    home, work = folders(tmp_path)
     with running_agents(three_running()) as server:
-        plan = plan_of(tmp_path, server, AGENTS)
+        plan = plan_of(work, server, AGENTS)
         process = start(plan, home)
-        started(tmp_path, 2, server, 4)
+        started(work, 2, server, 4)
         for number in signals:
             process.send_signal(number)
             time.sleep(0.2)
@@ -144,7 +151,7 @@ def test_running_agents_are_stopped_with_the_run(
 
 
 def test_nested_agents_are_stopped_and_waiting_ones_never_start(tmp_path: Path) -> None:
-    home = tmp_path / "home"
+    home, work = folders(tmp_path)
     lines = {
         LEAD: [tasks("boss", "boss", "boss"), "I was interrupted."],
         "boss": [tasks("sheller", "sheller"), "So was I."],
@@ -152,9 +159,9 @@ def test_nested_agents_are_stopped_and_waiting_ones_never_start(tmp_path: Path) 
     }
     with running_agents(lines) as server:
         config = {"max_depth": 2, "max_parallel": 1}
-        plan = plan_of(tmp_path, server, {"boss": {}, "sheller": {}}, config=config)
+        plan = plan_of(work, server, {"boss": {}, "sheller": {}}, config=config)
         process = start(plan, home)
-        started(tmp_path, 1, server, 3)
+        started(work, 1, server, 3)
         process.send_signal(signal.SIGTERM)
         stdout, stderr = process.communicate(timeout=30)
         assert process.returncode == 143, stderr
@@ -168,7 +175,7 @@ def test_nested_agents_are_stopped_and_waiting_ones_never_start(tmp_path: Path) 
 
 
 def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> None:
-    home = tmp_path / "home"
+    home, work = folders(tmp_path)
     slow = Reply(
         tool_calls=[ToolCall("bash", {"command": "mktemp ./started-XXXXXX; sleep 2; echo done"})]
     )
@@ -177,9 +184,9 @@ def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> Non
         "sheller": [slow, "Never asked either."],
     }
     with running_agents(lines) as server:
-        plan = plan_of(tmp_path, server, AGENTS)
+        plan = plan_of(work, server, AGENTS)
         process = start(plan, home)
-        started(tmp_path, 2, server, 3)
+        started(work, 2, server, 3)
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=30)
         assert process.returncode == 130, stderr
@@ -196,11 +203,11 @@ def test_the_first_ctrl_c_lets_each_agent_finish_its_step(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("after", [0.0, 0.4])
 def test_messages_of_agents_survive_a_killed_run(after: float, tmp_path: Path) -> None:
-    home = tmp_path / "home"
+    home, work = folders(tmp_path)
     with running_agents(three_running()) as server:
-        plan = plan_of(tmp_path, server, AGENTS)
+        plan = plan_of(work, server, AGENTS)
         process = start(plan, home)
-        started(tmp_path, 2, server, 4)
+        started(work, 2, server, 4)
         time.sleep(after)
         process.kill()
         process.communicate(timeout=30)
