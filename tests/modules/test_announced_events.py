@@ -2,34 +2,76 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.session import open_session
-from amplifier_app.sources.loading import load
+from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.events import ALL_EVENTS
-from tests.support.plans import mock_plan
+from amplifier_core.testing import ScriptedOrchestrator
+
+_COMPACTION = {"context:pre_compact", "context:post_compact"}
+_LOOP = {"steer:injected", "provider:fallback", "context:overflow", "budget:reached"}
+
+# Every bundled module is listed: a new one fails the first test until its events are.
+_EVENTS: dict[str, set[str]] = {
+    "context-persistent": _COMPACTION,
+    "context-simple": _COMPACTION,
+    "hooks-approval": {"approval:mode_changed"},
+    "hooks-backup": {"backup:created", "backup:restored"},
+    "hooks-context-files": {"context_files:loaded"},
+    "hooks-logging": set(),
+    "hooks-loop-support": {"budget:reached", "provider:fallback"},
+    "hooks-otel": set(),
+    "hooks-redaction": set(),
+    "hooks-shell": {"shell_hook:completed", "shell_hook:failed"},
+    "hooks-status": set(),
+    "loop-basic": _LOOP,
+    "loop-events": {
+        *_LOOP,
+        *("provider:stream", "step:start", "step:end", "loop:next"),
+        *("tools:offer", "tool:selecting", "tool:selected"),
+    },
+    "loop-streaming": {*_LOOP, "provider:stream"},
+    "provider-anthropic": set(),
+    "provider-local": set(),
+    "provider-mock": set(),
+    "provider-openai": set(),
+    "provider-replay": set(),
+    "tool-bash": {"tool:output", "sandbox:denied", "bash:background_start", "bash:background_end"},
+    "tool-filesystem": set(),
+    "tool-mcp": {"mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"},
+    "tool-search": set(),
+    "tool-task": {"task:start", "task:end"},
+    "tool-todo": {"todo:updated"},
+    "tool-web": {"web:fetched", "web:refused", "web:searched"},
+}
+
+_MODULES = {point.name: point for point in entry_points(group="amplifier.modules")}
 
 
-@pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events"])
-async def test_events_that_every_logger_knows_are_not_announced(tmp_path: Path, loop: str) -> None:
-    providers = [
-        {"module": "provider-mock", "config": {"replies": ["ok"]}},
-        {"module": "provider-anthropic", "config": {"api_key": "k"}},
-        {"module": "provider-openai", "config": {"api_key": "k"}},
-        {"module": "provider-local"},
-    ]
-    plan = mock_plan(
-        tmp_path,
-        [],
-        session={"orchestrator": loop, "context": "context-simple", "budget": {"max_steps": 9}},
-        providers=providers,
-        tools=["tool-filesystem", "tool-bash", "tool-search", "tool-task", "tool-todo", "tool-web"],
-        hooks=["hooks-approval", "hooks-backup", "hooks-context-files", "hooks-logging"],
-    )
-    async with open_session(load(plan=plan), save=False) as session:
-        announced = await session.session.coordinator.collect_contributions("observability.events")
-        names = [name for events in announced for name in events]
-        assert "task:start" in names
-        assert sorted({*names} & {*ALL_EVENTS}) == []
+def test_every_bundled_module_is_listed() -> None:
+    assert sorted(_EVENTS) == sorted(_MODULES)
+
+
+@pytest.mark.parametrize("module_id", sorted(_EVENTS))
+async def test_a_module_announces_its_own_events(
+    module_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMPLIFIER_HOME", str(tmp_path))
+    coordinator = ModuleCoordinator()
+    config: dict[str, Any] = {"api_key": "k"} if module_id.endswith(("anthropic", "openai")) else {}
+    if module_id == "hooks-loop-support":
+        await coordinator.mount("orchestrator", ScriptedOrchestrator([]))
+    mounted = await _MODULES[module_id].load()(coordinator, config)
+    contributed = await coordinator.collect_contributions("observability.events")
+    announced = {name for names in contributed for name in names}
+    if callable(mounted) and (closing := mounted()) is not None:
+        await closing
+    assert announced == _EVENTS[module_id]
+    # Loggers listen to the kernel's events anyway, and the published one would log them twice. The
+    # Context Contract has contexts announce their two.
+    kernel = announced & {*ALL_EVENTS}
+    assert kernel == (_COMPACTION if module_id.startswith("context-") else set())
