@@ -219,10 +219,13 @@ class OpenSession:
 
     async def start(self, mode: str | None = None) -> None:
         """Mount everything and restore the conversation and the approval mode."""
-        coordinator = self.session.coordinator
+        coordinator: Any = self.session.coordinator
         subscribe(coordinator, self.renderer, self.recorder)
         if self.saved is not None:
-            SESSION_DIR.register(coordinator, str(self.saved.path.absolute()))
+            folder = str(self.saved.path.absolute())
+            SESSION_DIR.register(coordinator, folder)
+            # Published modules look for the attribute.
+            coordinator.session_dir = folder
         share(self._delegation, coordinator)
         SPAWN.register(coordinator, self._spawn)
         RESUME.register(coordinator, self._resume)

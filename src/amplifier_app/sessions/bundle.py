@@ -42,7 +42,7 @@ _MOST_FILES = 20_000
 _MOST_BYTES = 500_000_000
 _MANIFEST = "manifest.json"
 _FACTS = {
-    **dict.fromkeys(("created", "updated", "title", "project", "profile", "provider"), str),
+    **dict.fromkeys(("created", "updated", "title", "name", "project", "profile", "provider"), str),
     **dict.fromkeys(("model", "parent", "agent"), str),
     **dict.fromkeys(("prompts", "depth"), int),
     **dict.fromkeys(("usage", "forked_from"), dict),

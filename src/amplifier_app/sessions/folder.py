@@ -36,8 +36,24 @@ def write_metadata(path: Path, metadata: dict[str, Any]) -> None:
     Raises:
         SessionError: It cannot be written; the old metadata is unchanged.
     """
-    text = json.dumps(metadata, indent=2, default=str) + "\n"
+    # Published modules read `turn_count`.
+    data = {**metadata, "turn_count": metadata.get("prompts", 0)}
+    text = json.dumps(data, indent=2, default=str) + "\n"
     write_private(path / "metadata.json", text)
+
+
+def title_metadata(title: str) -> dict[str, str]:
+    """The metadata of a title that the user chose; modules keep a name that is there."""
+    return {"title": title, "name": title}
+
+
+def _version_on_disk(path: Path) -> tuple[int, int, int] | None:
+    """Inode, time and size of the metadata's file, which tell whether a module wrote it; None without one."""
+    try:
+        status = (path / "metadata.json").stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 class SavedSession:
@@ -60,6 +76,8 @@ class SavedSession:
                 raise AlreadyExists(self.id)
             remove_unfinished(path)
             self.metadata: dict[str, Any] = read_metadata(path).values
+            self._own: set[str] = set()
+            self._written = _version_on_disk(path)
             _require_known_version(self.metadata, self.id)
             reading = Reading([]) if create else _read_saved(path, self.metadata)
             self._messages = reading.messages
@@ -113,14 +131,42 @@ class SavedSession:
         Raises:
             SessionError: It cannot be written; the old metadata is unchanged.
         """
+        self._merge_module_metadata()
         facts = {"schema_version": SCHEMA_VERSION, "updated": now()}
+        self._own |= metadata.keys() | facts.keys()
         self.metadata = {**self.metadata, **metadata, **facts}
+        self._write_metadata()
+
+    def _merge_module_metadata(self) -> bool:
+        """Take over what a module wrote to the metadata's file; return True if one wrote to it.
+
+        The published hooks-session-naming adds a name, and writes back the other values as they were
+        before it asked a model: values that this process has changed are kept.
+        """
+        on_disk = _version_on_disk(self.path)
+        if on_disk is None or on_disk == self._written:
+            return False
+        values = read_metadata(self.path).values
+        own = {key: value for key, value in self.metadata.items() if key in self._own}
+        self.metadata = {**self.metadata, **values, **own}
+        return True
+
+    def _write_metadata(self) -> None:
         write_metadata(self.path, self.metadata)
+        self._written = _version_on_disk(self.path)
 
     def close(self) -> None:
-        """Release the session; a second call does nothing."""
-        self._writer.close()
-        self._lock.release()
+        """Release the session; a second call does nothing.
+
+        Raises:
+            SessionError: A module wrote to the metadata, and it cannot be written again.
+        """
+        try:
+            if self._lock.is_held and self._merge_module_metadata():
+                self._write_metadata()
+        finally:
+            self._writer.close()
+            self._lock.release()
 
 
 class SessionFolder:
@@ -169,7 +215,7 @@ class SessionFolder:
                     f"cannot rename session {self.id}: {metadata.fault}",
                     hint=f"Repair it: amplifier session verify --repair {self.id}",
                 )
-            write_metadata(self.path, {**metadata.values, "title": redact(title)})
+            write_metadata(self.path, {**metadata.values, **title_metadata(redact(title))})
         finally:
             lock.release()
 

@@ -66,9 +66,13 @@ class SessionLock:
             time.sleep(_ASK_SECONDS)
         return "of unknown pid"
 
+    @property
+    def is_held(self) -> bool:
+        return self._descriptor >= 0
+
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
-        if self._descriptor >= 0:
+        if self.is_held:
             os.close(self._descriptor)
             self._descriptor = -1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import one_line
 from amplifier_support.private_files import read_regular
 
 SCHEMA_VERSION = 2
@@ -58,6 +59,9 @@ def _validate(data: dict[str, Any]) -> Metadata:
     if isinstance(title := values.get("title"), str):
         # Earlier versions saved it as it was.
         values["title"] = redact(title)
+    if isinstance(name := values.get("name"), str) and (name := one_line(redact(name))):
+        # From the user, or from a module such as the published hooks-session-naming.
+        values["title"] = name
     version = values.get("schema_version", 1)
     if version > SCHEMA_VERSION:
         return Metadata(values, f"unsupported schema version {version}")

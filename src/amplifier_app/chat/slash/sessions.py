@@ -21,7 +21,7 @@ from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import call_text, last_prompts, parts_of
-from amplifier_app.sessions.folder import SavedSession, SessionFolder
+from amplifier_app.sessions.folder import SavedSession, SessionFolder, title_metadata
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id
@@ -117,7 +117,7 @@ async def rename(chat: Chat, argument: str) -> Reply:
     title = one_line(redact(argument))
     if not title:
         raise UsageError("/rename expects a title")
-    _saved_session(chat).update(title=title)
+    _saved_session(chat).update(**title_metadata(title))
     return f'Renamed to "{title}".'
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import Finished, run_amplifier
-from tests.support.plans import mock_plan
+from tests.support.plans import mock_plan, module_folder
 from tests.support.terminal import ENTER, Terminal
 
 
@@ -186,3 +186,68 @@ def test_continue_is_short_for_run_with_the_option(tmp_path: Path) -> None:
     assert ids[0] == ids[1]
     nothing = run_amplifier("continue", "two", cwd=tmp_path.parent)
     assert (nothing.code, nothing.stdout) == (6, "")
+
+
+NAMING_HOOK = '''
+"""Names sessions as a published hook does: it writes back all of the metadata as it read it."""
+__amplifier_module_type__ = "hook"
+
+import json
+from pathlib import Path
+
+
+async def mount(coordinator, config=None):
+    read = {}
+
+    def prompt_complete(event, data):
+        if not hasattr(coordinator, "session_dir"):
+            print("no folder")
+            return
+        folder = Path(coordinator.session_dir)
+        metadata = json.loads((folder / "metadata.json").read_text())
+        if metadata.get("turn_count", 0) + 1 >= 2 and metadata.get("name") is None:
+            read[folder / "metadata.json"] = metadata
+
+    def session_end(event, data):
+        for file, metadata in read.items():
+            file.with_suffix(".new").write_text(json.dumps({**metadata, "name": config["name"]}))
+            file.with_suffix(".new").replace(file)
+
+    coordinator.hooks.register("prompt:complete", prompt_complete, name="naming")
+    coordinator.hooks.register("session:end", session_end, name="naming")
+'''
+
+
+def test_a_published_hook_names_a_session_that_has_no_name(tmp_path: Path) -> None:
+    source = str(module_folder(tmp_path, NAMING_HOOK, "amplifier_module_hooks_naming"))
+    hook = {"module": "hooks-naming", "source": source, "config": {"name": "Fix the\nparser"}}
+    mock_plan(tmp_path, ["ok"], hooks=[hook])
+    home = tmp_path / "home"
+
+    def run(*arguments: str) -> str:
+        done = run_amplifier(*arguments, home=home, cwd=tmp_path)
+        assert done.code == 0, done.stderr
+        return done.stdout + done.stderr
+
+    file = home / "sessions" / "s" / "metadata.json"
+    run("run", "-f", "plan.yaml", "--session", "s", "first prompt")
+    assert "first prompt" in run("session", "list")
+    run("run", "-f", "plan.yaml", "--session", "s", "second prompt")
+    metadata = json.loads(file.read_text())
+    # What this process has counted since the hook read the file is kept.
+    assert (metadata["prompts"], metadata["turn_count"], metadata["name"]) == (
+        2,
+        2,
+        "Fix the\nparser",
+    )
+    assert metadata["spent"]["steps"] == 2
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "Fix the parser" in run("session", "list")
+    run("session", "rename", "s", "My own title")
+    run("run", "-f", "plan.yaml", "--session", "s", "third prompt")
+    assert "My own title" in run("session", "list")
+    run("run", "-f", "plan.yaml", "--session", "renamed", "first prompt")
+    run("session", "rename", "renamed", "Named by me")
+    run("run", "-f", "plan.yaml", "--session", "renamed", "second prompt")
+    assert "Named by me" in run("session", "list")
+    assert "no folder" in run("run", "-f", "plan.yaml", "--no-save", "prompt")
