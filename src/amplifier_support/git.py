@@ -1,7 +1,8 @@
-"""Git as a helper: found on the safe PATH, and with no configuration but the caller's.
+"""Git as a helper: found on the safe PATH, and with no configuration but what the caller asks for.
 
-Git's own environment variables are ignored except those asked for, and no key is passed on. The
-configuration of a repository applies only if the caller points git at that repository.
+Git's own environment variables are ignored except those asked for. Keys are not passed on, except to
+the user's credential helpers. The configuration of a repository applies only if the caller points git
+at that repository.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 
-from amplifier_support.environment import without_secrets
+from amplifier_support.environment import without_model_keys, without_secrets
 from amplifier_support.programs import search_path
 
 _NO_PROGRAMS = (
     ("core.hooksPath", os.devnull),
     ("core.fsmonitor", "false"),
     ("core.askPass", ""),
-    ("credential.helper", ""),
     ("submodule.recurse", "false"),
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
 )
+_NO_HELPERS = (("credential.helper", ""),)
 _USER_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 
 
@@ -30,6 +31,7 @@ def git_environment(
     folder: str | None = None,
     keep: Collection[str] = (),
     user_config: bool = False,
+    credential_helpers: bool = False,
 ) -> dict[str, str]:
     """The environment to run git in.
 
@@ -39,11 +41,18 @@ def git_environment(
         folder: The folder git works on; programs in it are not used.
         keep: Variables of git (`GIT_*`) that stay as the user has set them.
         user_config: Also read the configuration of the user and the system.
+        credential_helpers: Run the user's credential helpers. They may read a token from a variable,
+            so only keys of model providers are withheld.
     """
     kept = (*keep, *(_USER_CONFIG if user_config else ()))
+    passed_on = (
+        without_model_keys(os.environ)
+        if credential_helpers
+        else without_secrets(os.environ, passthrough=kept)
+    )
     env = {
         name: value
-        for name, value in without_secrets(os.environ, passthrough=kept).items()
+        for name, value in passed_on.items()
         if name in kept or not name.startswith(("GIT_", "SSH_ASKPASS"))
     }
     env.update(
@@ -55,7 +64,7 @@ def git_environment(
     )
     if not user_config:
         env.update(GIT_CONFIG_NOSYSTEM="1", GIT_CONFIG_GLOBAL=os.devnull, GIT_ATTR_NOSYSTEM="1")
-    settings = [*_NO_PROGRAMS, *config]
+    settings = [*_NO_PROGRAMS, *(() if credential_helpers else _NO_HELPERS), *config]
     env["GIT_CONFIG_COUNT"] = str(len(settings))
     for number, (key, value) in enumerate(settings):
         env[f"GIT_CONFIG_KEY_{number}"] = key

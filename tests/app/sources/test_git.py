@@ -179,7 +179,7 @@ def trap(tmp_path: Path) -> tuple[Path, str]:
     return trace, str(script)
 
 
-def test_configuration_of_user_system_and_folder_runs_nothing(
+def test_configuration_and_environment_run_no_hooks_and_filters(
     repository: Repository, cache: GitCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace, script = trap(tmp_path)
@@ -191,15 +191,16 @@ def test_configuration_of_user_system_and_folder_runs_nothing(
         f"[core]\n hooksPath = {hooks}\n fsmonitor = {script}\n sshCommand = {script}\n"
         f" gitProxy = {script}\n askPass = {script}\n"
         f'[filter "evil"]\n smudge = {script}\n clean = {script}\n required = true\n'
-        f'[url "ext::{script} "]\n insteadOf = file://\n'
         f"[credential]\n helper = {script}\n[uploadpack]\n packObjectsHook = {script}\n"
         f"[init]\n templateDir = {tmp_path}/template\n[protocol]\n allow = always\n"
+        '[remote "origin"]\n url = /nowhere\n fetch = +refs/pull/*:refs/pull/*\n'
     )
     write_files(tmp_path / "template" / "hooks", {"post-checkout": Path(script).read_text()})
     (tmp_path / "template" / "hooks" / "post-checkout").chmod(0o755)
+    replaced = f'[url "ext::{script} "]\n insteadOf = file://\n'
     write_files(tmp_path, {"user/.gitconfig": config, "global": config, "system": config})
     evil = Repository(tmp_path / "work")
-    (evil.folder / ".git" / "config").write_text(config)
+    (evil.folder / ".git" / "config").write_text(config + replaced)
     monkeypatch.chdir(evil.folder)
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "global"))
@@ -216,8 +217,61 @@ def test_configuration_of_user_system_and_folder_runs_nothing(
     checkout = cache.fetch(source(f"{repository.url}@v1"))
     assert checkout.commit == commit
     assert (checkout.folder / "a.py").read_text() == "1"
+    (tmp_path / "global").write_text(config + replaced)
+    repository.commit({"a.py": "2"}, tag="v2")
+    with pytest.raises(SourceError, match="transport 'ext' not allowed"):
+        cache.fetch(source(f"{repository.url}@v2"))
     assert not trace.exists()
     assert git(evil.folder, "--git-dir", ".git", "config", "core.fsmonitor") == script
+
+
+@pytest.fixture
+def user_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the user's git configuration."""
+    file = tmp_path / "gitconfig"
+    file.touch()
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(file))
+    return file
+
+
+def test_urls_are_replaced_as_the_user_has_configured(
+    repository: Repository, tmp_path: Path, user_config: Path
+) -> None:
+    commit = repository.commit({"a.py": "1"})
+    user_config.write_text(
+        f'[url "file://{repository.folder.parent}/"]\n insteadOf = https://git.invalid/team/\n'
+        '[url "https://git.invalid/"]\n insteadOf = file:///gone/\n'
+    )
+    cache = GitCache(tmp_path / "cache")
+    assert cache.fetch(source("git+https://git.invalid/team/my-tool.git")).commit == commit
+    with pytest.raises(SourceError, match="Could not resolve host"):
+        cache.fetch(source("git+file:///gone/my-tool.git"))
+    offline = GitCache(tmp_path / "cache", offline=True)
+    with pytest.raises(SourceError, match="transport 'https' not allowed"):
+        offline.fetch(source("git+file:///gone/my-tool.git"))
+
+
+def test_ssh_runs_by_the_command_of_the_user_and_never_of_a_repository(
+    repository: Repository, cache: GitCache, tmp_path: Path, user_config: Path
+) -> None:
+    repository.commit({"a.py": "gone"})
+    blob = git(repository.folder, "rev-parse", "HEAD:a.py")
+    (repository.folder / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    trace, script = tmp_path / "trace", tmp_path / "ssh.sh"
+    script.write_text(f"#!/bin/sh\necho ran >> {trace}\nexit 255\n")
+    script.chmod(0o755)
+    with (repository.folder / ".git" / "config").open("a") as file:
+        file.write(f"[core]\n sshCommand = {script}\n[extensions]\n partialClone = x\n")
+        file.write('[remote "x"]\n url = ssh://127.0.0.1/x\n promisor = true\n')
+    for config in ("", "[core]\n sshCommand = false\n"):
+        user_config.write_text(config)
+        with pytest.raises(SourceError):
+            cache.fetch(source(repository.url))
+    assert not trace.exists()
+    user_config.write_text(f"[core]\n sshCommand = {script}\n")
+    with pytest.raises(SourceError):
+        cache.fetch(source("git+ssh://host.invalid/r"))
+    assert trace.exists()
 
 
 def test_submodules_are_not_fetched(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+import select
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,7 @@ from tests.app.sources.test_git import source, trap
 from tests.app.sources.test_resolver import greeting
 from tests.support.cli import start_python
 from tests.support.git_http import CERTIFICATE, GitServer, Request
+from tests.support.http_server import serving
 from tests.support.module_repositories import SEED_TOOL, Repository, git
 
 
@@ -143,13 +148,94 @@ def test_credentials_reach_only_the_server(
         checkout = cache.fetch(source(f"git+{right}/my-tool.git"))
     finally:
         private.close()
-    assert "use git+https://USER:${TOKEN}@" in (refused.value.hint or "")
+    assert "git+https://USER:${TOKEN}@" in (refused.value.hint or "")
     assert "wr0ng" not in str(raised.value)
     assert (checkout.folder / "a.py").read_text() == "1"
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert files
     assert "s3cr" not in (tmp_path / "argv").read_text()
     assert not [path for path in files if "s3cr" in path.read_text()]
+
+
+def test_a_credential_helper_of_the_user_is_asked(
+    tmp_path: Path, repository: Repository, cache: GitCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = repository.commit({"a.py": "1"})
+    private = GitServer(tmp_path / "remotes", user="me:s3cret")
+    log = tmp_path / "helper.log"
+    helper = tmp_path / "helper"
+    helper.write_text(
+        f'#!/bin/sh\necho "$1 model key:$ACME_API_KEY" >> {log}\n'
+        'test "$1" != get || printf "username=me\\npassword=%s\\n" "$HOST_TOKEN"\n'
+    )
+    helper.chmod(0o755)
+    config = f'[credential "{private.url}"]\n helper = {helper}\n'
+    (tmp_path / "gitconfig").write_text(config)
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(CERTIFICATE))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.setenv("HOST_TOKEN", "s3cret")
+    monkeypatch.setenv("ACME_API_KEY", "sk-model")
+    address = f"git+{private.url}/my-tool.git"
+    try:
+        assert cache.fetch(source(address)).commit == commit
+        assert {*log.read_text().splitlines()} == {"get model key:", "store model key:"}
+        # A wrong password in the URL makes git erase what the helper knows.
+        log.write_text("")
+        with pytest.raises(SourceError):
+            cache.fetch(source(address.replace("https://", "https://me:wr0ng@")))
+        assert log.read_text() == ""
+        # One that only a repository has configured is not.
+        (tmp_path / "gitconfig").write_text("")
+        work = Repository(tmp_path / "work")
+        with (work.folder / ".git" / "config").open("a") as file:
+            file.write(config)
+        monkeypatch.chdir(work.folder)
+        with pytest.raises(SourceError) as refused:
+            GitCache(tmp_path / "other").fetch(source(address))
+        assert "credential helper" in (refused.value.hint or "")
+        assert log.read_text() == ""
+    finally:
+        private.close()
+
+
+def test_a_proxy_of_the_user_is_used(
+    server: GitServer,
+    repository: Repository,
+    cache: GitCache,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit = repository.commit({"a.py": "1"})
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with tunnelling_proxy() as (port, targets):
+        (tmp_path / "gitconfig").write_text(f"[http]\n proxy = http://127.0.0.1:{port}\n")
+        assert cache.fetch(source(url(server))).commit == commit
+    assert {*targets} == {server.url.removeprefix("https://")}
+
+
+@contextmanager
+def tunnelling_proxy() -> Iterator[tuple[int, list[str]]]:
+    """An HTTP proxy that only tunnels: its port, and the targets that clients asked for."""
+    targets: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            targets.append(self.path)
+            host, _, port = self.path.rpartition(":")
+            with socket.create_connection((host, int(port))) as upstream:
+                self.send_response(200)
+                self.end_headers()
+                ends = {self.connection: upstream, upstream: self.connection}
+                while True:
+                    for end in select.select([*ends], [], [], 10)[0]:
+                        if not (data := end.recv(65536)):
+                            return
+                        ends[end].sendall(data)
+
+    with serving(Handler) as address:
+        yield int(address.rpartition(":")[2]), targets
 
 
 def test_an_untrusted_certificate_is_refused(

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 from amplifier_app.base.locks import hold_lock
 from amplifier_app.plan.source_spec import GitSource, without_password
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.git_command import Git, GitFailed
+from amplifier_app.sources.fetch.git_command import REMOTE, Git, GitFailed
 from amplifier_app.sources.fetch.links import links_out
 from amplifier_app.sources.fetch.staging import staging
 from amplifier_support.atomic_write import write_private
@@ -117,8 +117,8 @@ class GitCache:
         self._refuse_offline(source, source.ref or "the default branch")
         wanted = _ref_names(source.ref)
         with staging(self._home(source)) as stage:
-            git = Git(self._git, stage, source, stop)
-            listed = git("ls-remote", "--quiet", "--", "origin", *wanted, seconds=_LOOKUP_SECONDS)
+            git = Git(self._git, stage, source, stop, offline=self._offline)
+            listed = git("ls-remote", "--quiet", "--", REMOTE, *wanted, seconds=_LOOKUP_SECONDS)
         found: dict[str, str] = {}
         for line in listed.stdout.splitlines():
             commit, _, name = line.partition("\t")
@@ -191,7 +191,7 @@ class GitCache:
         )
         for strategy in strategies:
             tree.mkdir(parents=True)
-            run = Git(self._git, tree, source, stop)
+            run = Git(self._git, tree, source, stop, offline=self._offline)
 
             def git(*arguments: str, run: Git = run) -> None:
                 run(*arguments, seconds=_FETCH_SECONDS)
@@ -220,7 +220,7 @@ _CHECKOUT = ("checkout", "--quiet", "--force", "--detach")
 
 def _fetch_part(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
     """Fetch one commit, with only the files in the subdirectory and in the folders above it."""
-    git(*_FETCH, "--depth=1", "--filter=blob:none", "--", "origin", commit)
+    git(*_FETCH, "--depth=1", "--filter=blob:none", "--", REMOTE, commit)
     git("sparse-checkout", "set", "--cone", "--", source.subdirectory)
     git(*_CHECKOUT, commit)
     if _leads_out(tree / source.subdirectory):
@@ -229,13 +229,13 @@ def _fetch_part(git: _Command, tree: Path, source: GitSource, commit: str) -> No
 
 def _fetch_commit(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
     """Fetch one commit with all its files; some servers refuse one that no ref points to."""
-    git(*_FETCH, "--depth=1", "--", "origin", commit)
+    git(*_FETCH, "--depth=1", "--", REMOTE, commit)
     git(*_CHECKOUT, commit)
 
 
 def _fetch_all(git: _Command, tree: Path, source: GitSource, commit: str) -> None:
     """Fetch everything reachable from branches and tags."""
-    git(*_FETCH, "--", "origin", "+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*")
+    git(*_FETCH, "--", REMOTE, "+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*")
     git(*_CHECKOUT, commit)
 
 
