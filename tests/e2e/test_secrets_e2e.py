@@ -5,10 +5,15 @@ The answer on stdout is what the model says; without `hooks-redaction` it is not
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from amplifier_app.base import paths
@@ -27,8 +32,13 @@ IN_PLAN = "written-in-the-plan-itself"
 SECRETS = {**planted.SECRETS, **{name: value for name, (_, value) in VALUES.items()}}
 LEAKY = "\n".join([*planted.PLANTED.values(), *(value for _, value in VALUES.values()), IN_PLAN])
 ENVIRONMENT = {**dict(VALUES.values()), "LEAKY": LEAKY}
-FOR_THE_MODEL = ("transcript.jsonl", "tool-output")
-"""Files of a session that hold what the model has seen, or may read."""
+HOLD_SECRETS = {
+    "transcript.jsonl": "what the model has seen, which resuming needs",
+    "context.jsonl": "the same, kept by context-persistent",
+    "tool-output": "the rest of long tool results, which the model may read",
+    "objects": "copies of the user's files by hooks-backup, which undo restores",
+}
+"""All files and folders below AMPLIFIER_HOME that keep secrets, and why."""
 
 
 def found_in(text: str) -> list[str]:
@@ -44,14 +54,31 @@ def found_in(text: str) -> list[str]:
 
 
 def leaks_in(home: Path) -> dict[str, list[str]]:
-    """What is in files that are not for the model, names included."""
+    """The secrets in files that may hold none, names included."""
     found: dict[str, list[str]] = {}
     for path in home.rglob("*"):
-        if not any(name in path.parts for name in FOR_THE_MODEL):
-            data = path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
-            if leaks := found_in(f"{path.name}\n{data}"):
+        if not any(name in path.parts for name in HOLD_SECRETS):
+            text = "\n".join([path.name, *(texts_of(path) if path.is_file() else ())])
+            if leaks := found_in(text):
                 found[path.name] = leaks
     return found
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """The content of a file: as it is, uncompressed, and as the rows of a database."""
+    data = path.read_bytes()
+    yield data.decode("utf-8", "replace")
+    if data.startswith(b"\x1f\x8b"):
+        yield gzip.decompress(data).decode("utf-8", "replace")
+    if data.startswith(b"SQLite format 3"):
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            for (table,) in tables.fetchall():
+                for row in database.execute(f'SELECT * FROM "{table}"'):
+                    yield "\n".join(
+                        cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
+                        for cell in row
+                    )
 
 
 def plan_for(folder: Path, server: ScriptedLLM, **more: Any) -> Path:
@@ -115,6 +142,58 @@ def test_what_a_run_writes_has_no_planted_secret(tmp_path: Path) -> None:
     for shown in (listed, found, *exports):
         assert (shown.code, {*found_in(shown.stdout + shown.stderr)} - {"plan"}) == (0, set())
     assert {name for names in leaks_in(done.home).values() for name in names} <= {"plan"}
+
+
+@pytest.mark.parametrize("approve", ["allow", "deny"])
+def test_no_file_but_the_listed_ones_has_a_planted_secret(tmp_path: Path, approve: str) -> None:
+    (tmp_path / "in.txt").write_text(LEAKY)
+    calls = [
+        ToolCall("bash", {"command": f"echo '{LEAKY[:3000]}'"}),
+        ToolCall("bash", {"command": LEAKY}),
+        ToolCall("write_file", {"path": "in.txt", "content": f"{LEAKY}!"}),
+        ToolCall(
+            "todo", {"action": "create", "todos": [{"content": LEAKY[:1990], "status": "pending"}]}
+        ),
+        ToolCall(planted.SECRETS["openai"], {"token": LEAKY}),
+        ToolCall("task", {"agent": "helper", "instruction": LEAKY}),
+    ]
+    hooks = ["hooks-logging", "hooks-approval", "hooks-backup"]
+    more = {
+        "instruction": LEAKY,
+        "approvals": [{"action": "ask", "tool": "todo", "reason": LEAKY}],
+        "agents": {"helper": {"description": LEAKY, "instruction": f"Help. {LEAKY}"}},
+        "session": {"orchestrator": "loop-streaming", "context": "context-persistent"},
+        "tools": ["tool-bash", "tool-filesystem", "tool-todo", "tool-task"],
+        "hooks": [{"module": name} for name in hooks],
+    }
+    with ScriptedLLM.running([Reply(LEAKY, tool_calls=calls), LEAKY, LEAKY]) as server:
+        plan = plan_for(tmp_path, server, **more)
+        options = ("--approve", approve, "--session", "s", "-v")
+        done = run("run", "-f", plan, *options, LEAKY, cwd=tmp_path)
+        assert done.code == (0 if approve == "allow" else 8), done.stderr
+    assert found_in(done.stderr) == []
+    audit = (done.home / "sessions/s/approvals.jsonl").read_text()
+    asked = [json.loads(line)["tool"] for line in audit.splitlines()]
+    assert asked == ["bash", "bash", "write_file", "todo", "task"]
+    assert "Help. " in (done.home / "sessions/s/plan.yaml").read_text()
+    assert run("session", "search", "key", cwd=tmp_path, home=done.home).code == 0
+    kept = {path.name for path in done.home.rglob("*")} & {
+        "approvals.jsonl",
+        "todo.json",
+        "objects",
+    }
+    assert kept == (
+        {"approvals.jsonl", "todo.json", "objects"} if approve == "allow" else {"approvals.jsonl"}
+    )
+    # The plan's own secret is not saved with it, so that the later search did not know it.
+    assert leaks_in(done.home) == {".index.sqlite3": ["plan"]}
+    replayed = [
+        run("policy", *words, "s", cwd=tmp_path, home=done.home)
+        for words in (("replay", "--asks"), ("replay", "--asks", "--output", "json"), ("suggest",))
+    ]
+    for shown in replayed:
+        assert (shown.code, {*found_in(shown.stdout + shown.stderr)} - {"plan"}) == (0, set())
+    assert "[REDACTED:" in replayed[0].stdout
 
 
 def test_errors_have_no_planted_secret(tmp_path: Path) -> None:

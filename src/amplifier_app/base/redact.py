@@ -6,8 +6,11 @@ Importing this is cheap; the rules are loaded with the first text that may have 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from amplifier_support.redaction import Redactor
 
 _SHORTEST = 8
 """Characters of the shortest text with a secret."""
@@ -28,11 +31,14 @@ def treat_keys_as_secret(coordinator: Any) -> None:
 
 def redact(text: str) -> str:
     """`text` with its secrets replaced by ``[REDACTED:kind]``."""
-    if len(text) < _SHORTEST or text.isspace():
-        return text
+    return text if len(text) < _SHORTEST or text.isspace() else redactor().text(text)
+
+
+def redactor(more: Iterable[str] = ()) -> Redactor:
+    """Return the redactor of `redact`, for many texts or for data; also replaces the values in `more`."""
     from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
 
-    known = set(secrets_in(names=_names))
+    known = {*secrets_in(names=_names), *more}
     for session in _sessions:
         known.update(configured_secrets((session.config or {}).get("providers")))
-    return Redactor(known).text(text)
+    return Redactor(known)

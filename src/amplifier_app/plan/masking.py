@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
 
+from amplifier_app.base.redact import redactor
 from amplifier_app.plan.tree.interpolation import names_in
 from amplifier_app.plan.tree.nodes import (
     ListNode,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MASK = "[REDACTED]"
 
+_MARK = re.compile(r"\[REDACTED:[a-z0-9-]+\]")
 _SHORTEST_TOKEN = 14
 
 _USERINFO = r"(?<=://)[^/@\s:]*:[^/@\s]*(?=@)"
@@ -43,6 +45,25 @@ def masked_tree(tree: MapNode, *, written: bool = False) -> MapNode:
         written: Whether variables in the tree are not expanded yet.
     """
     return _by_section(tree, lambda key, node: _masked(node, key, written))
+
+
+def without_secrets(data: Any, known: Iterable[str]) -> Any:
+    """The plain data of a masked plan, with the secrets inside longer texts masked as well.
+
+    Args:
+        data: The data.
+        known: Values that are secret whatever they look like.
+    """
+    redact = redactor(known).text
+
+    def masked(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: masked(inner) for key, inner in cast("dict[Any, Any]", value).items()}
+        if isinstance(value, list):
+            return [masked(inner) for inner in cast("list[Any]", value)]
+        return _MARK.sub(MASK, redact(value)) if isinstance(value, str) else value
+
+    return masked(data)
 
 
 def open_tree(tree: MapNode, *, written: bool = False) -> MapNode:

@@ -228,6 +228,10 @@ class ResolvedPlan:
 
         tree = masking.masked_tree(self.tree) if masked else masking.open_tree(self.tree)
         data = plain_data(tree)
+        if masked:
+            from amplifier_support.redaction import configured_secrets
+
+            data = masking.without_secrets(data, configured_secrets(self.data.get("providers")))
         dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
         return yaml.dump(
             data, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False

@@ -20,7 +20,6 @@ from amplifier_core.session_capabilities import (
     OUTSIDE_SANDBOX,
     REMEMBERED_APPROVALS,
     SANDBOX,
-    SECRET_VARIABLES,
     SESSION_DIR,
     WORKING_DIR,
     tool_sandbox,
@@ -28,6 +27,7 @@ from amplifier_core.session_capabilities import (
 )
 from amplifier_modules._shared.files import records
 from amplifier_modules._shared.module.config import parse_config
+from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig, PlanRules, Rule
 from amplifier_modules.hooks_approval.memory import Memory
 from amplifier_modules.hooks_approval.modes import Mode, mode_of
@@ -40,6 +40,7 @@ from amplifier_modules.hooks_approval.question import (
     with_folder,
 )
 from amplifier_modules.hooks_approval.rules import DEFAULT, Call, Policy, Verdict, judge
+from amplifier_support.redaction import Redactor
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +50,8 @@ ONCE, SESSION, ALWAYS, DENY = "Allow once", "Allow for this session", "Allow alw
 OUTSIDE = "Allow once, outside the sandbox"
 
 _ALLOWING = frozenset({"allow", ONCE.lower(), SESSION.lower(), ALWAYS.lower()})
-_MOST_AUDITED = 1000
-_SHORTEST_SECRET = 8
+_MAX_AUDITED = 1000
+"""Characters of a call's subject in the audit."""
 _CARRIED = ("tool_call_id", "turn_id", "span_id", "parent_span_id", "iteration")
 
 
@@ -281,28 +282,23 @@ class ApprovalHook:
         folder = SESSION_DIR.of(self._coordinator)
         if not self._config.audit or not folder:
             return
-        record = {
+        redact = Redactor(session_secrets(self._coordinator)).value
+        facts = {
             "ts": datetime.now(UTC).isoformat(),
             "tool": call.tool,
             "tool_call_id": data.get("tool_call_id"),
             "decision": verdict.action,
             "by": verdict.by,
             "reason": verdict.why,
-            "what": self._without_secrets(subject(call))[:_MOST_AUDITED],
         }
+        # Redacted before it is cut: a part of a secret may not look like one.
+        record = {**redact(facts), "what": redact(subject(call, redact))[:_MAX_AUDITED]}
         try:
             records.append(Path(folder) / AUDIT_NAME, record)
         except OSError as error:
             if not self._warned:
                 self._warned = True
                 logger.warning("%s: cannot log decisions: %s", MODULE_ID, error)
-
-    def _without_secrets(self, text: str) -> str:
-        for name in SECRET_VARIABLES.of(self._coordinator) or ():
-            value = os.environ.get(name, "")
-            if len(value) >= _SHORTEST_SECRET:
-                text = text.replace(value, "[REDACTED]")
-        return text
 
 
 def _plan_rules(coordinator: Any) -> list[Rule]:

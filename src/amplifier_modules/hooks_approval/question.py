@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from amplifier_modules._shared.history.access import CALL_TYPES, as_mapping, kind_of, mappings
@@ -13,15 +13,20 @@ from amplifier_modules.hooks_approval.rules import Call, Policy, Verdict, allowa
 _MOST_SHOWN = 4000
 
 
-def subject(call: Call) -> str:
-    """The subject of the call: the file it changes, its command, or its whole input."""
+def subject(call: Call, redact: Callable[[Any], Any] = lambda value: value) -> str:
+    """The subject of the call: the file it changes, its command, or its whole input.
+
+    Args:
+        call: The call.
+        redact: Replaces secrets in text and data.
+    """
     if call.changes_one_file:
-        return call.places[0].real
-    rest = dict(call.values)
+        return redact(call.places[0].real)
     if call.command is None:
-        return json.dumps(rest, default=repr, ensure_ascii=False)
-    rest = {key: value for key, value in rest.items() if value is not call.command}
-    return f"{call.command} {json.dumps(rest, default=repr)}" if rest else call.command
+        return json.dumps(redact(dict(call.values)), default=repr, ensure_ascii=False)
+    rest = {key: value for key, value in call.values.items() if value is not call.command}
+    command = redact(call.command)
+    return f"{command} {json.dumps(redact(rest), default=repr)}" if rest else command
 
 
 def question_about(call: Call, verdict: Verdict) -> tuple[str, bool]:

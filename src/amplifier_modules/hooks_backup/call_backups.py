@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,10 +52,10 @@ class Keeper:
         self._prompt = ""
         self._followed: dict[str, _Followed] = {}
 
-    def begin(self, turn: str, prompt: str) -> None:
-        """Set the turn the next call belongs to."""
+    def begin(self, turn: str, prompt: Callable[[], str]) -> None:
+        """Set the turn the next call belongs to; `prompt` returns the prompt to record for a new one."""
         if turn != self._turn:
-            self._turn, self._prompt = turn, prompt
+            self._turn, self._prompt = turn, prompt()
             self._followed = {}
 
     async def look_at(self, call: Call, paths: Sequence[str]) -> None:

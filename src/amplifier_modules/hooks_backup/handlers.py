@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from amplifier_core.models import HookResult
     from amplifier_modules.hooks_backup.hook import BackupHook
 
-_SHOWN_PROMPT = 80
+_MAX_PROMPT = 10_000
 
 
 class BackupHandlers:
     """The handlers of one session.
 
     Attributes:
-        turn: Id of the current turn, and the start of its prompt.
+        turn: Id of the current turn, and its prompt.
         above: The handlers of the parent session; None if there is none.
     """
 
@@ -94,8 +94,8 @@ class BackupHandlers:
 
     async def _on_prompt(self, event: str, data: Any) -> HookResult | None:
         values = mapping_of(data)
-        prompt = " ".join(str(values.get("prompt") or "").split())
-        self.turn = (str(values.get("turn_id") or _new_turn_id()), prompt[:_SHOWN_PROMPT])
+        prompt = str(values.get("prompt") or "")[:_MAX_PROMPT]
+        self.turn = (str(values.get("turn_id") or _new_turn_id()), prompt)
         if self.above is not None or (self._opened is None and not self._has_records()):
             return None
         return self.hook.on_prompt()

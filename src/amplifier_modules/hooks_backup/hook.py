@@ -18,6 +18,7 @@ from amplifier_core.session_capabilities import (
     tool_working_dir,
 )
 from amplifier_modules._shared.files.grants import Grants
+from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.hooks_backup import store as stores
 from amplifier_modules.hooks_backup.call_backups import Keeper
 from amplifier_modules.hooks_backup.calls import Call, paths_under
@@ -33,9 +34,11 @@ from amplifier_modules.hooks_backup.store import Store
 from amplifier_modules.hooks_backup.turns import History, read_history
 from amplifier_modules.hooks_backup.undo import note_for_model, pick, take_back
 from amplifier_support.fields import field_of, mapping_of
+from amplifier_support.redaction import Redactor
 
 logger = logging.getLogger(__name__)
 
+_SHORT_PROMPT = 80
 _IDS = ("session_id", "turn_id", "span_id", "parent_span_id", "iteration", "tool_call_id")
 
 
@@ -132,6 +135,11 @@ class BackupHook:
     def _history(self) -> History:
         return read_history(self._store.records())
 
+    def _short_prompt(self, prompt: str) -> str:
+        # Redacted before it is cut: a part of a secret may not look like one.
+        redacted = Redactor(session_secrets(self._coordinator)).text(prompt)
+        return " ".join(redacted.split())[:_SHORT_PROMPT]
+
     # -- events ----------------------------------------------------------------------------
 
     def on_prompt(self) -> HookResult | None:
@@ -160,7 +168,7 @@ class BackupHook:
         Args:
             tool: The tool's name.
             values: The event data.
-            turn: Id of its turn, and the start of its prompt.
+            turn: Id of its turn, and its prompt.
         """
         # Two names of the same input, of which a hook may have changed one.
         inputs = [values[key] for key in ("tool_input", "input") if key in values]
@@ -169,7 +177,7 @@ class BackupHook:
         ids = {key: values[key] for key in _IDS if key in values}
         call = Call(call_id, turn[0], tool, [], [], ids)
         async with self._busy:
-            self._keeper.begin(*turn)
+            self._keeper.begin(turn[0], lambda: self._short_prompt(turn[1]))
             try:
                 if tool in self._config.commands:
                     await self._keeper.look_at_named(call, self._paths_named_by(tool, inputs))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from amplifier_support.atomic_write import write_atomically
+from amplifier_support.redaction import Redactor
 
 Status = Literal["pending", "in_progress", "completed"]
 
@@ -87,11 +88,12 @@ def load(folder: Path) -> list[Item]:
         raise ValueError("nested too deeply") from None
 
 
-def save(folder: Path, items: Sequence[Item]) -> None:
-    """Save the list atomically.
+def save(folder: Path, items: Sequence[Item], secrets: Iterable[str] = ()) -> None:
+    """Save the list atomically, with these values and all that looks like a secret redacted.
 
     Raises:
         OSError: It cannot be written; the file saved before is unchanged.
     """
-    data = json.dumps([item.as_data() for item in items], ensure_ascii=False)
+    without_secrets = Redactor(secrets).value([item.as_data() for item in items])
+    data = json.dumps(without_secrets, ensure_ascii=False)
     write_atomically(folder / FILE_NAME, data.encode(), durable=False)

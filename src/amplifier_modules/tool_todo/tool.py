@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 from amplifier_core.models import ToolResult
 from amplifier_core.session_capabilities import SESSION_DIR
 from amplifier_modules._shared.module.spans import event_ids
+from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.tool_todo import items
 from amplifier_modules.tool_todo.config import TodoConfig
 from amplifier_modules.tool_todo.items import InvalidItems, Item
@@ -142,7 +143,7 @@ class TodoTool:
         if folder is None:
             return None
         try:
-            items.save(folder, self._items)
+            items.save(folder, self._items, session_secrets(self._coordinator))
         except OSError as error:
             logger.warning("cannot save the to-do list in %s: %s", folder, error)
             return f"the list is kept for this session, but could not be saved: {error.strerror or error}"

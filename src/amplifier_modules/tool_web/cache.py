@@ -9,11 +9,13 @@ import logging
 import re
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from amplifier_support.atomic_write import write_atomically
 from amplifier_support.private_files import make_private_folder
+from amplifier_support.redaction import Redactor
 
 logger = logging.getLogger(__name__)
 
@@ -80,10 +82,12 @@ class PageCache:
     Args:
         folder: Folder for the files; None for none. Created when first needed.
         identity: The access rules; pages cached under others are not found.
+        secrets: Values that are secret whatever they look like; pages with secrets have no file.
     """
 
-    def __init__(self, folder: Path | None, identity: str) -> None:
+    def __init__(self, folder: Path | None, identity: str, secrets: Iterable[str] = ()) -> None:
         self._folder = folder
+        self._redactor = Redactor(secrets)
         self._identity = identity
         self._pages: OrderedDict[str, Page] = OrderedDict()
         self._kept = 0
@@ -104,11 +108,12 @@ class PageCache:
             return
         path = self._folder / self._name(url)
         try:
-            if not page.storable:
+            data = page._asdict()
+            if not page.storable or self._redactor.value(data) is not data:
                 path.unlink(missing_ok=True)
                 return
             make_private_folder(self._folder)
-            write_atomically(path, json.dumps(page._asdict()).encode(), durable=False)
+            write_atomically(path, json.dumps(data).encode(), durable=False)
             self._sweep(self._folder)
         except OSError as error:
             logger.warning("cannot cache a page in %s: %s", self._folder, error)

@@ -15,6 +15,7 @@ from amplifier_core.session_capabilities import CACHE_DIR, OFFLINE
 from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput
+from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.tool_web.cache import Page, PageCache, freshness
 from amplifier_modules.tool_web.config import WebConfig
 from amplifier_modules.tool_web.content import NoText, as_text
@@ -98,7 +99,7 @@ class WebFetch(WebTool):
     def __init__(self, coordinator: Any, config: WebConfig, web: Web) -> None:
         super().__init__(coordinator, config)
         self._web = web
-        self._pages = PageCache(self._folder(), web.identity)
+        self._pages = PageCache(self._folder(), web.identity, session_secrets(coordinator))
 
     async def text(self, values: dict[str, Any]) -> str:
         started = time.monotonic()

@@ -363,7 +363,8 @@ def test_tokens_are_masked_whatever_they_are_called(write: Write) -> None:
         f"      args: [--verbose, {token}, --auth={token}]\n"
         f"      env: {{X: {token}, Y: '${{PLAIN}}'}}\n"
         f"      digest: sha256:{'0123456789abcdef' * 4}\n"
-        f"instruction: Replace {token}, an example.\n"
+        f"      command: curl -H X-Key={token} https://x.example\n"
+        f"instruction: Replace {token}, it is old.\n"
     )
     plan = load_plan("plan.yaml", environ={"PLAIN": token})
     import yaml
@@ -373,8 +374,9 @@ def test_tokens_are_masked_whatever_they_are_called(write: Write) -> None:
         "args": ["--verbose", "[REDACTED]", "[REDACTED]"],
         "env": {"X": "[REDACTED]", "Y": "${PLAIN}"},
         "digest": f"sha256:{'0123456789abcdef' * 4}",
+        "command": "curl -H X-Key=[REDACTED] https://x.example",
     }
-    assert token in shown["instruction"]
+    assert shown["instruction"] == "Replace [REDACTED], it is old."
 
 
 def test_the_name_of_a_variable_with_a_secret_is_not_masked(write: Write) -> None:

@@ -17,6 +17,7 @@ from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolAppr
 from amplifier_core.models import HookResult
 from amplifier_core.testing import TestCoordinator
 from amplifier_modules.hooks_approval import mount
+from tests.support import planted
 
 
 class Session:
@@ -343,7 +344,7 @@ async def test_every_decision_is_written_down(
         ("bash", "deny", "answer"),
         ("read_file", "allow", "read_only"),
     ]
-    assert session.audit[0]["what"] == "curl [REDACTED]"
+    assert session.audit[0]["what"] == "curl [REDACTED:secret]"
     assert session.audit[0]["ts"]
     assert [event for event, _ in session.events] == [
         "approval:required",
@@ -352,6 +353,24 @@ async def test_every_decision_is_written_down(
         "approval:denied",
     ]
     assert all(data["tool_call_id"] == "c1" for _, data in session.events)
+
+
+async def test_no_secret_is_written_down(folder: Path) -> None:
+    rules = [{"action": "allow", "tool": "b"}, {"action": "deny", "tool": "*", "reason": "is"}]
+    session = await opened(folder, rules=rules)
+    for name, text in planted.PLANTED.items():
+        before = len(session.audit) if session.answers else 0
+        await session.call("bash", command=f"echo '{text}'")
+        await session.call("b", command=f"echo {text}", note=text)
+        await session.call("other", note=[text], password="hunter22")
+        # In the path of a file two slashes become one, and the text another one.
+        await session.call("write_file" if "//" not in text else "other", path=text, content="")
+        secret = planted.SECRETS[name]
+        written = json.dumps(session.audit[before:])
+        for half in (secret[: len(secret) // 2], secret[len(secret) // 2 :]):
+            assert half.startswith("-----") or json.dumps(half)[1:-1] not in written, name
+    assert len(session.audit) == 4 * len(planted.PLANTED)
+    assert "hunter22" not in json.dumps(session.audit)
 
 
 async def test_planted_links_are_not_written_through(folder: Path) -> None:

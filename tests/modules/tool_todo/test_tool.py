@@ -12,6 +12,7 @@ import pytest
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.tool_todo import mount
+from tests.support import planted
 
 STEPS = [
     {"content": "Read the code", "status": "completed"},
@@ -113,6 +114,16 @@ async def test_a_resumed_session_has_the_list(tmp_path: Path) -> None:
     resumed = await mounted(tmp_path)
     assert (await call(resumed, action="list")).output["todos"] == STEPS
     assert resumed.todo_state == STEPS
+
+
+async def test_a_list_is_saved_without_secrets(tmp_path: Path) -> None:
+    first = await mounted(tmp_path)
+    texts = [text[:1900] for text in planted.PLANTED.values()]
+    steps = [{"content": f"Try {text}", "status": "pending"} for text in texts]
+    assert (await call(first, action="create", todos=steps)).output["todos"] == steps
+    saved = (tmp_path / "todo.json").read_text()
+    assert saved.count("[REDACTED:") >= len(steps)
+    assert planted.SECRETS["github-classic"] not in saved
 
 
 async def test_saving_can_be_turned_off(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from amplifier_modules._shared.http.connections import trusted_context
 from amplifier_modules.tool_web import mount
 from tests.modules.tool_web.support import Names, Pages, tools
+from tests.support import planted
 from tests.support.raw_http import STREAM_HEAD, answer, chunk, raw_server
 from tests.support.results import error_of, text_of
 
@@ -189,6 +190,17 @@ async def test_a_cached_page_is_not_given_to_sessions_that_may_not_fetch_it(tmp_
             text_of(await web.fetch(at(server)))
         async with tools(capabilities={"cache.dir": str(tmp_path)}, allow_hosts=[]) as web:
             assert error_of(await web.fetch(at(server)))["type"] == "Refused"
+
+
+async def test_pages_with_secrets_are_cached_in_memory_only(tmp_path: Path) -> None:
+    token = planted.SECRETS["github-classic"]
+    pages = Pages(page=(f"use {token}", {"content-type": "text/plain"}))
+    capabilities = {"cache.dir": str(tmp_path)}
+    async with raw_server(pages) as server, tools(capabilities=capabilities) as web:
+        for _ in range(2):
+            assert token in text_of(await web.fetch(at(server)))
+        assert [data["source"] for _, data in web.events] == ["server", "cache"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("control", ["no-cache", "max-age=0", "public, max-age=0, must-revalidate"])

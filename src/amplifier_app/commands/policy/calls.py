@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, cast
 import typer
 
 from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.redact import redactor
 from amplifier_app.base.sanitize import visible
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.sessions.store import SessionStore
@@ -73,7 +74,8 @@ def parse_call(call: str, given: str | None) -> tuple[str, dict[str, Any]]:
 
 
 def describe_call(tool: str, values: Mapping[str, Any]) -> str:
-    """A call as one line: `bash: ls -l`."""
+    """A call as one line, without secrets: `bash: ls -l`."""
+    tool, values = redactor().value((tool, values))
     for key in (*_KEYS.values(), "file_path", "path"):
         if len(values) == 1 and isinstance(values.get(key), str):
             return visible(f"{tool}: {values[key]}", _LONGEST)

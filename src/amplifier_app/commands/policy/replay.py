@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from amplifier_app.base.json_text import json_text
+from amplifier_app.base.redact import redactor
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.policy.calls import ModeOption, SavedCall, describe_call, saved_calls
@@ -60,7 +61,7 @@ def replay_command(
     if output == "json":
         rows = [_facts(chosen, one) for one in listed]
         facts = {"calls": len(replayed), "denied": len(denied), "asked": len(asking)}
-        print(json_text({**facts, "listed": rows}))
+        print(json_text(redactor().value({**facts, "listed": rows})))
         return
     end = ":" if listed else ""
     calls = count(len(replayed), "call")

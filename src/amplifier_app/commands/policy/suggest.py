@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 import yaml
 
+from amplifier_app.base.redact import redact
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
@@ -25,6 +26,7 @@ from amplifier_support.below import is_below
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+_SECRET = re.compile(r"\[REDACTED(?::[a-z0-9-]+)?\]")
 _FOLDER_FROM = 3
 """Files of one folder from which a rule names the folder instead of each file."""
 
@@ -112,22 +114,23 @@ def _with_rules(plan: ResolvedPlan, rules: list[dict[str, Any]]) -> ResolvedPlan
 
 
 def rules_for(calls: Iterable[SavedCall]) -> list[dict[str, Any]]:
-    """The narrowest rules of few patterns that could allow calls."""
+    """The narrowest rules of few patterns that could allow calls; a wildcard stands for a secret."""
     commands: dict[str, list[list[str]]] = defaultdict(list)
     paths: dict[tuple[str, ...], set[str]] = defaultdict(set)
     files: dict[str, set[str]] = defaultdict(set)
     others: set[str] = set()
     for call in calls:
+        tool = _escaped_path(redact(call.tool))
         command = call.input.get("command")
         path = call.input.get("file_path", call.input.get("path"))
         if isinstance(command, str):
-            words = _words(command)
-            if words and words not in commands[call.tool]:
-                commands[call.tool].append(words)
+            words = _words(redact(command))
+            if words and words not in commands[tool]:
+                commands[tool].append(words)
         elif isinstance(path, str):
-            files[call.tool].add(_relative(path, call.project))
+            files[tool].add(redact(_relative(path, call.project)))
         else:
-            others.add(call.tool)
+            others.add(tool)
     for tool, names in files.items():
         patterns = tuple(_path_patterns(names))
         paths[patterns].add(tool)
@@ -165,8 +168,9 @@ def _command_patterns(commands: list[list[str]]) -> list[str]:
 
 
 def _escaped(word: str) -> str:
-    escaped = re.sub(r"([*?\[])", r"[\1]", word)
-    return re.sub(r"\s", "?", escaped) or "?"
+    escaped = re.sub(r"\s", "?", _escaped_path(word))
+    # At the end, `*` alone would match more words.
+    return "?*" if escaped == "*" else escaped or "?"
 
 
 def _path_patterns(names: set[str]) -> list[str]:
@@ -183,7 +187,8 @@ def _path_patterns(names: set[str]) -> list[str]:
 
 
 def _escaped_path(path: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", path)
+    parts = _SECRET.split(path)
+    return "*".join(re.sub(r"([*?\[])", r"[\1]", part) for part in parts)
 
 
 def _relative(path: str, project: str) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
+from amplifier_app.base.redact import redactor
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.policy.calls import ModeOption, describe_call, parse_call
@@ -59,7 +60,7 @@ def test_command(
         "at": place,
     }
     if output == "json":
-        print(json_text({"tool": tool, "input": values, **facts}))
+        print(json_text(redactor().value({"tool": tool, "input": values, **facts})))
     else:
         print(f"{decision.action:<6} {describe_call(tool, values)}")
         print(f"by     {decision.by}{f' ({place})' if place else ''}")

@@ -13,12 +13,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amplifier_app.commands.policy.calls import SavedCall, describe_call
 from amplifier_app.commands.policy.suggest import rules_for
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.approvals.policy import policy_of
 from amplifier_app.sources.loading import load
 from amplifier_core.testing import TestCoordinator
 from amplifier_modules.hooks_approval import mount
+from tests.support import planted
 from tests.support.cli import Finished, run_amplifier
 from tests.support.plans import mock_plan
 
@@ -177,6 +179,29 @@ def test_suggested_rules_allow_what_the_session_needed(tmp_path: Path, session: 
     again = policy(tmp_path, "replay", "--asks", "-f", plan(tmp_path, rules))
     assert again.stdout.startswith("would have denied 0 and asked about 1 of 7 calls:")
     assert rules_for([]) == []
+
+
+def test_a_wildcard_stands_for_a_secret(tmp_path: Path) -> None:
+    token = planted.SECRETS["github-classic"]
+    inputs = [
+        ("bash", {"command": f"curl -H 'X: {token}' https://x.example"}),
+        ("bash", {"command": f"login {token}"}),
+        ("bash", {"command": "login -p [REDACTED:password]"}),
+        ("write_file", {"path": f"keys/{token}.txt"}),
+    ]
+    calls = [
+        SavedCall("s", number, tool, values, str(tmp_path), was_denied=False)
+        for number, (tool, values) in enumerate(inputs, 1)
+    ]
+    assert rules_for(calls) == [
+        {"action": "allow", "tool": "write_file", "path": "keys/*.txt"},
+        {
+            "action": "allow",
+            "tool": "bash",
+            "command": ["curl -H X:?* https://x.example", "login ?*", "login -p ?*"],
+        },
+    ]
+    assert token not in describe_call(*inputs[0])
 
 
 WORDS = [
