@@ -5,20 +5,21 @@ import os
 import signal
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.support.collected_session import import_share
-
-pytest_plugins = ["tests.support.fixtures", "tests.support.thorough"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.skips", "tests.support.thorough"]
 
 # Containers often forbid byte code. The suite would compile itself in each worker and the program in
 # each of the interpreters it starts: twice the time of collection, and four times that of a start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+_INTERPRETER = pytest.StashKey[tuple[dict[str, str], str]]()
+"""The environment and the address of the interpreter that processes under test are cloned from."""
 
 # The process that started the suite may ignore signals: nohup does SIGHUP, a shell in its background SIGINT.
 # Processes under test must not inherit that.
@@ -28,43 +29,48 @@ if hasattr(signal, "SIGHUP"):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """More workers than cores: a third of a test's time is spent waiting for processes and servers.
-
-    In a run of the whole suite, one more costs little (see `pytest_xdist_setupnodes`).
-    """
+def pytest_xdist_auto_num_workers() -> int:
+    """More workers than cores: a third of a test's time is spent waiting for processes and servers."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return cores + (5 if _is_whole_suite(config) else 3)
-
-
-def _is_whole_suite(config: pytest.Config) -> bool:
-    return config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return cores + 3
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Clone the workers of a run of the whole suite; parts of it may need no warm interpreter."""
-    if _is_whole_suite(config):
-        # pytest has to import what it imports, which includes the fixtures, itself.
-        from tests.support.warm_interpreter import is_available
-        from tests.support.warm_workers import ClonedWorkers
+    """Start the interpreter that the workers clone processes under test from."""
+    # pytest has to import what it imports, which includes the fixtures, itself.
+    from tests.support.cli import child_environment
+    from tests.support.warm_interpreter import WarmInterpreter, is_available
 
-        if is_available():
-            config.pluginmanager.register(ClonedWorkers(config))
+    if is_available():
+        environment = child_environment(Path(os.devnull))
+        interpreter = WarmInterpreter.start(environment)
+        config.add_cleanup(interpreter.close)
+        config.stash[_INTERPRETER] = environment, interpreter.address
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where that interpreter is."""
+    node.workerinput["interpreter"] = node.config.stash.get(_INTERPRETER, None)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Connect a worker to that interpreter."""
+    from tests.support.warm_interpreter import WarmInterpreter
+
+    if interpreter := getattr(session.config, "workerinput", {}).get("interpreter"):
+        WarmInterpreter.connect(*interpreter)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+def pytest_collection() -> Generator[None, Any, Any]:
     """Do not look for garbage among a million objects that live as long as the process."""
     gc.disable()
     try:
-        worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
-        if worker is not None:
-            number = int(worker["workerid"].removeprefix("gw"))
-            import_share(session.config, number, worker["workercount"])
         return (yield)
     finally:
         gc.freeze()

@@ -17,6 +17,7 @@ from amplifier_app.sessions.store import SessionStore
 from tests.e2e.agent_scripts import KEY, LEAD, plan_of, running_agents, tasks
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, Stall, ToolCall
+from tests.support.processes import processes_with
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -32,19 +33,6 @@ def sleeping(command: str = f"sleep {SECONDS}") -> Reply:
         f"(setsid sleep {SECONDS} &) ; sleep {SECONDS} & mktemp ./started-XXXXXX ; {command}"
     )
     return Reply(tool_calls=[ToolCall("bash", {"command": background})])
-
-
-def sleepers() -> list[int]:
-    """Processes started by commands of agents that are still running."""
-    found: list[int] = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if SECONDS.encode() in line:
-            found.append(int(folder.name))
-    return found
 
 
 def started(folder: Path, count: int, server: ScriptedLLM, requests: int) -> None:
@@ -100,7 +88,7 @@ AGENTS: dict[str, dict[str, Any]] = {"thinker": {}, "sheller": {}}
 
 
 def assert_nothing_runs() -> None:
-    wait_until(lambda: not sleepers(), 20)
+    wait_until(lambda: not processes_with(SECONDS), 20)
 
 
 def assert_all_can_go_on(plan: Path, home: Path, server: ScriptedLLM) -> None:

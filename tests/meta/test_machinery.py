@@ -1,4 +1,4 @@
-"""The interpreters that processes under test and workers are cloned from end with a message, or silently if interrupted."""
+"""Unlisted skips fail, and the interpreter that processes are cloned from ends with a message."""
 
 from __future__ import annotations
 
@@ -17,15 +17,31 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not is_available(), reason="needs Linux, without coverage")
 
 
-def test_a_test_file_that_exits_is_named(tmp_path: Path) -> None:
+SKIPS = """
+import pytest
+
+@pytest.mark.skipif(True, reason="needs pyarrow")
+def test_listed(): ...
+
+def test_unlisted():
+    pytest.skip("no time")
+
+@pytest.mark.xfail(strict=True)
+def test_known_fault():
+    raise ValueError
+"""
+
+
+def test_a_skip_that_is_not_listed_fails(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
     for name in ("support", "conftest.py", "__init__.py"):
         (tmp_path / "tests" / name).symlink_to(ROOT / "tests" / name)
-    (tmp_path / "tests" / "test_exits.py").write_text("raise SystemExit(3)\n")
+    (tmp_path / "tests" / "test_skips.py").write_text(SKIPS)
+    (tmp_path / "tests" / "test_file.py").write_text("import pytest\npytest.importorskip('none')\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2"],
+        [sys.executable, "-m", "pytest", "-n0", "--continue-on-collection-errors"],
         cwd=tmp_path,
         env=kept,
         capture_output=True,
@@ -33,9 +49,9 @@ def test_a_test_file_that_exits_is_named(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode != 0
-    assert "test_exits.py" in done.stdout
-    assert "SystemExit: 3" in done.stdout
-    assert "ConnectionResetError" not in done.stdout
+    assert "skips.py does not list the reason: no time" in done.stdout
+    assert "skips.py does not list the reason: could not import 'none'" in done.stdout
+    assert "1 failed, 1 skipped, 1 xfailed, 1 error" in done.stdout
 
 
 def test_an_interpreter_that_has_ended_is_reported(tmp_path: Path) -> None:

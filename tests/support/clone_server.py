@@ -1,6 +1,6 @@
 """The interpreter that has imported the program and clones itself; started by `warm_interpreter.py`.
 
-Requests come in on descriptor 0, and from those who connect to the address that it may be given.
+Descriptor 0 is a listening socket. The first connection is the one of the process that started it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ _EXECUTE = cast("Any", subprocess.Popen)._execute_child
 _PARAMETERS = inspect.signature(_EXECUTE)
 
 
-def _serve(requests: socket.socket, listening: socket.socket | None = None) -> NoReturn:
+def _serve(listening: socket.socket) -> NoReturn:
     """Answer requests until the connection of the process that started this one is closed.
 
     A request is the description of a process to clone, or the id of one whose end is awaited.
     """
     # Ctrl-C ends the process that sends requests, and its end ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connections = [requests] if listening is None else [requests, listening]
+    starter = listening.accept()[0]
+    connections = [starter, listening]
     while True:
         for connection in select.select(connections, [], [])[0]:
-            if listening is not None and connection is listening:
+            if connection is listening:
                 connections.append(listening.accept()[0])
                 continue
             try:
@@ -54,19 +55,10 @@ def _serve(requests: socket.socket, listening: socket.socket | None = None) -> N
                     continue
             except ConnectionError:
                 pass  # The other end was closed before it had its answer.
-            if connection is requests:
+            if connection is starter:
                 os._exit(0)
             connections.remove(connection)
             connection.close()
-
-
-def _listen(address: str = "") -> socket.socket | None:
-    if not address:
-        return None
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.bind("\0" + address)
-    listening.listen()
-    return listening
 
 
 def _answer(message: bytes, descriptors: list[int], connections: list[socket.socket]) -> bytes:
@@ -86,16 +78,10 @@ def _answer(message: bytes, descriptors: list[int], connections: list[socket.soc
 
 def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     """Be the process that was asked for, as if it had just been started."""
-    if request["program"] not in ("collector", "worker"):
-        os.setsid()
+    os.setsid()
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
-    if request["program"] == "worker":
-        # What the tests were collected with is still in use.
-        for descriptor in streams:
-            os.close(descriptor)
-    else:
-        os.closerange(3, 256)
+    os.closerange(3, 256)
     if request["has_terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     _follow_paths(request["environment"].get("PYTHONPATH", ""))
@@ -148,29 +134,6 @@ def _run_python() -> None:
     _execute(code, arguments)
 
 
-def _run_collector() -> None:
-    # The guard that is installed already is the one that fixtures open.
-    sys.modules["tests.support.network_guard.sitecustomize"] = sys.modules["sitecustomize"]
-    # Pytest would warn that it cannot rewrite the assertions of plugins that are imported already.
-    for plugin in ("anyio", "pytest_asyncio"):
-        sys.modules[plugin].__doc__ = "PYTEST_DONT_REWRITE"
-    end = sys.argv.index("--")
-    path, arguments = sys.argv[1:end], sys.argv[end + 1 :]
-    sys.path[:] = path
-    try:
-        import_module("tests.support.collected_session").collect(arguments)
-        import_module("warm_up").use_huge_pages()
-    except KeyboardInterrupt:
-        # pytest reports it.
-        os._exit(1)
-    _serve(socket.socket(fileno=os.dup(0)))
-
-
-def _run_worker() -> None:
-    *_, code = sys.argv
-    _execute(code, [])
-
-
 def _execute(code: str, arguments: list[str]) -> None:
     sys.argv = ["-c", *arguments]
     sys.path[0] = ""
@@ -183,8 +146,6 @@ _PROGRAMS = {
     "limited program": _run_limited_program,
     "module": _run_own_module,
     "python": _run_python,
-    "collector": _run_collector,
-    "worker": _run_worker,
 }
 
 
@@ -318,4 +279,4 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     import_module("warm_up").warm_up()
-    _serve(socket.socket(fileno=os.dup(0)), _listen(*sys.argv[1:]))
+    _serve(socket.socket(fileno=os.dup(0)))

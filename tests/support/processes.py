@@ -4,6 +4,8 @@ Commands in the sandbox have process ids of their own, which mean nothing outsid
 directory does: give each test a folder, run its commands there, and ask who still is in it.
 
     assert wait_until(lambda: not processes_in(tmp_path), 2)
+
+Or give them an argument or a variable that no other process of the machine has: `processes_with`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,25 @@ def is_alive(pid: int) -> bool:
         return False
     # With other threads, only the first one has ended.
     return facts[0] not in "ZX" or int(facts[17]) > 1
+
+
+def processes_with(mark: str) -> list[int]:
+    """The ids, as seen from here, of live processes with a mark in their command line or environment.
+
+    Other processes of the machine may have any bytes there.
+    """
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        if int(entry.name) == os.getpid():
+            continue
+        try:
+            text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+        except OSError:
+            # It ended meanwhile, or is another user's.
+            continue
+        if os.fsencode(mark) in text and is_alive(int(entry.name)):
+            found.append(int(entry.name))
+    return found
 
 
 def processes_in(folder: Path) -> list[int]:

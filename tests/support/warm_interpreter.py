@@ -4,8 +4,8 @@ Importing is nine tenths of a short run. So an interpreter imports the program o
 clones itself: every run is still a process of its own, with its own descriptors, directory, environment,
 session, signals and exit code.
 
-`clone_server.py` is that interpreter. In a run of the whole suite all workers use the same one, and
-are clones themselves: see `warm_workers.py`. In other runs each worker has its own.
+`clone_server.py` is that interpreter. The workers of a run use the same one, which `tests/conftest.py`
+starts; a run without workers starts it with its first process.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -61,28 +62,35 @@ class WarmInterpreter:
         self._process = process
         self._statuses: dict[int, int] = {}
         self._waiting = threading.Lock()
+        self.address = ""
 
     @classmethod
-    def start(cls, environment: Mapping[str, str], address: str = "") -> WarmInterpreter:
-        """Start an interpreter with this environment, which others may use if it has an address."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def start(cls, environment: Mapping[str, str]) -> WarmInterpreter:
+        """Start an interpreter with this environment; other processes may `connect` to its address."""
+        address = f"amplifier-tests-{uuid.uuid4()}"
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            process = subprocess.Popen(
-                [sys.executable, str(_SERVER), address],
-                stdin=theirs.fileno(),
-                env=dict(environment),
-            )
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+                listening.bind(f"\0{address}")
+                listening.listen()
+                ours.connect(f"\0{address}")
+                process = subprocess.Popen(
+                    [sys.executable, str(_SERVER)],
+                    stdin=listening.fileno(),
+                    env=dict(environment),
+                )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            theirs.close()
-        return cls(ours, environment, process)
+        interpreter = cls(ours, environment, process)
+        interpreter.address = address
+        return interpreter
 
     @classmethod
     def connect(cls, environment: Mapping[str, str], address: str) -> None:
         """Use an interpreter that another process has started with this environment and address."""
         requests = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        requests.connect("\0" + address)
+        requests.connect(f"\0{address}")
         cls._instances.append(cls(requests, environment))
 
     def close(self) -> None:
@@ -138,7 +146,7 @@ class WarmInterpreter:
         Args:
             arguments: Its command line.
             program: What it runs: "amplifier", the "limited program" that runs a module's checks, a "module" of the
-                program, "python" with the option -c, or a "worker" of the suite.
+                program, or "python" with the option -c.
             cwd: Its working directory; that of this process if None.
             environment: Its environment.
             streams: The descriptors of its standard input, output and error.
@@ -274,18 +282,6 @@ class WarmPython(WarmProcess):
     """An interpreter with the option -c."""
 
     _program = "python"
-
-
-class WarmCollector(WarmProcess):
-    """The interpreter that collects the tests and is cloned for workers, in the session of this process."""
-
-    _program = "collector"
-
-
-class WarmWorker(WarmProcess):
-    """A worker of the suite, in the session of this process."""
-
-    _program = "worker"
 
 
 _PARAMETERS = inspect.signature(cast("Any", subprocess.Popen)._execute_child)

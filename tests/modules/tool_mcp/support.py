@@ -91,19 +91,3 @@ async def session(
     finally:
         await close()
         await coordinator.cleanup()
-
-
-def processes_with(word: str) -> list[int]:
-    """Processes whose command line or environment has a word in it."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if word.encode() in text and state not in "ZX":
-            found.append(int(entry.name))
-    return found

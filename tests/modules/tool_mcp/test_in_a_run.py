@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.modules.tool_mcp.support import processes_with, raw
+from tests.modules.tool_mcp.support import raw
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+from tests.support.processes import processes_with
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

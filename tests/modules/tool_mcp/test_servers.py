@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from amplifier_modules.tool_mcp import mount, server, stdio
-from tests.modules.tool_mcp.support import RAW, processes_with, raw, session
+from tests.modules.tool_mcp.support import RAW, raw, session
+from tests.support.processes import processes_with
 from tests.support.results import error_of, text_of
 from tests.support.waiting import eventually
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.app.commands.module.validation.samples import named, spoiled, validated, write_module
 from tests.support.cli import start_amplifier
+from tests.support.processes import processes_with
 from tests.support.waiting import wait_until
 
 MARK = '__amplifier_module_type__ = "tool"'
@@ -28,20 +29,6 @@ def mounting(code: str) -> str:
     """A valid tool that runs this code when it is mounted."""
     indented = "".join(f"    {line}\n" for line in code.splitlines())
     return spoiled("tool", (MOUNT, indented + MOUNT))
-
-
-def still_running() -> list[str]:
-    """Command lines of living processes that tests of this file started."""
-    found: list[str] = []
-    for folder in Path("/proc").iterdir():
-        try:
-            words = (folder / "cmdline").read_bytes().decode().split("\0")
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if SLEEP in words and state != "Z":
-            found.append(" ".join(words))
-    return found
 
 
 class Case(NamedTuple):
@@ -222,7 +209,7 @@ def test_a_module_that_behaves_badly_gets_a_finding_and_leaves_nothing(
     assert check.advice
     assert report.passed == (check.severity == "warning")
     # A process that was killed may take a moment to go.
-    wait_until(lambda: not still_running(), about=still_running)
+    wait_until(lambda: not processes_with(SLEEP), about=lambda: processes_with(SLEEP))
 
 
 @pytest.mark.usefixtures("warm_checks")
@@ -263,7 +250,7 @@ def test_whatever_ends_the_command_ends_what_the_module_started(
         process.kill()
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}.get(number, -number)
     assert b"Traceback" not in stderr
-    wait_until(lambda: not still_running(), about=still_running)
+    wait_until(lambda: not processes_with(SLEEP), about=lambda: processes_with(SLEEP))
 
 
 def test_a_supervisor_that_cannot_start_its_program_does_not_fail_the_module(
