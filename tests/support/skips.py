@@ -20,7 +20,7 @@ EXPECTED = {
     "could not import 'botocore'.*": "the extra bedrock",
     "ray is not installed: .ci/run has a step for it": "ray",
     # Their opposite, in that step.
-    "(pyarrow|ray|anthropic|boto3) is installed": "an environment without the package",
+    "(pyarrow|ray|botocore|google.auth) is installed": "an environment without the package",
     # Rights of the user; .ci/thorough runs the suite as root and as another user.
     "root (may write everywhere|may write it|reads everything)": "an ordinary user",
     "needs to be root": "root",
