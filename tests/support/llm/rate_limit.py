@@ -1,4 +1,4 @@
-"""A strict rate limit: a token bucket as services have it, with the headers they send.
+"""A strict rate limit, a token bucket or fixed windows, with the headers that services send.
 
 limit = RateLimit(20, window=2)
 with ScriptedLLM.running([limit], repeat_last=True) as server: ...
@@ -23,10 +23,13 @@ class RateLimit:
     """Answers requests while its bucket has room, and refuses the others with 429.
 
     Args:
-        requests: How many requests the full bucket holds; they come back evenly.
+        requests: How many requests (or tokens) the full bucket holds; they come back evenly.
         window: Seconds in which an empty bucket fills.
         style: Whose headers the answers have; "retry-after" has only that, and "none" nothing.
         clock: Seconds since the epoch.
+        left: How many are left at the start; None for all.
+        counted: What the headers say is counted.
+        closes: For fixed windows, in which nothing comes back before their end: seconds until the first one ends.
 
     Attributes:
         arrived: When each request came.
@@ -40,6 +43,9 @@ class RateLimit:
         window: float = 60.0,
         style: Style = "openai",
         clock: Callable[[], float] = time.time,
+        left: float | None = None,
+        counted: Literal["requests", "tokens"] = "requests",
+        closes: float | None = None,
     ) -> None:
         self.limit = requests
         self.window = window
@@ -47,7 +53,9 @@ class RateLimit:
         self.refused = 0
         self._style: Style = style
         self._clock = clock
-        self._level, self._at = float(requests), clock()
+        self._level, self._at = float(requests if left is None else left), clock()
+        self._counted = counted
+        self._closes = None if closes is None else self._at + closes
 
     def __call__(self, request: Request | None = None) -> Reply | Status:
         is_taken, headers = self.take()
@@ -57,15 +65,20 @@ class RateLimit:
         """Count a request: whether there is room for it, and the headers of its answer."""
         now, rate = self._clock(), self.limit / self.window
         self.arrived.append(now)
-        self._level = min(self.limit, self._level + (now - self._at) * rate)
+        if self._closes is None:
+            self._level = min(self.limit, self._level + (now - self._at) * rate)
+        while self._closes is not None and self._closes <= now:
+            self._level, self._closes = self.limit, self._closes + self.window
         self._at = now
         is_taken = self._level >= amount
         self._level -= amount if is_taken else 0
         self.refused += not is_taken
-        headers = self._headers(now, (self.limit - self._level) / rate)
+        until_full = (self.limit - self._level) / rate
+        headers = self._headers(now, until_full if self._closes is None else self._closes - now)
         if not is_taken and self._style != "none":
             # In whole seconds, as services give it.
-            headers["retry-after"] = str(math.ceil((amount - self._level) / rate))
+            after = (amount - self._level) / rate if self._closes is None else self._closes - now
+            headers["retry-after"] = str(math.ceil(after))
         return is_taken, headers
 
     def most_in_a_window(self) -> int:
@@ -81,15 +94,16 @@ class RateLimit:
         remaining = str(int(self._level))
         if self._style == "openai":
             return {
-                "x-ratelimit-limit-requests": str(self.limit),
-                "x-ratelimit-remaining-requests": remaining,
-                "x-ratelimit-reset-requests": f"{math.ceil(until_full * 1000)}ms",
+                f"x-ratelimit-limit-{self._counted}": str(self.limit),
+                f"x-ratelimit-remaining-{self._counted}": remaining,
+                f"x-ratelimit-reset-{self._counted}": f"{math.ceil(until_full * 1000)}ms",
             }
         if self._style == "anthropic":
             full = datetime.fromtimestamp(math.ceil(now + until_full), UTC)
+            prefix = f"anthropic-ratelimit-{self._counted.replace('tokens', 'input-tokens')}"
             return {
-                "anthropic-ratelimit-requests-limit": str(self.limit),
-                "anthropic-ratelimit-requests-remaining": remaining,
-                "anthropic-ratelimit-requests-reset": full.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                f"{prefix}-limit": str(self.limit),
+                f"{prefix}-remaining": remaining,
+                f"{prefix}-reset": full.strftime("%Y-%m-%dT%H:%M:%SZ"),
             }
         return {}

@@ -34,9 +34,6 @@ _SMALLEST, _LARGEST = 1.0, 1e12
 _TIME_PRECISION = 1.0
 """Error of times in whole seconds, in seconds."""
 
-_COARSE = 0.25
-"""If the error is a larger share of a reset, no window is inferred from it."""
-
 
 class Reported(NamedTuple):
     """What is left of a limit.
@@ -44,12 +41,20 @@ class Reported(NamedTuple):
     Attributes:
         limit: The size of the limit.
         remaining: How much is left.
-        window: Seconds in which the whole limit comes back; None if that cannot be inferred.
+        window: Seconds in which the whole limit comes back if it comes back evenly, inferred from the reset; None if
+            that cannot be inferred.
+        error: The error of `window`, as a share of it.
     """
 
     limit: float
     remaining: float
     window: float | None
+    error: float = 0.0
+
+    @property
+    def used(self) -> float:
+        """The used part of the limit."""
+        return max(0.0, self.limit - self.remaining)
 
 
 def reported_limits(headers: Mapping[str, str], now: float) -> dict[str, Reported]:
@@ -67,7 +72,7 @@ def reported_limits(headers: Mapping[str, str], now: float) -> dict[str, Reporte
                 continue
             if _SMALLEST <= limit <= _LARGEST:
                 window = _window(limit, remaining, headers.get(name.format("reset")), headers, now)
-                found[dimension] = Reported(limit, remaining, window)
+                found[dimension] = Reported(limit, remaining, *window)
                 break
     return found
 
@@ -77,21 +82,19 @@ _COUNTS = ("limit", "remaining")
 
 def _window(
     limit: float, remaining: float, reset: str | None, headers: Mapping[str, str], now: float
-) -> float | None:
-    """Seconds in which a limit comes back, if the used part comes back evenly until the reset."""
+) -> tuple[float | None, float]:
+    """Seconds in which a limit comes back, if the used part comes back evenly until the reset, and their error."""
     used = limit - remaining
     if reset is None or used <= 0:
-        return None
+        return None, 0.0
     left, error = _seconds(reset), 0.0
     if left is None:
         is_exact = "." in reset
         left = _seconds_until(reset, None if is_exact else headers.get("date"), now)
         error = 0.0 if is_exact else _TIME_PRECISION
-    if left is None or left <= 0 or error > left * _COARSE:
-        return None
-    window = max(_SHORTEST_WINDOW, min(left * limit / used, _LONGEST_WINDOW))
-    # It may also be the end of a fixed window, which would be no longer than the usual one.
-    return min(window, DEFAULT_WINDOW) if left <= DEFAULT_WINDOW else window
+    if left is None or left <= 0:
+        return None, 0.0
+    return max(_SHORTEST_WINDOW, min(left * limit / used, _LONGEST_WINDOW)), error / left
 
 
 def _number(text: str | None) -> float | None:

@@ -1,11 +1,23 @@
 """When the next request may be sent: what is known about a key's limits, as pure arithmetic.
 
-Each limit is a bucket that fills evenly. It holds a tenth of the limit only, so that in any window of time
-at most a tenth more than the limit is sent; limits of an hour or a day may be used up at once. What the service
-reports about its own bucket corrects it: others may use the key, and tokens are only estimated. If it lets no
-request through for ten minutes, what was reported is forgotten, and the next request shows the limits. A service that reports nothing is not slowed until it
-refuses a request for its rate (429); from then on the rate falls to a half at each refusal and grows with
-each answer (AIMD).
+Each limit that a service reports is kept as a copy of the service's own bucket: what is left of it may be sent at
+once, then as much as comes back. The copy never holds more than the service has:
+
+* The first answer gives its level. Later requests are subtracted when they are sent, so that they are missing here
+  before they are missing there.
+* Each answer bounds the level from above, because others may use the key. For tokens it also bounds it from below,
+  because those of a request are only estimated; how far the estimates are off is learned from the answers.
+* A limit comes back evenly (a token bucket, as both vendors have) or all at once (a fixed window, as some gateways
+  have). Both report the seconds until the limit is whole again. In a bucket these are in proportion to the used part,
+  in a fixed window they are not. The first answer counts as a bucket if the proportion is that of the usual window of
+  a minute; every further tenth of the limit that is used decides again. Nothing comes back to a fixed window before
+  its end; a bucket is whole again at that time, too, so that a mistake in this direction refuses no request.
+
+Until any answer has come, the number of requests doubles every 2 s up to one more each second: a refusal comes at
+once, so that an answer that takes long is none. If a service lets no request through for ten minutes, what was
+reported is forgotten, and the next request shows the limits. A service that reports nothing is not slowed until it
+refuses a request for its rate (429); from then on the rate falls to a half at each refusal and grows with each answer
+(AIMD).
 """
 
 from __future__ import annotations
@@ -17,18 +29,42 @@ from typing import Any, NamedTuple
 
 from amplifier_modules._shared.pacing.headers import DEFAULT_WINDOW, Reported
 
-_BURST = 0.1
-"""The share of a limit that may be sent at once."""
+_USUAL = 0.05
+"""The share by which the window of the first answer may differ from the usual one."""
 
-_SHORT_WINDOW = 2 * DEFAULT_WINDOW
-"""Seconds up to which the share applies."""
+_JUDGED = 1.1
+"""The growth of the used part after which the window is compared again."""
+
+_SAME = 0.95
+"""The share of the last window that the next one of a bucket has at least."""
+
+_SAMPLE = 0.05
+"""The share of a limit over which estimated tokens are compared with what was used."""
+
+_RESERVE, _MAX_RESERVE, _RESERVE_DECAY = 0.02, 0.5, 0.998
+"""The share of a limit that is left for other users of the key: at first, at most, and its decay at each answer."""
+
+_UNSEEN = 0.1
+"""The share of a limit that is sent without an answer until then."""
+
+_MAX_SCALE = 32.0
+_COARSE = 0.25
+"""If its error is a larger share of a window, nothing is inferred from it."""
+
+_BLOCK_RESERVE, _BLOCK_SCALE = 0.1, 1.5
+"""What a refusal adds to the reserve, and how it raises the tokens that count for an estimated one."""
+
+_SAMPLE_SECONDS = 10.0
+_EXCESS_SECONDS = 5.0
+"""How long all answers must report more than expected: the requests before them may arrive later."""
 
 _LONGEST_GAP = 600.0
 """Seconds without a request after which reported limits are no longer believed."""
 
 _PROBE_SECONDS = 2.0
-"""How long a request is alone before any answer was seen: the first one shows the limits."""
+"""How long a request is alone before any answer was seen, and how often the number then doubles."""
 
+_PROBES = 8.0
 _PROBE_POLL = 0.05
 _LONGEST_BLOCK = 120.0
 _BLOCK = 1.0
@@ -49,14 +85,27 @@ _RATE_SECONDS = 10.0
 
 @dataclass
 class Bucket:
-    """A limit that fills evenly.
+    """A limit.
 
     Attributes:
-        rate: What comes back in a second.
+        rate: What comes back in a second, if it comes back evenly.
         capacity: The most it holds.
         level: What it held at the time `at`; below 0, it is owed.
         at: Seconds since the epoch.
-        window: Seconds in which the service's whole limit comes back; 0 if that is not known.
+        window: Seconds in which the whole limit comes back; 0 if that is not known.
+        is_even: 1 if it comes back evenly, 0 if all of it comes back at the end of a fixed window.
+        resets: When the fixed window ends; 0 if that is not known yet.
+        opened: When the fixed window began, if a window before it has ended.
+        used: The used part in the answer that decided on `is_even`; 0 before.
+        measured: The window in that answer.
+        reserve: The share that is left for other users of the key; more after a refusal.
+        scale: What a unit that was let through uses of the limit. Only tokens are estimated.
+        is_measured: 1 if that was measured for a while.
+        sampled: How many units were let through until the answer that it was measured with last.
+        sampled_left: What was left then.
+        sampled_at: When that was; 0 before the first answer.
+        excess: The least that answers have reported above the level lately.
+        excess_since: Since when.
     """
 
     rate: float
@@ -64,18 +113,87 @@ class Bucket:
     level: float
     at: float
     window: float = 0.0
+    is_even: float = 1.0
+    resets: float = 0.0
+    opened: float = 0.0
+    used: float = 0.0
+    measured: float = 0.0
+    reserve: float = _RESERVE
+    scale: float = 1.0
+    is_measured: float = 0.0
+    sampled: float = 0.0
+    sampled_left: float = 0.0
+    sampled_at: float = 0.0
+    excess: float = 0.0
+    excess_since: float = 0.0
 
     def fill(self, now: float) -> None:
         """Add what has come back until now."""
-        if now >= self.at:
+        if now < self.at:
+            if self.at - now > _LONGEST_BLOCK:
+                self.at, self.opened = now, min(self.opened, now)  # The clock was set back.
+            return
+        if self.is_even:
             self.level = min(self.capacity, self.level + self.rate * (now - self.at))
-            self.at = now
-        elif self.at - now > _LONGEST_BLOCK:
-            self.at = now  # The clock was set back.
+        elif now >= self._end:
+            # The next request shows what is left.
+            self.level, self.opened, self.resets = max(self.level, 1.0), now, 0.0
+        self.at = now
 
     def wait(self, need: float) -> float:
         """Seconds until there is room; a need above the capacity waits for a full bucket."""
-        return max(0.0, (min(need, self.capacity) - self.level) / self.rate)
+        missing = min(need, self.capacity) - self.level
+        if self.is_even or missing <= 0:
+            return max(0.0, missing / self.rate)
+        return max(0.0, self._end - self.at)
+
+    def note_window(self, limit: Reported, now: float) -> None:
+        """Decide whether the limit comes back evenly, and when or how fast."""
+        if limit.window is None or not limit.used:
+            return
+        # What is left is a whole number.
+        usual, error = DEFAULT_WINDOW, limit.error + 1 / limit.used
+        is_exact = error <= 1 - _SAME
+        if not self.used:
+            doubt = usual * (_USUAL + 1 / limit.used) + limit.window * limit.error
+            self.is_even = float(abs(limit.window - usual) <= doubt)
+        elif limit.used >= self.used * _JUDGED and is_exact:
+            self.is_even = float(limit.window >= self.measured * _SAME)
+        if is_exact and not self.used <= limit.used < self.used * _JUDGED:
+            self.used, self.measured = limit.used, limit.window
+        until_reset = limit.window * limit.used / limit.limit
+        if not self.is_even:
+            resets = now + until_reset * (1 + limit.error)
+            self.resets, self.window = min(self.resets or resets, resets), 0.0
+        elif error <= _COARSE:
+            # Times in whole seconds make it longer than it is. Seen right after a pause, it appears shorter.
+            window = min(limit.window, usual) if until_reset <= usual else limit.window
+            self.window = max(self.window, window)
+
+    def measure(self, sent: float, left: float, ticket_at: float, now: float) -> None:
+        """Compare what was let through until now with the least that the service has counted of it."""
+        passed, age = sent - self.sampled, now - self.sampled_at
+        if self.sampled_at and passed >= _SAMPLE * self.capacity:
+            back = self.rate * max(0.0, ticket_at - self.sampled_at) if self.is_even else 0.0
+            scale = min((self.sampled_left + back - left) / passed, _MAX_SCALE)
+            self.scale = max(self.scale, scale)
+            if age > _SAMPLE_SECONDS:
+                self.scale, self.is_measured = max(1.0, (self.scale + scale) / 2), 1.0
+        if age > _SAMPLE_SECONDS:
+            self.sampled, self.sampled_left, self.sampled_at = sent, left, now
+
+    def note_level(self, least: float, most: float, now: float) -> None:
+        """Keep the level between what an answer says that it has at least and at most."""
+        self.level = min(self.level, most)
+        self.excess = min(self.excess, least - self.level)
+        if now - self.excess_since > _EXCESS_SECONDS:
+            if self.excess_since:
+                self.level += max(0.0, self.excess)
+            self.excess, self.excess_since = least - self.level, now
+
+    @property
+    def _end(self) -> float:
+        return self.resets or self.opened + DEFAULT_WINDOW
 
 
 class Ticket(NamedTuple):
@@ -101,8 +219,10 @@ class Pace:
         requests: How many requests were let through.
         tokens: How many tokens those had, as estimated.
         seen: The number of the newest request whose answer was seen.
+        seen_tokens: The tokens until then.
         blocked: No request before this time.
-        probed: When the first request was sent; 0 once its answer is known.
+        probed: When the first request was sent; 0 once an answer is known.
+        probes: How many requests were sent since, without an answer.
         is_known: Whether an answer was seen.
         base: The rate after the last refusal, if it is inferred.
         cut: Refusals until this time are of the same cause.
@@ -116,8 +236,10 @@ class Pace:
     requests: int = 0
     tokens: float = 0.0
     seen: int = 0
+    seen_tokens: float = 0.0
     blocked: float = 0.0
     probed: float = 0.0
+    probes: int = 0
     is_known: bool = False
     base: float = 0.0
     cut: float = 0.0
@@ -158,13 +280,13 @@ class Pace:
         if wait > 0:
             return max(wait, _SHORTEST_WAIT)
         for name, bucket in self.buckets.items():
-            bucket.level -= tokens if name == "tokens" else 1
+            bucket.level -= _need(name, bucket, tokens)
         self.sent = now
         self.requests += 1
         self.tokens += tokens
         self._count(now)
         if not self.is_known:
-            self.probed = now
+            self.probed, self.probes = self.probed or now, self.probes + 1
         return Ticket(now, self.requests, self.tokens)
 
     def record_answer(
@@ -185,22 +307,25 @@ class Pace:
             refused: Whether it refuses the request for its rate.
             retry_after: Seconds that it asks to wait.
         """
-        self.is_known, self.probed = True, 0.0
+        was_known, self.is_known, self.probed, self.probes = self.is_known, True, 0.0, 0
         if limits:
             self.buckets.pop("refused", None)
         # An older answer says less than what is known by now; its state may have been lost since.
         if self.seen <= ticket.requests <= self.requests:
-            self.seen = ticket.requests
+            self.seen, self.seen_tokens = ticket.requests, ticket.tokens
             for name, limit in limits.items():
                 self._correct(name, limit, ticket, now)
+        if "tokens" in limits and "tokens" in self.buckets and not refused:
+            left = limits["tokens"].remaining
+            self.buckets["tokens"].measure(self.tokens, left, ticket.at, now)
         if refused:
-            self._slow_down(retry_after, now, is_reported=bool(limits))
+            self._slow_down(retry_after, now, is_reported=bool(limits), is_probe=not was_known)
         elif not limits:
             self._grow()
 
     def record_failure(self) -> None:
         """Note that a request had no answer that says anything about limits."""
-        self.probed = 0.0
+        self.probed, self.probes = 0.0, 0
 
     def _wait(self, tokens: float, now: float) -> float:
         # No service blocks for longer; the clock was set back.
@@ -208,13 +333,16 @@ class Pace:
         self.cut = min(self.cut, now + _LONGEST_BLOCK)
         if now < self.blocked:
             return self.blocked - now
-        if not self.is_known and 0 <= now - self.probed < _PROBE_SECONDS:
+        if not self.is_known and self.probes >= self._allowed_probes(now):
             return _PROBE_POLL
         self.sent = min(self.sent, now)
         wait = 0.0
         for name, bucket in self.buckets.items():
             bucket.fill(now)
-            wait = max(wait, bucket.wait(tokens if name == "tokens" else 1))
+            wait = max(wait, bucket.wait(_need(name, bucket, tokens)))
+            if name == "tokens" and not bucket.is_measured and now < self.sent + _SAMPLE_SECONDS:
+                is_much = self.tokens - self.seen_tokens >= _UNSEEN * bucket.capacity
+                wait = max(wait, is_much * _PROBE_POLL)
         left = self.sent + _LONGEST_GAP - now
         if wait > 0 and left <= 0:
             self.buckets.clear()
@@ -222,32 +350,39 @@ class Pace:
             return 0.0
         return min(wait, max(0.0, left))
 
+    def _allowed_probes(self, now: float) -> float:
+        age = now - self.probed if self.probed <= now else math.inf  # The clock was set back.
+        return min(2.0 ** min(age // _PROBE_SECONDS, 60.0), _PROBES + age)
+
     def _correct(self, name: str, limit: Reported, ticket: Ticket, now: float) -> None:
         bucket = self.buckets.get(name)
         if bucket is None:
             bucket = self.buckets[name] = Bucket(1.0, limit.limit, -math.inf, now)
-        # Seen right after a pause, the window appears shorter than it is, never longer.
-        bucket.window = max(bucket.window, limit.window or 0.0)
-        window = bucket.window or DEFAULT_WINDOW
-        bucket.rate = limit.limit / window
-        capacity = limit.limit * _BURST if window <= _SHORT_WINDOW else limit.limit
-        bucket.capacity = max(1.0, capacity)
+        if ticket.at < bucket.opened:
+            return  # It is about the window before.
         bucket.fill(now)
-        later = (self.requests - ticket.requests, self.tokens - ticket.tokens)
-        since = max(0.0, later[name == "tokens"])
-        left = min(limit.limit, limit.remaining + bucket.rate * max(0.0, now - ticket.at)) - since
-        if window > _SHORT_WINDOW:
-            # All of it may come back at once.
-            bucket.level = left
-        elif name == "tokens" or bucket.level == -math.inf:
-            # Tokens are estimated. The service's bucket is larger; what is missing there is missing here.
-            bucket.level = max(bucket.level, bucket.capacity - (limit.limit - left))
-        bucket.level = min(left, bucket.level)
+        is_unknown = bucket.level == -math.inf or not (bucket.is_even or bucket.resets)
+        bucket.note_window(limit, now)
+        bucket.rate = limit.limit / (bucket.window or DEFAULT_WINDOW)
+        bucket.capacity = max(1.0, limit.limit)
+        later = self.requests - ticket.requests
+        if name == "tokens":
+            later = _need(name, bucket, self.tokens - ticket.tokens)
+        bucket.reserve = max(_RESERVE, bucket.reserve * _RESERVE_DECAY)
+        reserve = bucket.reserve * limit.limit if bucket.is_even else 0.0
+        least = limit.remaining - reserve - max(0.0, later)
+        back = bucket.rate * max(0.0, now - ticket.at) if bucket.is_even else 0.0
+        if is_unknown:
+            bucket.level = least
+        bucket.note_level(least - back, min(limit.limit - max(0.0, later), least + back), now)
 
-    def _slow_down(self, retry_after: float | None, now: float, *, is_reported: bool) -> None:
+    def _slow_down(
+        self, retry_after: float | None, now: float, *, is_reported: bool, is_probe: bool
+    ) -> None:
         wait = _BLOCK if retry_after is None else retry_after
         self.blocked = max(self.blocked, now + min(wait, _LONGEST_BLOCK))
-        if not is_reported and now >= self.cut:
+        is_first = now >= self.cut  # of this cause
+        if not is_reported and is_first:
             inferred = self.buckets.get("refused")
             # A few requests are no measure.
             rate = max(_MEASURABLE_RATE, self._measured_rate(now))
@@ -255,12 +390,18 @@ class Pace:
                 rate = min(rate, inferred.rate)
             self.base = max(_LOWEST_RATE, rate / 2)
             self.buckets["refused"] = Bucket(self.base, max(1.0, self.base), 0.0, now)
-            self.cut = self.blocked
             self.recent, self.recent_since = 0.0, self.blocked
         for bucket in self.buckets.values():
             bucket.fill(now)
             # Requests that wait until then are not all sent at once.
-            bucket.level, bucket.at = min(bucket.level, 0.0), self.blocked
+            back = bucket.rate * (self.blocked - now) if bucket.is_even else 0.0
+            bucket.level, bucket.at = min(bucket.level + back, 0.0), self.blocked
+            # What is refused uses nothing.
+            bucket.sampled, bucket.sampled_at = self.tokens, 0.0
+            if is_reported and is_first and not is_probe:
+                bucket.reserve = min(bucket.reserve + _BLOCK_RESERVE, _MAX_RESERVE)
+                bucket.scale = min(bucket.scale * _BLOCK_SCALE, _MAX_SCALE)
+        self.cut = self.blocked if is_first else self.cut
 
     def _grow(self) -> None:
         inferred = self.buckets.get("refused")
@@ -282,3 +423,8 @@ class Pace:
         """Requests a second lately, or since they began if that was a moment ago."""
         time = max(1.0, now - self.recent_since)
         return self.recent / (_RATE_SECONDS * (1 - math.exp(-time / _RATE_SECONDS)))
+
+
+def _need(name: str, bucket: Bucket, tokens: float) -> float:
+    """What a request with this many estimated tokens takes from a bucket."""
+    return tokens * bucket.scale if name == "tokens" else 1

@@ -6,12 +6,13 @@ import asyncio
 import heapq
 import itertools
 import json
+import math
 import random
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 
@@ -35,11 +36,45 @@ class Simulation:
     """
 
     def __init__(
-        self, limit: int, window: float, style: Style, latency: float = 1.0, workers: int = 1000
+        self,
+        limit: int,
+        window: float,
+        style: Style,
+        latency: float = 1.0,
+        workers: int = 1000,
+        *,
+        left: float | None = None,
+        counted: Literal["requests", "tokens"] = "requests",
+        closes: float | None = None,
+        size: float = 100,
+        estimate: float = 100,
+        first: float = 0.0,
+        change: Callable[[dict[str, str], int], None] = lambda headers, number: None,
     ) -> None:
+        """Set up the service.
+
+        Args:
+            limit, window, style, left, counted, closes: See `RateLimit`.
+            latency: Seconds to an answer, about.
+            workers: How many requests run at a time.
+            size: The tokens of a request.
+            estimate: The tokens that it is taken for.
+            first: Seconds by which the first answers, sent before one was seen, are late.
+            change: Changes the headers of the answer with a number.
+        """
         self.now = NOW
-        self.service = RateLimit(limit, window=window, style=style, clock=lambda: self.now)
+        self.service = RateLimit(
+            limit,
+            window=window,
+            style=style,
+            clock=lambda: self.now,
+            left=left,
+            counted=counted,
+            closes=closes,
+        )
         self.pace = Pace()
+        self._amount, self._estimate = size if counted == "tokens" else 1, estimate
+        self._first, self._change = first, change
         self.answers = 0
         self._draw = random.Random(SEED)
         self._latency = latency
@@ -78,17 +113,19 @@ class Simulation:
         self._asking.discard(id(waiting))
         if not waiting or self._running >= self._workers:
             return
-        taken = self.pace.take(100, self.now)
+        taken = self.pace.take(self._estimate, self.now)
         if not isinstance(taken, Ticket):
             self._wake(min(taken * self._draw.uniform(1, 1.05), 1), waiting)
             return
         self._running += 1
         row, latency = waiting.popleft(), self._draw.uniform(0.1, 2) * self._latency
-        self._at(latency / 4, lambda: self._arrive(row, taken, latency * 3 / 4, waiting))
+        left = latency * 3 / 4 + (0 if self.pace.is_known else self._first)
+        self._at(latency / 4, lambda: self._arrive(row, taken, left, waiting))
         self._wake(0, waiting)
 
     def _arrive(self, row: int, ticket: Ticket, left: float, waiting: deque[int]) -> None:
-        is_taken, headers = self.service.take()
+        is_taken, headers = self.service.take(self._amount)
+        self._change(headers, len(self.service.arrived))
         after = float(headers["retry-after"]) if "retry-after" in headers else None
 
         def answer() -> None:
@@ -103,7 +140,8 @@ class Simulation:
             for queue in self._queues:
                 self._wake(0 if is_taken else after or 1, queue)
 
-        self._at(left, answer)
+        # A refusal comes at once.
+        self._at(left if is_taken else min(left, 0.1), answer)
 
     def _other(self, rate: float) -> None:
         self.service.take()
@@ -130,13 +168,82 @@ class Case(NamedTuple):
         Case(20, 2, "openai", 100),
     ],
 )
-def test_a_service_that_reports_its_limit_sees_little_more_than_that(case: Case) -> None:
+def test_a_service_that_reports_its_limit_refuses_nothing(case: Case) -> None:
     run = Simulation(*case[:3], case.latency)
     run.run(case.requests)
     assert run.service.refused == 0
-    assert run.service.most_in_a_window() <= 1.2 * case.limit
     # Little of what is allowed is left unused.
     assert run.seconds <= 1.2 * case.requests * case.window / case.limit + 4 * case.latency
+
+
+@pytest.mark.parametrize("style", ["openai", "anthropic"])
+@pytest.mark.parametrize("counted", ["requests", "tokens"])
+def test_a_key_that_is_partly_used_is_used_at_once_and_fully(
+    style: Style, counted: Literal["requests", "tokens"]
+) -> None:
+    size = 1 if counted == "requests" else 100
+    for share, requests, latency in itertools.product(
+        (0.01, 0.1, 0.2, 0.5, 1), (200, 400), (0.2, 2)
+    ):
+        left = 300 * share
+        run = Simulation(
+            300 * size, 60, style, latency, left=left * size, counted=counted, size=size
+        )
+        run.run(requests, processes=3)
+        allowed = max(0.0, (requests - left) / 5)
+        # Tokens are only estimated, and sent in tenths at first.
+        steps = 8 if counted == "tokens" else 4
+        assert run.service.refused == 0, (share, requests, latency)
+        assert run.service.most_in_a_window() <= left + 1.05 * 300, (share, requests, latency)
+        assert run.seconds <= 1.1 * allowed + 1 + steps * latency, (share, requests, latency)
+
+
+@pytest.mark.parametrize("style", ["openai", "anthropic"])
+def test_nothing_is_sent_before_the_end_of_a_used_up_fixed_window(style: Style) -> None:
+    for closes, left, latency in itertools.product((7, 20, 35, 41), (10, 75, 280), (0.2, 2)):
+        run = Simulation(300, 60, style, latency, left=left, closes=closes)
+        run.run(700, processes=3)
+        allowed = closes + 60 * (math.ceil((700 - left) / 300) - 1)
+        assert run.service.refused == 0, (closes, left, latency)
+        assert run.seconds <= 1.1 * allowed + 3 + 6 * latency, (closes, left, latency)
+
+
+def test_a_fixed_window_in_the_proportion_of_a_bucket_refuses_few_requests() -> None:
+    run = Simulation(300, 60, "openai", left=60, closes=48)
+    run.run(700)
+    assert run.service.refused <= 3
+    assert run.seconds <= 1.1 * 168
+
+
+def test_answers_without_usable_headers_do_not_stop_the_requests() -> None:
+    def drop(headers: dict[str, str], number: int) -> None:
+        if number % 3 == 0:
+            headers.clear()
+
+    def without_reset(headers: dict[str, str], number: int) -> None:
+        headers.pop("x-ratelimit-reset-requests", None)
+
+    def past(headers: dict[str, str], number: int) -> None:
+        headers["x-ratelimit-reset-requests"] = "1970-01-01T00:00:00Z"
+
+    for change, first in ((drop, 0.0), (without_reset, 0.0), (past, 0.0), (drop, 20.0)):
+        run = Simulation(300, 60, "openai", left=60, change=change, first=first)
+        run.run(200, processes=3)
+        assert run.service.refused == 0, (change, first)
+        # A late answer may be about any time since its request.
+        assert run.seconds <= 1.1 * 28 + 4 + first, (change, first)
+
+
+def test_more_tokens_than_estimated_are_noticed() -> None:
+    run = Simulation(30_000, 60, "openai", left=24_000, counted="tokens", size=100, estimate=50)
+    run.run(600)
+    assert run.service.refused <= 0.2 * 600
+    assert run.seconds <= 1.2 * 72 + 4
+    # Fewer, too: answers raise what is left.
+    run = Simulation(30_000, 60, "openai", left=24_000, counted="tokens", size=100, estimate=300)
+    run.run(600)
+    assert run.service.refused == 0
+    assert run.seconds <= 1.5 * 72
 
 
 @pytest.mark.parametrize("style", ["retry-after", "none"])
@@ -163,7 +270,7 @@ def test_a_limit_of_a_day_may_be_used_at_once() -> None:
 
 
 def test_long_requests_wait_for_their_tokens_and_do_not_wait_for_ever() -> None:
-    pace, tokens = Pace(), Reported(6000, 6000, 60.0)
+    pace, tokens = Pace(), Reported(6000, 0, 60.0)
     first = pace.take(10, NOW)
     assert isinstance(first, Ticket)
     pace.record_answer(first, {"tokens": tokens}, NOW, refused=False, retry_after=None)
@@ -183,7 +290,7 @@ def test_after_a_refusal_no_request_is_sent_before_its_time_and_then_not_all_at_
     pace = Pace()
     tickets = [pace.take(1, NOW)]
     assert isinstance(tickets[0], Ticket)
-    # The first answer shows the limits; until then it is alone.
+    # The first answer shows the limits; until then it is alone for a while.
     assert not isinstance(pace.take(1, NOW + 1), Ticket)
     full = {"requests": Reported(600, 599, 60.0)}
     pace.record_answer(tickets[0], full, NOW, refused=False, retry_after=None)
@@ -258,7 +365,7 @@ def test_a_single_refusal_of_a_few_requests_costs_seconds_not_minutes() -> None:
                 "anthropic-ratelimit-tokens-limit": "9",
                 "anthropic-ratelimit-tokens-remaining": "9",
             },
-            {"requests": Reported(50, 10, 60), "tokens": Reported(1000, 1000, None)},
+            {"requests": Reported(50, 10, 60, 1 / 48), "tokens": Reported(1000, 1000, None)},
         ),
         (
             {
