@@ -58,10 +58,11 @@ def test_every_package_of_modules_has_an_entry_point() -> None:
     assert folders == {module_id.replace("-", "_") for module_id in MODULES}
 
 
-def test_the_readme_names_every_bundled_module_and_profile_modules_exist() -> None:
-    readme = (ROOT / "README.md").read_text()
-    for module_id in MODULES:
-        assert f"`{module_id}`" in readme
+def test_every_bundled_module_is_listed_and_profile_modules_exist() -> None:
+    page = (ROOT / "src" / "amplifier_modules" / "README.md").read_text()
+    listed = re.findall(r"\[`([\w-]+)`\]\((\w+)/README\.md\)", page)
+    assert listed
+    assert dict(listed) == {module_id: module_id.replace("-", "_") for module_id in MODULES}
     for profile in (ROOT / "profiles").glob("*.yaml"):
         data = yaml.safe_load(profile.read_text())
         named = [
