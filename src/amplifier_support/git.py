@@ -32,6 +32,7 @@ def git_environment(
     keep: Collection[str] = (),
     user_config: bool = False,
     credential_helpers: bool = False,
+    protocols: Collection[str] = (),
 ) -> dict[str, str]:
     """The environment to run git in.
 
@@ -43,6 +44,7 @@ def git_environment(
         user_config: Also read the configuration of the user and the system.
         credential_helpers: Run the user's credential helpers. They may read a token from a variable,
             so only keys of model providers are withheld.
+        protocols: Ways to reach other repositories, such as `https`, whatever the configuration says.
     """
     kept = (*keep, *(_USER_CONFIG if user_config else ()))
     passed_on = (
@@ -60,8 +62,12 @@ def git_environment(
         LC_ALL="C",
         GIT_PAGER="cat",
         GIT_TERMINAL_PROMPT="0",
+        GIT_ALLOW_PROTOCOL=":".join(protocols) or "none",
         SSH_ASKPASS_REQUIRE="never",
     )
+    if not protocols:
+        # A missing object would be fetched by a program that the repository names.
+        env["GIT_NO_LAZY_FETCH"] = "1"
     if not user_config:
         env.update(GIT_CONFIG_NOSYSTEM="1", GIT_CONFIG_GLOBAL=os.devnull, GIT_ATTR_NOSYSTEM="1")
     settings = [*_NO_PROGRAMS, *(() if credential_helpers else _NO_HELPERS), *config]

@@ -165,7 +165,7 @@ def _clone(source: Path, target: Path) -> None:
     if git is None:
         raise AppError("cannot clone: git is not installed")
     argv = (git, "clone", "--quiet", "--no-hardlinks", "--", str(source), str(target))
-    env = git_environment(folder=str(source))
+    env = git_environment(folder=str(source), protocols=["file"])
     try:
         done = run(argv, cwd=target.parent, env=env, seconds=_CLONE_SECONDS)
     except TimedOut as error:

@@ -55,6 +55,11 @@ _GIT: dict[str, str] = {
     "gc": "",
     "remote": r"add|set-url|remove|rm",
     "config": "",
+    # Programs of other repositories, or named by the option.
+    **dict.fromkeys(
+        ("log", "show", "diff", "diff-tree", "whatchanged", "grep"),
+        r"--ext|--show-si|--submo|--rec|.*%(G|\(sig)|-[^-]*O",
+    ),
 }
 _SHELL_NAMES = "sh bash dash zsh ksh fish python python3 perl ruby node"
 _SHELLS = frozenset(_SHELL_NAMES.split())

@@ -15,18 +15,20 @@ from amplifier_modules.hooks_approval.commands import Unclear, segments_of
 _ANY = """
     ls cat head tail wc grep egrep fgrep pwd echo true false stat du df basename dirname realpath readlink
     which whoami id uname nl cut tr diff cmp comm md5sum sha1sum sha256sum cksum seq tac rev fold column
-    paste expand ps jq od hexdump strings cd sleep
+    paste expand jq od hexdump strings cd sleep
 """
 """Programs that only read, whatever their arguments."""
 
 _FORBIDDEN = {
-    "sort": r"-[a-zA-Z]*o|-[a-zA-Z]*T|--[oct]",
-    "tree": r"-[a-zA-Z0-9]*[oR]|--o",
-    "rg": r"--pre|--hostname-bin|--search-zip|-[a-zA-Z]*z",
+    "sort": r"-[^-]*[oT]|--[oct]",
+    "tree": r"-[^-]*[oR]|--o",
+    "rg": r"--pre|--hostname-bin|--search-zip|-[^-]*z",
     "find": r"-delete|-fprint|-fls|-exec|-ok|-files0-from",
-    "file": r"-[a-zA-Z]*[Cm]|--(co|ma)",
-    "date": r"[^+-]|-[a-zA-Z]*[sf]|--[sf]",
-    "xxd": r"-[a-zA-Z]*r|[^-]",
+    "file": r"-[^-]*[CmzZ]|--(co|ma|un)",
+    "date": r"[^+-]|-[^-]*[sf]|--[sf]",
+    "xxd": r"-[^-]*r|[^-]",
+    # The environment of other processes may hold keys.
+    "ps": r"[a-zA-Z]*[eE][a-zA-Z]*$|-[^-]*E|.*environ",
 }
 """Programs that only read without arguments that begin like this; long options may be abbreviated."""
 
@@ -45,8 +47,13 @@ _GIT_LISTS: dict[str, frozenset[str]] = {
 }
 """Commands of git that only list if they have no other arguments than these."""
 
-# Abbreviations of `--output`, `--open-files-in-pager` and `--ext-diff` count, too.
-_GIT_WRITES = re.compile(r"--o(?!n)|--ext|-O|--textconv|--filters|--paginate")
+# Abbreviations of `--output`, `--open-files-in-pager`, `--ext-diff` and others count, too. `-O` of
+# grep may follow other letters; the formats `%G?` and `%(signature)` run gpg; submodules are
+# repositories with a configuration of their own.
+_GIT_WRITES = re.compile(
+    r"--o(?!n)|--ext|-O|--textc|--fil(?!ter=)|--pag|--show-si|--submo|--rec|.*%(G|\(sig)"
+)
+_GIT_GREP_WRITES = re.compile(r"-[^-]*O")
 
 
 def only_reads(command: str) -> bool:
@@ -90,7 +97,9 @@ def _git_reads(arguments: Sequence[str]) -> bool:
     name, *rest = rest
     if name in _GIT_LISTS:
         return set(rest) <= _GIT_LISTS[name] and (name not in ("stash", "worktree") or bool(rest))
-    return name in _GIT_SHOWS and not any(_GIT_WRITES.match(one) for one in rest)
+    if name == "grep" and any(map(_GIT_GREP_WRITES.match, rest)):
+        return False
+    return name in _GIT_SHOWS and not any(map(_GIT_WRITES.match, rest))
 
 
 _PROGRAMS = frozenset(_ANY.split())

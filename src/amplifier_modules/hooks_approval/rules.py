@@ -213,24 +213,28 @@ def judge(policy: Policy, call: Call, mode: Mode) -> Verdict:
     if verdict is not None and (verdict.action == "deny" or mode != "read-only"):
         return verdict
     reads = _reads(policy, call)
+    risk = _git_risk(call) if reads else None
+    reads = reads and risk is None
     if mode == "read-only" and not reads and call.tool not in _ELSEWHERE:
-        return Verdict("deny", "mode read-only", "the session is read-only")
+        why = "the session is read-only"
+        return Verdict("deny", "mode read-only", why if risk is None else f"{why}, and {risk}")
     if verdict is not None:
         return verdict
     if reads:
         return Verdict("allow", "read_only")
-    return _judged_by_mode(config, call, mode)
+    return _judged_by_mode(config, call, mode, risk)
 
 
-def _judged_by_mode(config: ApprovalConfig, call: Call, mode: Mode) -> Verdict:
+def _judged_by_mode(config: ApprovalConfig, call: Call, mode: Mode, risk: str | None) -> Verdict:
     if mode in ("edits", "auto") and call.edits_inside:
         return Verdict("allow", f"mode {mode}")
     if mode == "auto" and config.default != "deny":
-        danger = _danger(call)
+        danger = _danger(call) or risk
         return Verdict("ask", "mode auto", danger) if danger else Verdict("allow", "mode auto")
-    if config.default == "allow" and call.unclear is not None:
-        return Verdict("ask", "unclear", call.unclear)
-    return Verdict(config.default, DEFAULT, call.unclear)
+    doubt = call.unclear or risk
+    if config.default == "allow" and doubt is not None:
+        return Verdict("ask", "unclear", doubt)
+    return Verdict(config.default, DEFAULT, doubt)
 
 
 def _reads(policy: Policy, call: Call) -> bool:
@@ -245,8 +249,16 @@ def _reads(policy: Policy, call: Call) -> bool:
         and not call.runs_elsewhere
         and only_reads(call.command)
         and policy.knows(programs_in(call.command), call)
-        and ("git" not in call.command or all(map(runs_only_git, folders)))
     )
+
+
+def _git_risk(call: Call) -> str | None:
+    """Why a call that only reads may run programs of the repository; None if it does not."""
+    if call.tool != "bash" or call.command is None or "git" not in programs_in(call.command):
+        return None
+    if all(map(runs_only_git, call.folders or ())):
+        return None
+    return "the configuration of the repository can make git run other programs"
 
 
 def _danger(call: Call) -> str | None:

@@ -36,8 +36,6 @@ _SETTINGS = {
     *("core.precomposeunicode", "core.trustctime", "core.checkstat", "core.excludesfile"),
     *("core.attributesfile", "core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse"),
 }
-# A missing object would be fetched by a program that the repository names.
-_NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
 
 class GitState(NamedTuple):
@@ -102,7 +100,6 @@ async def git_state(folder: str, seconds: float) -> GitState | None:
                     return None
                 variables = {
                     **git_environment(config, folder=folder),
-                    **_NO_FETCH,
                     "GIT_DIR": private,
                     "GIT_WORK_TREE": str(repository.top),
                     "GIT_INDEX_FILE": str(repository.own / "index"),

@@ -413,7 +413,9 @@ async def test_a_config_that_could_be_misread_is_refused(config: dict[str, Any])
 async def test_a_rule_means_the_program_and_the_folder_of_the_working_directory(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "evil/.git").mkdir(parents=True)
+    for name in ("objects", "refs"):
+        (folder / "evil/.git" / name).mkdir(parents=True)
+    (folder / "evil/.git/HEAD").write_text("ref: refs/heads/main\n")
     (folder / "evil/.git/config").write_text("[core]\n\tfsmonitor = ./run\n")
     rules = [
         {"action": "allow", "command": ["git status", "./build", "make *"]},

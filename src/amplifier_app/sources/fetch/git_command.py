@@ -130,14 +130,11 @@ def _environment(cwd: Path, url: str, schemes: Sequence[str]) -> dict[str, str]:
         keep=_KEPT,
         user_config=True,
         credential_helpers=True,
-    )
-    env.update(
-        GIT_CEILING_DIRECTORIES=str(cwd.parent),
-        GIT_ATTR_NOSYSTEM="1",
         # Also applies to the server side of git+file://, which has our environment and its own
         # repository's configuration.
-        GIT_ALLOW_PROTOCOL=":".join(schemes),
+        protocols=schemes,
     )
+    env.update(GIT_CEILING_DIRECTORIES=str(cwd.parent), GIT_ATTR_NOSYSTEM="1")
     return env
 
 
