@@ -30,6 +30,12 @@ _WITHHELD = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _SHORTEST_SECRET = 8
+# Entries that are not absolute, or empty, mean whatever folder a command works in.
+_SEARCHED = frozenset(
+    {"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"}
+)
+_LOADED = frozenset({"LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES"})
+_READ_FIRST = frozenset({"BASH_ENV", "RIPGREP_CONFIG_PATH", "MAGIC", "GCONV_PATH", "LOCPATH"})
 _TO_START = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
@@ -40,13 +46,14 @@ def without_secrets(
     passthrough: Iterable[str] = (),
     secret_names: Iterable[str] = (),
 ) -> dict[str, str]:
-    """The variables of `own` that a command gets.
+    """The variables of `own` that a command gets, without paths relative to where it works.
 
     Leaves out those with the name of a secret, those of `secret_names`, and those with one of
     `secrets` or the value of one of `secret_names` in their value, unless a pattern of
     `passthrough` matches the name.
     """
     kept = list(passthrough)
+    own = _without_relative_paths(own)
     named = set(secret_names)
     known = [*secrets, *(own[name] for name in named if name in own)]
     values = [secret for secret in known if len(secret) >= _SHORTEST_SECRET]
@@ -60,14 +67,44 @@ def without_secrets(
     }
 
 
+def absolute_entries(path: str) -> str:
+    """A PATH without relative and empty entries."""
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if os.path.isabs(entry))
+
+
+def _without_relative_paths(own: Mapping[str, str]) -> dict[str, str]:
+    """The variables of `own` with which a folder cannot choose what a program loads or runs."""
+    kept: dict[str, str] = {}
+    for name, value in own.items():
+        if name in _SEARCHED:
+            value = absolute_entries(value) or (os.defpath if name == "PATH" else "")
+        elif name in _LOADED:
+            # A name alone is searched for in the folders of the system.
+            entries = value.replace(" ", os.pathsep).split(os.pathsep)
+            value = value if all(os.path.isabs(e) or "/" not in e for e in entries) else ""
+        elif name in _READ_FIRST:
+            value = value if value.startswith(("/", "~", "$")) else ""
+        elif name == "CDPATH":
+            value = ""
+        else:
+            kept[name] = value
+            continue
+        if value:
+            kept[name] = value
+    return kept
+
+
 def without_model_keys(own: Mapping[str, str]) -> dict[str, str]:
     """The variables of `own` without keys of model providers.
 
     Other credentials stay: a package client needs those of its index, which may have any name.
     """
-    return {name: value for name, value in own.items() if not _MODEL_KEY.search(name)}
+    kept = _without_relative_paths(own)
+    return {name: value for name, value in kept.items() if not _MODEL_KEY.search(name)}
 
 
 def minimal_environment() -> dict[str, str]:
     """What an interpreter or a search program needs to start; no PATH."""
-    return {name: os.environ[name] for name in _TO_START if name in os.environ}
+    return _without_relative_paths(
+        {name: os.environ[name] for name in _TO_START if name in os.environ}
+    )

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_support.below import is_below
+from amplifier_support.environment import absolute_entries
 
 _POLL_SECONDS = 0.1
 _PROJECT_MARKS = (".git", ".amplifier")
@@ -64,11 +65,6 @@ def package_folder(name: str) -> str:
 def search_path(folder: str | None = None) -> str:
     """The PATH for helper programs, which may start others themselves."""
     return os.pathsep.join(_search_path(folder))
-
-
-def absolute_entries(path: str) -> str:
-    """A PATH without relative and empty entries: for commands that the user's plan names."""
-    return os.pathsep.join(entry for entry in path.split(os.pathsep) if os.path.isabs(entry))
 
 
 def _search_path(folder: str | None) -> Iterator[str]:

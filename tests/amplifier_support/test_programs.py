@@ -21,7 +21,6 @@ from amplifier_support.programs import (
     Stopped,
     TimedOut,
     TooMuchOutput,
-    absolute_entries,
     find_program,
     run,
     search_path,
@@ -114,10 +113,6 @@ def test_a_removed_working_folder_holds_no_program(
     monkeypatch.setenv("PATH", path_of("", ".", "/bin"))
     assert find_program("sh") == "/bin/sh"
     monkeypatch.chdir("/")
-
-
-def test_absolute_entries_are_kept() -> None:
-    assert absolute_entries(path_of("", ".", "/a", "b", "/c")) == path_of("/a", "/c")
 
 
 def test_a_program_is_named_by_its_absolute_path(tmp_path: Path) -> None:
@@ -258,6 +253,18 @@ def test_package_clients_keep_the_credentials_of_their_index() -> None:
     passwords = {"DB_PASS": "8", "GITHUB_PAT": "9", "APP_PWD": "10", "PGPASSWORD": "11"}
     others = {"HOME": "/", "PWD": "/", "OLDPWD": "/", "SSH_AUTH_SOCK": "/s"}
     assert without_secrets({**theirs, **keys, **passwords, **others}) == others
+
+
+def test_no_folder_chooses_what_a_command_loads_or_runs() -> None:
+    lists = {"PATH": path_of("", ".", "/a", "b", "/c"), "LD_LIBRARY_PATH": path_of("/a", "")}
+    files = {"BASH_ENV": "./x", "RIPGREP_CONFIG_PATH": "x", "LD_PRELOAD": "lib/x.so", "MAGIC": ""}
+    rest = {"CDPATH": "/a", "PYTHONPATH": "src", "ENV": "test"}
+    expected = {"PATH": path_of("/a", "/c"), "LD_LIBRARY_PATH": "/a"}
+    expected |= {"PYTHONPATH": "src", "ENV": "test"}
+    assert without_secrets({**lists, **files, **rest}) == expected
+    assert without_model_keys({**lists, **files, **rest}) == expected
+    absolute = {"BASH_ENV": "$HOME/x", "LD_PRELOAD": "libx.so /a/x.so", "LOCPATH": "/a"}
+    assert without_secrets({**absolute, "PATH": "."}) == {**absolute, "PATH": os.defpath}
 
 
 def test_the_minimal_environment_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:

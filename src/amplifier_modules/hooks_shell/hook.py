@@ -26,7 +26,6 @@ from amplifier_modules.hooks_shell.config import (
 )
 from amplifier_modules.hooks_shell.running import Ran, run
 from amplifier_support.process.commands import ProcessRunner
-from amplifier_support.programs import absolute_entries
 
 logger = logging.getLogger(__name__)
 
@@ -181,8 +180,6 @@ class ShellHooks:
         self, hook: ShellHook, event: str, held: Mapping[str, Any], folder: str
     ) -> dict[str, str]:
         environment = command_environment(self._coordinator, hook.env_passthrough)
-        # A relative entry could run programs from whatever folder the session works in.
-        environment["PATH"] = absolute_entries(environment.get("PATH", os.defpath))
         tool = held.get("tool_name")
         variables = {
             "PWD": folder,

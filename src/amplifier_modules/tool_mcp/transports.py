@@ -13,8 +13,8 @@ from amplifier_modules._shared.process.sandbox import command_sandbox
 from amplifier_modules.tool_mcp.config import ServerConfig
 from amplifier_modules.tool_mcp.connection import CannotStart, Connection, Program
 from amplifier_modules.tool_mcp.error_log import ErrorLog
+from amplifier_support.environment import absolute_entries
 from amplifier_support.process.commands import ProcessRunner
-from amplifier_support.programs import absolute_entries
 
 _RESTRICTED = "; it runs in a sandbox, which 'sandbox' of the server can change"
 

@@ -303,6 +303,20 @@ async def test_configured_keys_are_left_out_of_the_environment(
     assert "sk-configured" not in (await session.run("env")).output
 
 
+async def test_a_folder_offers_no_programs(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "evil/ls"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho ran\n")
+    program.chmod(0o755)
+    session = await start()
+    for path in (f".:{os.environ['PATH']}", f":{os.environ['PATH']}", ".", ""):
+        monkeypatch.setenv("PATH", path)
+        result = await session.run(f"cd {tmp_path}/evil && ls")
+        assert result.output.startswith("ls\n"), path
+
+
 async def test_there_is_no_terminal_and_no_input(start: Any) -> None:
     session = await start()
     result = await session.run("cat; tty; (echo x > /dev/tty) 2>/dev/null || echo no terminal")

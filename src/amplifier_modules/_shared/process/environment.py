@@ -19,7 +19,8 @@ def command_environment(coordinator: Any, passthrough: Iterable[str]) -> dict[st
         coordinator: The session's, which knows the keys of its providers.
         passthrough: Patterns of names that are passed on whatever they hold.
     """
-    return without_secrets(
+    # Without PATH a shell may search the folder it works in.
+    return {"PATH": os.defpath} | without_secrets(
         os.environ,
         secrets=configured_secrets(mapping_of(coordinator.config).get("providers")),
         secret_names=SECRET_VARIABLES.of(coordinator) or (),
