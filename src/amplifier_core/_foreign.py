@@ -16,9 +16,12 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from amplifier_core.llm_errors import programming_error
+
 __all__ = [
     "Origin",
     "Owner",
+    "add_hint",
     "belonging_to",
     "blame",
     "code_name",
@@ -45,12 +48,16 @@ class Origin(NamedTuple):
         name: Its name in the plan, or else the module's own name.
         text: A sentence with the module, the exception and the source line.
         path: The folder of its code, or its single file, if it has one.
+        is_mistake: True if its code or a package that it uses raised a `TypeError` or the like.
+        hint: How to fix it, if known.
     """
 
     kind: str
     name: str
     text: str
     path: Path | None = None
+    is_mistake: bool = False
+    hint: str | None = None
 
 
 class Owner(NamedTuple):
@@ -162,11 +169,21 @@ def blame(
     """
     if origin_of(error) is None:
         whose = f"{kind} '{name or _package(obj)}'"
-        described = describe_foreign(error, kind=kind, obj=obj, name=name, call=call)
+        mistake = None if fault else programming_error(error)
+        described = describe_foreign(mistake or error, kind=kind, obj=obj, name=name, call=call)
         text = f"{whose}: {fault}" if fault else described
         module = module_of(obj)
         path = None if module is None else root_of(module)
-        vars(error)["_amplifier_origin"] = Origin(kind, name or _package(obj), text, path)
+        is_mistake = mistake is not None and bool(place_of(mistake, path))
+        vars(error)["_amplifier_origin"] = Origin(
+            kind, name or _package(obj), text, path, is_mistake
+        )
+
+
+def add_hint(error: BaseException, hint: str) -> None:
+    """Add to the recorded origin of an exception how to fix it."""
+    if (origin := origin_of(error)) is not None:
+        vars(error)["_amplifier_origin"] = origin._replace(hint=hint)
 
 
 def origin_of(error: BaseException) -> Origin | None:

@@ -18,7 +18,9 @@ LLMError
 └── InvalidToolCallError        the model's tool call cannot be parsed
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+_PROGRAMMING_ERRORS: Final = (TypeError, AttributeError, NameError, ImportError, LookupError)
 
 
 class LLMError(Exception):
@@ -29,7 +31,8 @@ class LLMError(Exception):
         provider: Name of the provider that failed.
         model: Model that was called.
         status_code: HTTP status, if there was one.
-        retryable: Whether the same request may succeed later; default: depends on the class.
+        retryable: Whether the same request may succeed later; default: depends on the class. Never true
+            of an error that was raised from a mistake in code, such as a TypeError.
         retry_after: Seconds the service asked to wait.
         delay_multiplier: Factor for the backoff delay before the next attempt.
     """
@@ -62,6 +65,14 @@ class LLMError(Exception):
         self.retryable = self._retryable_default if retryable is None else retryable
         self.retry_after = retry_after
         self.delay_multiplier = delay_multiplier
+
+    @property
+    def retryable(self) -> bool:
+        return self._retryable and programming_error(self) is None
+
+    @retryable.setter
+    def retryable(self, retryable: bool) -> None:
+        self._retryable = retryable
 
     def __repr__(self) -> str:
         parts = [repr(str(self))]
@@ -169,3 +180,12 @@ class InvalidToolCallError(LLMError):
         )
         self.tool_name = tool_name
         self.raw_arguments = raw_arguments
+
+
+def programming_error(error: BaseException | None) -> Exception | None:
+    """Return the mistake in code that an exception is, or that a model error was raised from."""
+    seen: list[BaseException] = []
+    while isinstance(error, LLMError) and error not in seen:
+        seen.append(error)
+        error = error.__cause__
+    return error if isinstance(error, _PROGRAMMING_ERRORS) else None

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from amplifier_core._foreign import (
     Owner,
+    add_hint,
     belonging_to,
     blame,
     code_name,
@@ -29,6 +30,7 @@ from amplifier_core._foreign import (
     root_of,
     where_defined,
 )
+from amplifier_core.llm_errors import LLMError
 from amplifier_core.validation._validators import VALIDATORS
 from tests.core.module_folders import ModuleFolders
 
@@ -195,6 +197,27 @@ def test_a_failed_call_without_module_frames_names_the_function_definition(
     assert text.endswith("(acme_guard/__init__.py, line 5, in needs_two)")
     text = describe_foreign(caught.value, kind="hook", obj=guard.Guard())
     assert text.endswith("(acme_guard.Guard)")
+
+
+def test_blame_tells_mistakes_from_failures(guard: ModuleType) -> None:
+    with pytest.raises(KeyError) as caught:
+        guard.Guard().check("tool:pre", {})
+    wrapped, failure, invalid = LLMError("cut off"), ValueError("no"), TypeError("answered None")
+    wrapped.__cause__ = caught.value
+    for error, fault in ((wrapped, ""), (failure, ""), (invalid, "answered None")):
+        blame(error, kind="provider", name="acme", obj=guard.Guard(), fault=fault)
+    origins = [origin_of(error) for error in (wrapped, failure, invalid)]
+    assert [origin and origin.is_mistake for origin in origins] == [True, False, False]
+    origin = origin_of(wrapped)
+    assert origin is not None
+    assert origin.text.startswith("provider 'acme' raised KeyError: 'x' (acme_guard/")
+    add_hint(wrapped, "use another version")
+    hinted = origin_of(wrapped)
+    assert hinted is not None
+    assert hinted.hint == "use another version"
+    unknown = ValueError("no one is to blame")
+    add_hint(unknown, "none")
+    assert origin_of(unknown) is None
 
 
 def test_blame_keeps_the_exception_and_the_first_origin(guard: ModuleType) -> None:

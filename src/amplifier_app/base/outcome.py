@@ -151,20 +151,23 @@ def _kernel_outcome(error: BaseException) -> Outcome:
     from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
 
     text = str(error) or type(error).__name__
-    if isinstance(error, llm_errors.LLMError):
+    origin = origin_of(error)
+    if isinstance(error, llm_errors.LLMError) and origin is None:
         return _llm_outcome(error, _message_in(text, error.provider))
     if isinstance(error, ModuleMountError) and isinstance(error.__cause__, llm_errors.LLMError):
         # The message names the module; the exception it raised decides the exit code.
         return _llm_outcome(error.__cause__, text)
     if isinstance(error, (ModuleValidationError, ModuleLoadError, ModuleNotFoundError)):
         return Outcome(Ending.MODULE, text)
-    origin = origin_of(error)
     if origin is not None and isinstance(error, OSError) and error.errno in _STORAGE:
         # Not the module but the disk is why.
         return Outcome(Ending.SESSION, error.strerror or text, hint_for(error))
     if origin is not None:
-        ending = Ending.PROVIDER if origin.kind == "provider" else Ending.MODULE
-        if origin.path is not None and origin.path.name == "amplifier_modules":
+        answers = origin.kind == "provider" and not origin.is_mistake
+        ending = Ending.PROVIDER if answers else Ending.MODULE
+        if origin.hint is not None:
+            check = origin.hint
+        elif origin.path is not None and origin.path.name == "amplifier_modules":
             check = (
                 f"This is a fault of the bundled {origin.kind}. Report it with: amplifier report"
             )

@@ -22,9 +22,9 @@ from amplifier_app.plan.traffic import MODULE as recorder
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
 from amplifier_app.runtime.observers.observer import Display, Renderer
-from amplifier_core._foreign import blame
+from amplifier_app.runtime.turns.module_faults import blame_module
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.llm_errors import LLMError, LLMTimeoutError
+from amplifier_core.llm_errors import LLMError, LLMTimeoutError, programming_error
 from amplifier_core.load_errors import ModuleMountError
 from amplifier_core.loader import ModuleLoader, kind_of
 from amplifier_core.message_models import ChatRequest, Message
@@ -366,11 +366,10 @@ def _blaming(provider: Provider, instance: Any, call: str) -> Generator[None]:
     """Record on an exception that the provider raised it, unless it describes itself."""
     try:
         yield
-    except (LLMError, TimeoutError):
-        raise
     # A provider is foreign code and may raise anything.
     except Exception as error:
-        blame(error, kind="provider", obj=instance, name=provider.name, call=call)
+        if not isinstance(error, (LLMError, TimeoutError)) or programming_error(error):
+            blame_module(error, kind="provider", obj=instance, name=provider.name, call=call)
         raise
 
 

@@ -310,3 +310,27 @@ def test_utils_reexports_every_public_name() -> None:
     for module in (retry, truncate):
         for name in module.__all__:
             assert getattr(utils, name) is getattr(module, name)
+
+
+async def test_a_mistake_in_code_is_not_retried(slept: list[float]) -> None:
+    for mistake in (
+        TypeError("x"),
+        AttributeError("x"),
+        NameError("x"),
+        ImportError("x"),
+        KeyError(1),
+    ):
+        inner = LLMError("wrapped", retryable=True)
+        inner.__cause__ = mistake
+        outer = RateLimitError("wrapped again")
+        outer.__cause__ = inner
+        for error in (inner, outer):
+            operation = Flaky(error)
+            with pytest.raises(LLMError):
+                await retry_with_backoff(operation)
+            assert (operation.calls, error.retryable) == (1, False)
+    circular = LLMError("m", retryable=True)
+    circular.__cause__ = circular
+    other = LLMError("m", retryable=True)
+    other.__cause__ = ValueError("an answer that is not JSON")
+    assert (circular.retryable, other.retryable, slept) == (True, True, [])

@@ -14,8 +14,8 @@ from amplifier_app.plan.modules import PlannedModule, planned_modules
 from amplifier_app.plan.schema.config_check import config_problems
 from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.tree.problems import PlanError, Problem
-from amplifier_app.runtime.mounting.missing_packages import requires_hint
 from amplifier_app.sources.module_problems import config_problems_of_bundled, with_lines
+from amplifier_app.sources.requirements.missing_packages import requires_hint
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.discovery import find_package

@@ -9,7 +9,7 @@ from typing import Any
 from amplifier_app.plan import PlanError, ResolvedPlan
 from amplifier_app.plan.agent_plan import full_agent_name
 from amplifier_app.plan.overrides import asking
-from amplifier_app.runtime.mounting.missing_packages import requires_hint
+from amplifier_app.sources.requirements.missing_packages import requires_hint
 from amplifier_core._foreign import describe_exception
 from amplifier_core.session_capabilities import MODEL_ROLES
 from amplifier_support.fields import field_of, mapping_of

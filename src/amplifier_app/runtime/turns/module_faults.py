@@ -15,15 +15,17 @@ from amplifier_app.base.errors import AppError, ModuleError
 from amplifier_app.sessions import recording_context
 from amplifier_app.sessions.recording_context import RecordingContext
 from amplifier_core._foreign import (
+    add_hint,
     blame,
     describe_exception,
     line_in,
     module_of,
+    origin_of,
     root_of,
     where_defined,
 )
 from amplifier_core.cancellation import is_failure, task_cancel_count
-from amplifier_core.llm_errors import LLMError
+from amplifier_core.llm_errors import LLMError, programming_error
 from amplifier_support.fields import field_of
 
 _OURS = ("amplifier_modules", "amplifier_app")
@@ -70,15 +72,37 @@ def blaming(session: Any) -> Generator[None]:
         )
         # Nothing closes this block, so a GeneratorExit was raised by a module.
         is_failed = isinstance(error, GeneratorExit) or is_failure(error, cancels)
-        if is_stopped or isinstance(error, (AppError, LLMError)) or not is_failed:
+        mistake = programming_error(error)
+        speaks_for_itself = isinstance(error, LLMError) and mistake is None
+        if is_stopped or isinstance(error, AppError) or speaks_for_itself or not is_failed:
             raise
-        part = _module_that_raised(session, error)
+        part = _module_that_raised(session, mistake or error)
         if isinstance(error, Exception):
             if part is not None:
-                blame(error, kind=part.kind, obj=part.obj, name=part.name)
+                blame_module(error, kind=part.kind, obj=part.obj, name=part.name)
             raise
         whose = "a module" if part is None else f"{part.kind} '{part.name}'"
         raise ModuleError(f"{whose} raised {describe_exception(error, None)}") from error
+
+
+def blame_module(error: Exception, *, kind: str, obj: Any, name: str, call: str = "") -> None:
+    """Record which module raised an exception, with the package to limit if that is the cause.
+
+    Args:
+        error: The exception.
+        kind: The module's kind.
+        obj: The object it mounted.
+        name: Its name in the plan.
+        call: The method that was called, if not obvious.
+    """
+    blame(error, kind=kind, obj=obj, name=name, call=call)
+    origin, mistake = origin_of(error), programming_error(error)
+    if origin is None or origin.path is None or mistake is None:
+        return
+    from amplifier_app.sources.requirements.missing_packages import incompatibility_hint
+
+    if (hint := incompatibility_hint(mistake, origin.path)) is not None:
+        add_hint(error, hint[0].upper() + hint[1:])
 
 
 def checked_answer(session: Any, answer: Any) -> str:

@@ -194,6 +194,48 @@ def test_a_failing_provider_is_named_with_any_loop(tmp_path: Path, orchestrator:
     fails(plan, 5, "provider 'theirs' raised RuntimeError: backend down", place)
 
 
+OTHER_SDK = """import pexpect
+        from amplifier_core.llm_errors import LLMError
+        from amplifier_core.utils.retry import retry_with_backoff
+
+        async def ask():
+            print("asked", file=__import__("sys").stderr)
+            try:
+                pexpect.spawn("true", colour=True)
+            except Exception as error:
+                raise LLMError(str(error), provider="theirs", retryable=True) from error
+
+        return await retry_with_backoff(ask)"""
+"""A provider that takes every exception for a temporary failure."""
+
+
+@pytest.mark.parametrize("orchestrator", ["loop-basic", "loop-theirs"])
+def test_a_provider_that_misuses_a_package_is_not_retried(
+    tmp_path: Path, orchestrator: str
+) -> None:
+    loop: Any = orchestrator
+    if orchestrator == "loop-theirs":
+        loop = foreign(tmp_path, orchestrator, LOOP, "return response.content[0].text")
+    provider = foreign(tmp_path, "provider-theirs", PROVIDER, OTHER_SDK)
+    project = '[project]\nname = "theirs"\nversion = "1"\ndependencies = ["pexpect>=3.1"]\n'
+    Path(provider["source"], "pyproject.toml").write_text(project, encoding="utf-8")
+    plan = mock_plan(
+        tmp_path,
+        [],
+        session={"orchestrator": loop, "context": "context-simple"},
+        providers=[provider, "provider-mock"],
+        fallbacks=["provider-mock"],
+    )
+    done = run_amplifier("run", "-f", plan, "go", "--output", "json")
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert (done.code, result["outcome"]) == (3, "module"), done.stderr
+    assert done.stderr.count("asked") == 1
+    assert "provider 'theirs' raised TypeError: spawn.__init__() got an unexpected" in done.stderr
+    assert "amplifier_module_provider_theirs/__init__.py, line " in done.stderr
+    assert "The version in use is pexpect 4." in done.stderr
+    assert 'add to its entry in the plan: requires: ["pexpect<4"]' in done.stderr
+
+
 @pytest.mark.parametrize(
     ("body", "given"), [("return None", "None"), ("return 'hi'", "a value of")]
 )

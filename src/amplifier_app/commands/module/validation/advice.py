@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplifier_app.base.checks import Check
-from amplifier_app.runtime.mounting.missing_packages import requires_hint
+from amplifier_app.sources.requirements.missing_packages import requires_hint
 
 if TYPE_CHECKING:
     from amplifier_app.commands.module.validation.findings import Request

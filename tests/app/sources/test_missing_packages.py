@@ -1,4 +1,4 @@
-"""Hints for modules whose import fails because a package is missing."""
+"""Hints for modules that miss a package, or use another version of one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.runtime.mounting.missing_packages import requires_hint
+from amplifier_app.sources.requirements.missing_packages import incompatibility_hint, requires_hint
 from tests.support.cli import run_amplifier
 from tests.support.plans import module_folder
 
@@ -74,3 +74,34 @@ def test_the_line_to_add_is_shown_by_run_check_and_validate(tmp_path: Path) -> N
         said = done.stdout + done.stderr
         assert done.code != 0
         assert 'requires: ["amplifier-foundation @ git+https://github.com/' in said
+
+
+def test_the_package_that_a_module_misuses_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "acme"
+    root.mkdir()
+    lines = {
+        # The innermost frame is in the package, in a standard library function it calls, or in the module.
+        "pyte.Screen(80, None)": "pyte<0.8",
+        "pluggy.PluginManager('x').set_blocked([])": "pluggy<1",
+        "pluggy.PluginManager('x').call_all()": "pluggy<1",
+        "pluggy.PluginManager(colour=1)": "pluggy<1",
+        "pluggy.call_all()": "pluggy<1",
+        "{}['x']": None,
+        "len(3)": None,
+        "own()": None,
+        "httpx.Client(colour=1)": "httpx",
+    }
+    for line, requirement in lines.items():
+        code = f"import httpx, pluggy, pyte\ndef own(a): ...\n{line}\n"
+        try:
+            exec(compile(code, str(root / "__init__.py"), "exec"), {"__name__": "acme"})
+        except (AttributeError, KeyError, TypeError) as error:
+            hint = incompatibility_hint(error, root)
+        else:
+            raise AssertionError(line)
+        if requirement is None:
+            assert hint is None, line
+        elif requirement == "httpx":
+            assert "which Amplifier itself requires" in (hint or ""), line
+        else:
+            assert f'its entry in the plan: requires: ["{requirement}"]' in (hint or ""), line
