@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import sys
 import time
@@ -16,13 +15,12 @@ import yaml
 
 from amplifier_support.sandbox import available
 from tests.support.cli import start_amplifier
+from tests.support.conditions import Conditions
 from tests.support.lingering import HARDEST, WAYS, Lingering
 from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sandboxes of Linux")
-
-PROGRAMS = ("bash", "sh", "cat", "env", "nohup", "setsid", "sleep", "timeout", "unshare")
 
 
 def by_tool(command: str) -> dict[str, Any]:
@@ -104,15 +102,8 @@ def start(place: Path, starter: str, sandbox: str, command: str) -> Any:
         (place / "rows.jsonl").write_text(json.dumps({"id": "r1"}))
         line = ("batch", "run", plan, place / "rows.jsonl", "-o", place / "out", "--prompt", "go")
         line += ("--approve", "allow")
-    env = {}
-    if sandbox == "kernel":
-        # A machine without bubblewrap.
-        programs = place / "programs"
-        programs.mkdir()
-        for name in PROGRAMS:
-            (programs / name).symlink_to(str(shutil.which(name)))
-        env = {"PATH": str(programs)}
-    return start_amplifier(*line, cwd=place / "work", env=env)
+    conditions = Conditions(namespaces=sandbox != "kernel")
+    return start_amplifier(*line, cwd=place / "work", conditions=conditions)
 
 
 @pytest.mark.parametrize(("starter", "sandbox", "name"), CASES)

@@ -75,7 +75,7 @@ class Outside:
         self._listen()
         self._give_away()
         self._start_victim()
-        self._before = self._look()
+        self.remember()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -90,6 +90,10 @@ class Outside:
                 os.unlink(self._path(name))
         for descriptor in self._stop:
             os.close(descriptor)
+
+    def remember(self) -> None:
+        """Take the files that are there now for unchanged."""
+        self._before = self._look()
 
     def facts(self) -> dict[str, Any]:
         """Where everything is, for what tries to reach it."""

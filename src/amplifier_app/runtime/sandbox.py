@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_core.session_capabilities import SANDBOX, SESSION_DIR
 from amplifier_support.sandbox.policy import PolicyError, SandboxPolicy, is_at_least, parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
@@ -19,12 +20,14 @@ _HINT = (
 )
 
 
-def register_sandbox(coordinator: Any, config: Mapping[str, Any]) -> Sandbox:
+def register_sandbox(coordinator: Any, config: Mapping[str, Any], plan: ResolvedPlan) -> Sandbox:
     """Register the sandbox of a session; that of a sub-session permits no more than its parent's.
 
     Args:
         coordinator: The session's, with the parent's sandbox if it has one.
         config: The mount plan.
+        plan: The plan it comes from. Commands can read its files and, where there are namespaces, not
+            change them.
 
     Returns:
         The sandbox, which is closed with the session that has no parent.
@@ -34,20 +37,26 @@ def register_sandbox(coordinator: Any, config: Mapping[str, Any]) -> Sandbox:
     """
     session: Mapping[str, Any] = config.get("session") or {}
     try:
-        return _register(coordinator, parse_policy(session.get("sandbox")))
+        return _register(coordinator, parse_policy(session.get("sandbox")), plan)
     except PolicyError as error:
         raise ConfigError(f"session.sandbox: {error}") from error
 
 
-def _register(coordinator: Any, policy: SandboxPolicy | None) -> Sandbox:
+def _register(coordinator: Any, policy: SandboxPolicy | None, plan: ResolvedPlan) -> Sandbox:
     parent = SANDBOX.of(coordinator)
     if parent is None:
         folder = SESSION_DIR.of(coordinator)
+        # Instructions that it includes are files of the project like others.
+        files = [
+            *plan.files[:1],
+            *(file for file in plan.files if file.suffix in (".yaml", ".yml")),
+        ]
         sandbox = Sandbox(
             policy,
             folder=os.getcwd(),
             hidden=map(str, (paths.config_dir(), paths.state_dir())),
             readable=() if folder is None else (os.path.join(folder, "tool-output"),),
+            plan_files=map(str, files),
         )
         coordinator.register_cleanup(sandbox.close)
     elif policy != parent.policy and is_at_least(policy, parent.policy):

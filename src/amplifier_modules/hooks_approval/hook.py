@@ -140,6 +140,7 @@ class ApprovalHook:
             is_sandboxed=of_tool is not None and of_tool.enforced,
             ignores_sandbox=has_policy and sandbox_of is None,
             mentions=MENTIONS.of(self._coordinator),
+            plan_files=() if of_session is None else of_session.plan_files,
         )
 
     async def _decide(self, data: Any) -> HookResult:

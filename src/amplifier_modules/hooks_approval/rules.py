@@ -18,15 +18,13 @@ from amplifier_modules.hooks_approval.modes import Mode
 from amplifier_modules.hooks_approval.programs import Programs
 from amplifier_modules.hooks_approval.read_only_commands import only_reads, programs_in
 from amplifier_support.below import is_below
+from amplifier_support.run_later import runs_later
 
 EDITS = frozenset({"write_file", "edit_file", "multi_edit", "apply_patch"})
 """Tools that change the files their input names."""
 
 _ELSEWHERE = frozenset({"task", "web_search", "web_fetch"})
 """Tools that do not change files themselves; a sub-agent has its own hook for its calls."""
-
-_CONTROLS = frozenset({".git", ".amplifier", ".envrc", ".vscode", ".idea", ".husky"})
-"""Files and folders whose contents can run without being called."""
 
 _CHANGE_ONE_FILE = frozenset({"write_file", "edit_file"})
 """Tools whose input has, in addition to the file, only its new content."""
@@ -49,6 +47,7 @@ class Call:
         start: Where the paths in it start, and where a command runs that names no folder.
         is_sandboxed: Whether the sandbox restricts its command.
         ignores_sandbox: Whether the session has a sandbox that its tool does not use for commands.
+        plan_files: The files of the session's plan, links followed.
         places: The paths it names; empty if they cannot be read (see `unclear`).
         command: The shell command in it, if any.
         words: The command's words, if it is plain.
@@ -65,6 +64,7 @@ class Call:
         is_sandboxed: bool = False,
         ignores_sandbox: bool = False,
         mentions: MentionResolver | None = None,
+        plan_files: Sequence[str] = (),
     ) -> None:
         self.tool = tool
         self.values = values
@@ -72,6 +72,7 @@ class Call:
         self.start = start or base
         self.is_sandboxed = is_sandboxed
         self.ignores_sandbox = ignores_sandbox
+        self.plan_files = plan_files
         self.places: list[call_paths.Place] = []
         self.command: str | None = None
         self.words: list[str] | None = None
@@ -99,9 +100,8 @@ class Call:
             and bool(self.places)
             and all(
                 is_below(place.real, self.base)
-                and _CONTROLS.isdisjoint(
-                    os.path.relpath(place.real, self.base).casefold().split("/")
-                )
+                and place.real not in self.plan_files
+                and not runs_later(os.path.relpath(place.real, self.base).split("/"))
                 for place in self.places
             )
         )

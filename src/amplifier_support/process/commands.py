@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import amplifier_support
 from amplifier_support.environment import minimal_environment
@@ -56,9 +56,6 @@ __import__(sys.argv[4]).main()
 _LAST_SECONDS = 5.0
 """How long is waited for the last output where nothing is left; it is there already."""
 
-_STARTS = 6
-"""How often namespaces are made for a command, if what they hide or show is removed meanwhile."""
-
 _LONGEST_REASON = 4096
 
 
@@ -91,6 +88,7 @@ class ProcessRunner:
 
     def __init__(self, sandbox: Sandbox | None = None) -> None:
         self._sandbox = sandbox
+        self._visible: frozenset[str] = frozenset()
         self._supervisors: list[subprocess.Popen[bytes]] = []
         self._channel: socket.socket | None = None
         self._idle: list[socket.socket] = []
@@ -160,11 +158,15 @@ class ProcessRunner:
             return command
         try:
             await self._sandbox.open_network()
-            argv, environment, confinement = self._sandbox.confine(
+            argv, environment, confinement, needed = self._sandbox.confine(
                 command.argv, command.environment
             )
         except (SandboxUnavailable, OSError) as error:
             raise _refused("the sandbox", error) from error
+        if confinement is not None and not needed <= self._visible:
+            # Other namespaces are needed; commands in those that exist go on.
+            self._visible |= needed
+            self._hang_up()
         return command._replace(argv=argv, environment=environment, confinement=confinement)
 
     async def _start(self, command: Command, output: Callable[[bytes], None]) -> Job:
@@ -174,18 +176,13 @@ class ProcessRunner:
             job = await self._ready(hand_over(command, output))
             if job is not None:
                 return job
-        reason = ""
-        # Namespaces cannot be made if a socket that they hide is removed just then, which other
-        # programs do at any time.
-        has_namespaces = self._sandbox is not None and self._sandbox.has_namespaces
-        for attempt in range(_STARTS if has_namespaces else 1):
-            supervisor = self._launch(again=attempt > 0)
-            assert supervisor.stderr is not None
-            with supervisor.stderr as stderr:
-                job = await self._ready(self._to_supervisor(command, output))
-                if job is not None:
-                    return job
-                reason = await _why_ended(supervisor, stderr.fileno())
+        supervisor = self._launch()
+        assert supervisor.stderr is not None
+        with supervisor.stderr as stderr:
+            job = await self._ready(self._to_supervisor(command, output))
+            if job is not None:
+                return job
+            reason = await _why_ended(supervisor, stderr.fileno())
         raise SupervisorLost(f"the command supervisor does not start: {reason}")
 
     async def _ready(self, job: Job | None) -> Job | None:
@@ -255,19 +252,20 @@ class ProcessRunner:
         monitor.close()
         self._idle.remove(monitor)
 
-    def _launch(self, *, again: bool) -> subprocess.Popen[bytes]:
-        """Start a supervisor; `again` if the one before did not start."""
+    def _launch(self) -> subprocess.Popen[bytes]:
+        """Start a supervisor."""
         self._hang_up()
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
             raise _refused("the command supervisor", error) from error
-        with theirs:
+        with theirs, contextlib.ExitStack() as stack:
             try:
-                prefix, inside = self._sandbox.launcher(again=again) if self._sandbox else ([], [])
+                view = self._sandbox.view(self._visible) if self._sandbox else None
+                stdin = None if view is None else stack.enter_context(_readable(view))
                 supervisor = subprocess.Popen(
-                    [*prefix, *_supervisor_command(theirs.fileno()), *inside],
-                    stdin=subprocess.DEVNULL,
+                    [*_supervisor_command(theirs.fileno()), *([] if view is None else ["inside"])],
+                    stdin=stdin or subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     env=minimal_environment(),
@@ -297,6 +295,14 @@ class ProcessRunner:
         self._supervisors = [each for each in self._supervisors if each.poll() is None]
         if len(self._supervisors) > (self._channel is not None):
             asyncio.get_running_loop().call_later(0.05, self._reap)
+
+
+def _readable(data: bytes) -> BinaryIO:
+    """A file in memory, to be read from its beginning."""
+    file = open(os.memfd_create("view"), "w+b")  # noqa: SIM115
+    file.write(data)
+    file.seek(0)
+    return file
 
 
 def _refused(what: str, error: OSError | SandboxUnavailable) -> CommandNotStarted:

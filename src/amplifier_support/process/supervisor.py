@@ -44,6 +44,7 @@ from amplifier_support.process_privacy import forbid_inspection
 from amplifier_support.process_tree import adopter, descendants, kill_all, reap
 from amplifier_support.sandbox import forwarder
 from amplifier_support.sandbox.connections import Connections
+from amplifier_support.sandbox.entering import enter, unpack
 from amplifier_support.sandbox.system_calls import permit_own_mounts
 
 TYPE_CHECKING = False
@@ -369,16 +370,32 @@ def watch_children() -> int:
 def main() -> None:
     """Serve the socket whose descriptor is the first argument.
 
-    With a fifth argument, `inside`, this runs in namespaces that were made for its commands. A sixth
-    is the socket of the proxy through which they use the network.
+    With a fifth argument, `inside`, it makes namespaces for its commands; stdin says how.
     """
     os.chdir("/")
-    forbid_inspection()
     # `select` takes only numbers below 1024, and a runner with many open files has higher ones.
     given = int(sys.argv[1])
     channel = _socket.socket(fileno=os.dup(given))
     os.close(given)
-    supervisor = Supervisor(channel, is_inside=sys.argv[5:6] == ["inside"])
-    if sys.argv[6:]:
-        supervisor.forward(sys.argv[6])
+    is_inside, proxy = sys.argv[5:] == ["inside"], -1
+    if is_inside:
+        proxy = _enter_namespaces()
+    forbid_inspection()
+    supervisor = Supervisor(channel, is_inside=is_inside)
+    if proxy >= 0:
+        # Its path leads nowhere any more.
+        supervisor.forward(f"/proc/self/fd/{proxy}")
+        os.close(proxy)
     supervisor.serve()
+
+
+def _enter_namespaces() -> int:
+    """Make namespaces as stdin says, and continue in them: a descriptor of the proxy's socket, or -1."""
+    with open(0, "rb", closefd=False) as stdin:
+        network, path, mounts = unpack(stdin.read())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    proxy = os.open(path, os.O_PATH) if path else -1
+    enter(mounts, network=network)
+    return proxy

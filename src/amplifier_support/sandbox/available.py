@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
+from amplifier_support.environment import minimal_environment
 from amplifier_support.sandbox.policy import SandboxPolicy
+
+_PACKAGES = str(Path(__file__).parents[2])
+_PROBE = """\
+import sys
+sys.path.append(sys.argv[1])
+__import__("amplifier_support.sandbox.entering", fromlist="x").probe(*sys.argv[2:])
+"""
+_PROBE_SECONDS = 10.0
 
 SEATBELT = "/usr/bin/sandbox-exec"
 
@@ -39,13 +50,16 @@ def kernel_layer() -> Layer:
 @cache
 def namespace_layer() -> Layer:
     """The layer with own namespaces for mounts, processes and the network."""
-    from amplifier_support.sandbox import namespaces
-
-    try:
-        program = namespaces.starter()[0]
-    except namespaces.Unavailable as error:
-        return Layer(False, str(error))
-    return Layer(True, f"bubblewrap ({program})")
+    if not sys.platform.startswith("linux"):
+        return Layer(False, "there are namespaces on Linux only")
+    lacking = _lacking_in_kernel()
+    if lacking is not None:
+        return Layer(False, lacking)
+    problem = _start_one(inside=True)
+    if problem is None:
+        return Layer(True, "namespaces for files, processes and the network")
+    reason = next((why for path, value, why in _SWITCHES if _content(path) == value), None)
+    return Layer(False, reason or f"the system refuses to make namespaces: {problem}")
 
 
 def missing(policy: SandboxPolicy) -> str | None:
@@ -63,29 +77,97 @@ def missing(policy: SandboxPolicy) -> str | None:
 def _linux() -> Layer:
     from amplifier_support.sandbox import system_calls
 
-    if os.uname().machine not in system_calls.ARCHITECTURES:
-        return Layer(False, f"the seccomp filter does not support {os.uname().machine}")
-    if not system_calls.has_seccomp_filters():
-        return Layer(False, "the kernel has no seccomp filters")
-    try:
-        version = system_calls.landlock_version()
-    except OSError as error:
-        return Layer(
-            False,
-            f"the kernel does not offer Landlock ({error.strerror}); Linux 5.13 or later with "
-            "'landlock' among its security modules is needed",
-        )
+    lacking = _lacking_in_kernel()
+    if lacking is not None:
+        return Layer(False, lacking)
+    # Where namespaces work, a command has run under Landlock and seccomp.
+    problem = None if namespace_layer().works else _start_one(inside=False)
+    if problem is not None:
+        return Layer(False, f"no command starts with Landlock and seccomp here ({problem})")
+    version = system_calls.landlock_version()
     detail = f"Landlock version {version}, seccomp"
     return Layer(True, detail, tuple(gap for since, gap in _GAPS if version < since))
 
 
-_LATER = "commands can write to .git and .amplifier in the folders they may change"
+def _lacking_in_kernel() -> str | None:
+    """What the kernel lacks for the kernel layer, as a clause, as far as it can be asked."""
+    from amplifier_support.sandbox import system_calls
 
-WITHOUT_NAMESPACES = (
-    "commands can change the attributes of your files anywhere (mode, owner, times)",
-    _LATER,
+    if os.uname().machine not in system_calls.ARCHITECTURES:
+        return f"the seccomp filter does not support {os.uname().machine}"
+    if not system_calls.has_seccomp_filters():
+        return "the kernel has no seccomp filters"
+    try:
+        system_calls.landlock_version()
+    except OSError as error:
+        return (
+            f"the kernel does not offer Landlock ({error.strerror}); Linux 5.13 or later with "
+            "'landlock' among its security modules is needed"
+        )
+    return None
+
+
+def _start_one(*, inside: bool) -> str | None:
+    """Start a program that does nothing as commands are started; why it failed, or None.
+
+    A kernel may offer what it then refuses.
+    """
+    from amplifier_support.sandbox.kernel_layer import KernelLayer, Places
+
+    try:
+        layer = KernelLayer(
+            Places((), ("/",), (), ()), internet=inside, asks=not inside, shares=inside
+        )
+        restrictions = layer.confinement()
+        options = [
+            str(restrictions.rules),
+            restrictions.filter.hex(),
+            *(["inside"] if inside else []),
+        ]
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-B", "-c", _PROBE, _PACKAGES, *options],
+            check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_SECONDS,
+            env=minimal_environment(), pass_fds=[restrictions.rules], start_new_session=True,
+        )  # fmt: skip
+        layer.close()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return None if done.returncode == 0 else (lines or [f"exit code {done.returncode}"])[-1]
+
+
+def _content(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+_SWITCHES = (
+    (
+        "/proc/sys/user/max_user_namespaces",
+        "0",
+        "user namespaces are switched off: user.max_user_namespaces is 0",
+    ),
+    (
+        "/proc/sys/kernel/unprivileged_userns_clone",
+        "0",
+        "user namespaces are switched off: kernel.unprivileged_userns_clone is 0",
+    ),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "AppArmor restricts user namespaces: kernel.apparmor_restrict_unprivileged_userns is 1",
+    ),
 )
-"""What the kernel layer of Linux does not cover on any machine, as clauses."""
+"""Settings that keep ordinary users from making namespaces: file, value, and what it means."""
+
+_LATER = (
+    "commands can write to .git, .amplifier, .vscode and similar in the folders they may change"
+)
+
+WITHOUT_NAMESPACES = f"{_LATER}, and change mode, owner and times of your files anywhere"
+"""What the kernel layer of Linux does not cover on any machine, as a clause."""
 
 WITHOUT_NAMESPACES_BUT_NETWORK = (
     "commands can connect to UNIX sockets that have a path, such as those of Docker and ssh-agent"

@@ -29,8 +29,10 @@ class Confined(NamedTuple):
         argv: Absolute path of the program to start, and its arguments.
         environment: All of its environment.
         confinement: What to apply between fork and exec; None if the launcher has nothing to do.
+        needed: Paths that it needs to start and that namespaces may hide.
     """
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     confinement: Confinement | None
+    needed: frozenset[str] = frozenset()

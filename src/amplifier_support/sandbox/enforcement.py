@@ -51,7 +51,7 @@ class Enforcement:
         self._proxy: Proxy | None = None
         self._proxy_starts: asyncio.Future[None] | None = None
         self._must_not_appear: list[str] | None = None
-        self._sockets: frozenset[namespaces.Socket] = frozenset()
+        self._missing: list[str] = []
 
     @property
     def temporary_folder(self) -> str:
@@ -74,28 +74,27 @@ class Enforcement:
         if sys.platform == "darwin":
             argv = [available.SEATBELT, "-p", self._profile(), *argv]
             return Confined(argv, environment, None)
-        return Confined(argv, environment, self._restrictions())
+        needed = namespaces.paths_needed(argv, environment)
+        return Confined(argv, environment, self._restrictions(), needed)
 
-    def launcher(self, *, again: bool) -> tuple[list[str], list[str]]:
-        """See `Sandbox.launcher`."""
-        private = self.temporary_folder
-        sockets = namespaces.sockets_in_use()
-        self._sockets = sockets & self._sockets if again else sockets
+    def view(self, needed: frozenset[str]) -> bytes:
+        """See `Sandbox.view`."""
         network = self._policy.network
         view = namespaces.View(
             folder=self._shared.folder,
             write=self._written,
+            needed=needed | namespaces.folders_needed(self._shared.plan_files),
             shown=self._shared.readable,
             hidden=self._shared.hidden,
-            private=private,
+            fixed=self._shared.plan_files,
+            private=self.temporary_folder,
             network=network == "all",
-            sockets=self._sockets,
-            proxy=self._proxy_socket() if isinstance(network, tuple) else None,
+            proxy=self._proxy_socket() if isinstance(network, tuple) else "",
         )
         if self._must_not_appear is None:
             self._must_not_appear = namespaces.must_not_appear((*view.write, view.folder))
-        proxy = [] if view.proxy is None else [view.proxy]
-        return namespaces.launcher(namespaces.starter(), view), ["inside", *proxy]
+            self._missing = namespaces.missing_names(view.write)
+        return namespaces.pack(view)
 
     def tidy(self) -> list[str]:
         """Remove what commands made although it could run code outside; returns its paths."""
@@ -104,6 +103,12 @@ class Enforcement:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         return appeared
+
+    def take_made(self) -> list[str]:
+        """What commands made since the last call that runs later, as paths."""
+        made = [path for path in self._missing if os.path.lexists(path)]
+        self._missing = [path for path in self._missing if path not in made]
+        return made
 
     async def open_network(self, hosts: tuple[str, ...]) -> None:
         """Start the proxy for these hosts.
@@ -152,7 +157,8 @@ class Enforcement:
     def _read_roots(self) -> tuple[str, ...]:
         if self._policy.read == "host":
             return ("/",)
-        return (*map(os.path.realpath, _SYSTEM), self._shared.folder)
+        needed = (*namespaces.interpreter(), *map(os.path.dirname, self._shared.plan_files))
+        return tuple(map(os.path.realpath, (*_SYSTEM, self._shared.folder, *needed)))
 
     def _profile(self) -> str:
         return seatbelt.profile(
@@ -168,7 +174,13 @@ class Enforcement:
             if self._has_namespaces:
                 # Seen by commands as folders of the system, where the rule for this one does not apply.
                 write += tuple(self._own_folders().values())
-            places = Places(write, self._read_roots(), self._shared.readable, self._shared.hidden)
+            places = Places(
+                write,
+                self._read_roots(),
+                self._shared.readable,
+                self._shared.hidden,
+                are_covered=self._has_namespaces,
+            )
             # In namespaces without the machine's network there is nothing but a loopback interface.
             internet = self._policy.network != "none" or self._has_namespaces
             self._kernel = KernelLayer(

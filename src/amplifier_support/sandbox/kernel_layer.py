@@ -22,12 +22,15 @@ class Places(NamedTuple):
         read: Folders they may read.
         readable: Folders they may read even below hidden ones.
         hidden: Files and folders they may neither read nor change; their names can be listed.
+        are_covered: Whether mounts hide those in folders of `write`. Otherwise nothing can be created
+            next to them.
     """
 
     write: tuple[str, ...]
     read: tuple[str, ...]
     readable: tuple[str, ...]
     hidden: tuple[str, ...]
+    are_covered: bool = False
 
 
 class KernelLayer:
@@ -52,8 +55,10 @@ class KernelLayer:
         if architecture is None:
             raise OSError("no seccomp filter for this machine")
         self._sockets = places.write if asks else None
-        below = [path for path in places.hidden if any(is_below(path, one) for one in places.write)]
-        self._hidden = tuple(below) if asks else ()
+        self._in_written = [
+            path for path in places.hidden if any(is_below(path, one) for one in places.write)
+        ]
+        self._hidden = tuple(self._in_written) if asks else ()
         self._filter = seccomp.build(
             architecture,
             internet=internet,
@@ -96,11 +101,18 @@ class KernelLayer:
     def _rules(self) -> Iterator[Rule]:
         places = self._places
         # Devices would include what is typed into terminals and, for root, the disks.
-        hidden = ["/dev", *filter(os.path.lexists, places.hidden)]
+        unreadable = {"/dev", *places.hidden}
+        unwritable = {"/dev", *filter(os.path.lexists, places.hidden)}
+        if places.are_covered:
+            unreadable.difference_update(self._in_written)
+            unwritable.difference_update(self._in_written)
         listed: list[str] = []
-        for folders, access in ((places.read, landlock.READ), (places.write, landlock.WRITE)):
+        for folders, access, without in (
+            (places.read, landlock.READ, unreadable),
+            (places.write, landlock.WRITE, unwritable),
+        ):
             for folder in folders:
-                parts = spread(folder, access, hidden)
+                parts = spread(folder, access, without)
                 yield from parts.rules
                 listed += parts.listed
         self._listed = tuple(dict.fromkeys(listed))

@@ -1,11 +1,11 @@
-"""The namespace layer: bubblewrap in front of the launcher of commands.
+"""The namespace layer: the mounts that commands see, which their launcher makes (`entering`).
 
 Inside, the launcher and its commands see the file system read-only but for what they may change, a
 `/tmp`, `/dev/shm` and `/run` of their own, only the processes they started, and a network with
 nothing but its own loopback interface. The kernel layer applies there as well.
 
-A writable folder may hold what runs later, outside of the sandbox: `.amplifier`, and the hooks and
-the configuration of its git repository. These stay read-only.
+A writable folder may hold what runs later, outside of the sandbox: `.amplifier`, settings of editors, and
+the hooks and the configuration of its git repository. These stay read-only.
 """
 
 from __future__ import annotations
@@ -16,32 +16,16 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from amplifier_support.below import is_below
-from amplifier_support.environment import minimal_environment
-from amplifier_support.programs import TimedOut, find_program, run
-
-_PROBE_SECONDS = 10.0
-_KEPT_FOR_ROOT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
-"""Capabilities that work on files of other users needs; none of them reaches beyond the mounts."""
+from amplifier_support.run_later import IN_HOMES, IN_PROJECTS
+from amplifier_support.sandbox.entering import HIDE, OWN, READ, WRITE, Mount
 
 _TEMPORARY_FOLDERS = ("/tmp", "/var/tmp")
-_FIXED_BELOW_PROC = (
-    *("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/acpi", "/proc/scsi"),
-)
 _SHOWN_BELOW_RUN = ("/run/current-system", "/run/opengl-driver", "/run/systemd/resolve")
-_RUN_AT_LOGIN = (
-    *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile"),
-    *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc"),
-    *(".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d"),
-    *(".gitconfig", ".config/git", ".xprofile", ".xinitrc", ".xsession", ".pam_environment"),
-)
-"""What runs, or makes git run, programs of the user; relative to the home directory."""
-
 _LARGEST_CONFIG = 1024 * 1024
 _FOLLOWED = re.compile(
     r"^\s*(hookspath|fsmonitor|path)\s*=([^#;\n]+)", re.IGNORECASE | re.MULTILINE
@@ -50,141 +34,101 @@ _FOLLOWED = re.compile(
 _SHARED_MEMORY, _TEMPORARY, _EMPTY, PROXIES = "shm", "tmp", "empty", "proxies"
 
 
-class Socket(NamedTuple):
-    """A UNIX socket in use: where it was bound, and its number, which is never used again."""
-
-    path: str
-    number: int
-
-
 class View(NamedTuple):
     """What commands see, as absolute paths with links resolved.
 
     Attributes:
         folder: The working directory.
         write: Folders they may change.
+        needed: What they need to start, which a folder of their own may hide.
         shown: Folders they may read although others hide them.
         hidden: Files and folders they do not see.
+        fixed: Files and folders they may not change, also in a writable folder.
         private: The folder for their temporary files.
         network: Whether they use the network of the machine.
-        sockets: UNIX sockets of the machine, as `sockets_in_use` returns them.
-        proxy: The socket of their proxy, in the folder `PROXIES`; None if they have none.
+        proxy: The socket of their proxy; empty if they have none.
     """
 
     folder: str
     write: tuple[str, ...]
+    needed: frozenset[str]
     shown: tuple[str, ...]
     hidden: tuple[str, ...]
+    fixed: tuple[str, ...]
     private: str
     network: bool
-    sockets: frozenset[Socket]
-    proxy: str | None = None
+    proxy: str = ""
 
 
-class Unavailable(Exception):
-    """There are no namespaces here; the message says why, as a clause."""
-
-
-@cache
-def starter() -> tuple[str, ...]:
-    """How bubblewrap starts here: its path and what it needs to get its namespaces.
-
-    It is found out by starting it, once. A program in the working directory is not used.
-
-    Raises:
-        Unavailable: It is missing, or cannot be started.
-    """
-    if not sys.platform.startswith("linux"):
-        raise Unavailable("there are namespaces on Linux only")
-    program = find_program("bwrap")
-    if program is None:
-        raise Unavailable("bubblewrap (bwrap) is not installed")
-    problem = ""
-    for options in _namespace_options():
-        start = (program, *options)
-        problem = _try(start)
-        if not problem:
-            return start
-    raise Unavailable(f"bubblewrap cannot make namespaces: {problem}")
-
-
-def _namespace_options() -> Iterator[tuple[str, ...]]:
-    """The options with which bubblewrap may get its namespaces, the best first."""
-    drop = ("--cap-drop", "ALL")
-    if os.geteuid() == 0:
-        # In a user namespace, files of other users could not be changed.
-        yield (*drop, *(word for name in _KEPT_FOR_ROOT for word in ("--cap-add", f"CAP_{name}")))
-    yield ("--unshare-user", *drop)
-
-
-def _try(start: Sequence[str]) -> str:
-    """Start a program that does nothing; why it failed, or nothing."""
-    options = [
-        *_namespaces(network=False),
-        "--ro-bind",
-        "/",
-        "/",
-        "--dev",
-        "/dev",
-        "--proc",
-        "/proc",
-    ]
-    line = [*start, *options, "--", "/bin/sh", "-c", ":"]
-    try:
-        done = run(line, cwd=Path("/"), env=minimal_environment(), seconds=_PROBE_SECONDS)
-    except (OSError, TimedOut) as error:
-        return str(error)
-    if done.code == 0:
-        return ""
-    lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"exit code {done.code}"
-
-
-def launcher(start: Sequence[str], view: View) -> list[str]:
-    """The beginning of a command line that starts a program with the view; the program follows.
-
-    Args:
-        start: See `starter`.
-        view: What commands see.
+def pack(view: View) -> bytes:
+    """The view as `entering.unpack` reads it.
 
     Raises:
         OSError: The folder for temporary files cannot be used.
     """
+    fields = ["network" if view.network else "", view.proxy]
+    fields += [field for kind, *paths in _mounts(view) for field in (kind.decode(), *paths)]
+    return b"\0".join(map(os.fsencode, fields))
+
+
+def _mounts(view: View) -> Iterator[Mount]:
+    """What is mounted, in this order."""
     own = own_folders(view.private)
     written = _outermost((*view.write, view.private))
-    everything = "--bind" if "/" in written else "--ro-bind"
-    options = [*_namespaces(network=view.network), everything, "/", "/", "--dev", "/dev"]
-    options += ["--bind", own[_SHARED_MEMORY], "/dev/shm", "--proc", "/proc"]
-    options += _read_only(*_FIXED_BELOW_PROC)
-    options += ["--tmpfs", "/run", *_read_only(*_SHOWN_BELOW_RUN)]
-    for path in _TEMPORARY_FOLDERS:
-        options += ["--bind", own[_TEMPORARY], path]
-    options += _read_only(*filter(_is_covered, (view.folder, *_interpreter())))
+    yield OWN, own[_SHARED_MEMORY], "/dev/shm"
+    for path in _temporary_folders():
+        yield OWN, own[_TEMPORARY], path
+    covered = filter(is_covered, (view.folder, *interpreter(), *sorted(view.needed)))
+    for path in dict.fromkeys((*_SHOWN_BELOW_RUN, *covered)):
+        yield READ, path, path
     for path in written:
-        # A command may have put a link in its place.
-        if path != "/" and os.path.isdir(path) and os.path.realpath(path) == path:
-            options += ["--bind", path, path]
+        yield WRITE, path, path
     # The proxies of other policies of the session reach more.
-    options += ["--tmpfs", own[PROXIES]]
-    if view.proxy is not None:
-        options += ["--ro-bind", view.proxy, view.proxy]
+    yield HIDE, "", own[PROXIES]
+    hidden = [path for path in view.hidden if os.path.lexists(path) and not _holds(path, written)]
+    yield from _inside(view, written, hidden, own[_EMPTY])
+    for path in hidden:
+        if not _is_below_any(path, written):
+            yield HIDE, "", path
+    for path in view.shown:
+        if is_covered(path) or _is_below_any(path, hidden):
+            yield READ, path, path
+    for path in _sockets_in_use((*written, *_TEMPORARY_FOLDERS, "/run", *hidden)):
+        yield HIDE, "", path
+
+
+def _inside(
+    view: View, written: Sequence[str], hidden: Iterable[str], empty: str
+) -> Iterator[Mount]:
+    """What is read-only or hidden in writable folders."""
+    found: dict[str, Mount] = {}
     for folder in dict.fromkeys((*view.write, view.folder)):
         if _is_below_any(folder, view.write):
-            if folder not in written:
-                # Another folder must not take its place either.
-                options += ["--bind", folder, folder]
-            options += _guarded(folder, own[_EMPTY])
+            found |= {mount[2]: mount for mount in _guarded(folder, empty)}
+            # Another folder must not take its place.
+            found.setdefault(folder, (WRITE, folder, folder))
     home = os.path.realpath(os.path.expanduser("~"))
-    if _is_below_any(home, view.write):
-        for name in _RUN_AT_LOGIN:
-            options += _fixed(os.path.join(home, name))
-    hidden = [path for path in view.hidden if not _holds(path, written)]
-    options += _hidden(hidden)
-    shown = [path for path in view.shown if _is_covered(path) or _is_below_any(path, hidden)]
-    options += _read_only(*shown)
-    options += _hidden_sockets(view.sockets, (*written, *_TEMPORARY_FOLDERS, "/run", *hidden))
-    # All that is left inside ends with the program, and the program with its caller.
-    return [*start, "--die-with-parent", *options, "--chdir", "/", "--"]
+    fixed = [*view.fixed, *(os.path.join(home, name) for name in IN_HOMES)]
+    found |= {path: mount for path in fixed for mount in _fixed(path)}
+    found |= {path: (HIDE, "", path) for path in hidden}
+    for path in list(found):
+        # A mount cannot be renamed, but a folder above it can.
+        found |= {
+            above: (WRITE, above, above) for above in _above(path, written) if above not in found
+        }
+    for path in sorted(found):
+        if _is_below_any(path, written) and path not in written:
+            yield found[path]
+
+
+def _above(path: str, folders: Iterable[str]) -> Iterator[str]:
+    """The folders between one of `folders` and a path."""
+    above = os.path.dirname(path)
+    while (
+        above != os.path.dirname(above) and _is_below_any(above, folders) and above not in folders
+    ):
+        yield above
+        above = os.path.dirname(above)
 
 
 def own_folders(private: str) -> dict[str, str]:
@@ -202,33 +146,42 @@ def own_folders(private: str) -> dict[str, str]:
     return own
 
 
-def _namespaces(*, network: bool) -> list[str]:
-    options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    return options if network else [*options, "--unshare-net"]
+def paths_needed(argv: Sequence[str], environment: Mapping[str, str]) -> frozenset[str]:
+    """What a command needs to start and its `/tmp` hides: its program, what that runs, those on PATH."""
+    entries = filter(os.path.isabs, environment.get("PATH", "").split(os.pathsep))
+    files = (path for path in argv if os.path.isabs(path) and os.path.exists(path))
+    return folders_needed((*(os.path.join(entry, "any") for entry in entries), *files))
 
 
-def _read_only(*paths: str) -> Iterator[str]:
-    for path in dict.fromkeys(paths):
-        if os.path.exists(path):
-            yield from ("--ro-bind", path, path)
+def folders_needed(files: Iterable[str]) -> frozenset[str]:
+    """The folders of files that a folder of the namespaces' own hides."""
+    places = (place for path in files for place in (path, os.path.realpath(path)))
+    return frozenset(map(_whole, filter(is_covered, places)))
 
 
-def _interpreter() -> Iterator[str]:
+def _whole(path: str) -> str:
+    """The folder of a program or a script, with the one above `bin`; what is in `/tmp` itself is alone."""
+    for _ in range(2 if os.path.basename(os.path.dirname(path)) == "bin" else 1):
+        above = os.path.dirname(path)
+        if above in (*_TEMPORARY_FOLDERS, *_temporary_folders(), "/run"):
+            break
+        path = above
+    return path
+
+
+def interpreter() -> Iterator[str]:
     """Where the program that starts commands is installed."""
     for path in (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2])):
         yield from (path, os.path.realpath(path))
 
 
-def _is_covered(path: str) -> bool:
-    return _is_below_any(path, (*_TEMPORARY_FOLDERS, "/run"))
+def is_covered(path: str) -> bool:
+    """Whether a folder of the namespaces' own is in the place of a path, or of a folder above it."""
+    return _is_below_any(path, (*_TEMPORARY_FOLDERS, *_temporary_folders(), "/run"))
 
 
-def _hidden(paths: Iterable[str]) -> Iterator[str]:
-    for path in paths:
-        if os.path.isdir(path):
-            yield from ("--tmpfs", path)
-        elif os.path.lexists(path):
-            yield from ("--ro-bind", "/dev/null", path)
+def _temporary_folders() -> list[str]:
+    return [path for path in map(os.path.realpath, _TEMPORARY_FOLDERS) if os.path.isdir(path)]
 
 
 def _holds(path: str, folders: Iterable[str]) -> bool:
@@ -264,20 +217,32 @@ def must_not_appear(folders: Iterable[str]) -> list[str]:
     return [path for path in found if not os.path.lexists(path)]
 
 
-def _guarded(folder: str, empty: str) -> Iterator[str]:
+def missing_names(folders: Iterable[str]) -> list[str]:
+    """What runs later and does not exist yet in writable folders; commands can create it."""
+    paths = (os.path.join(folder, name) for folder in folders for name in IN_PROJECTS)
+    return [path for path in paths if not os.path.lexists(path)]
+
+
+def _guarded(folder: str, empty: str) -> Iterator[Mount]:
     """Keep what runs later read-only in a writable folder."""
-    yield from _fixed(os.path.join(folder, ".amplifier"))
+    for name in IN_PROJECTS:
+        if name != ".git":
+            yield from _fixed(os.path.join(folder, name))
     repository = os.path.join(folder, ".git")
     if not _is_real(repository, stat.S_ISDIR):
         # The file of a linked working tree names the repository: another name would be followed.
         yield from _fixed(repository)
         return
-    # A mount cannot be renamed: another folder would take its place.
-    yield from ("--bind", repository, repository)
+    yield WRITE, repository, repository
     config = os.path.join(repository, "config")
     yield from _fixed(config)
     hooks = os.path.join(repository, "hooks")
-    yield from _fixed(hooks) if os.path.lexists(hooks) else ("--ro-bind", empty, hooks)
+    if os.path.lexists(hooks):
+        yield from _fixed(hooks)
+    else:
+        with contextlib.suppress(OSError):
+            os.mkdir(hooks)
+        yield READ, empty, hooks
     yield from _fixed(os.path.join(repository, "modules"))
     text = _text_of(config)
     for path in _named_in(text, folder):
@@ -286,7 +251,9 @@ def _guarded(folder: str, empty: str) -> Iterator[str]:
     if os.path.lexists(for_work_tree):
         yield from _fixed(for_work_tree)
     elif "worktreeconfig" in text.lower():
-        yield from ("--ro-bind", "/dev/null", for_work_tree)
+        with contextlib.suppress(OSError):
+            os.close(os.open(for_work_tree, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644))
+        yield READ, for_work_tree, for_work_tree
 
 
 def _text_of(config: str) -> str:
@@ -305,10 +272,10 @@ def _named_in(config: str, folder: str) -> Iterator[str]:
             yield path
 
 
-def _fixed(path: str) -> Iterator[str]:
+def _fixed(path: str) -> Iterator[Mount]:
     # What a link leads to is not in the folder, or has a mount of its own.
     if _is_real(path, lambda mode: stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        yield from ("--ro-bind", path, path)
+        yield READ, path, path
 
 
 def _is_real(path: str, kind: Callable[[int], bool]) -> bool:
@@ -321,27 +288,26 @@ def _is_real(path: str, kind: Callable[[int], bool]) -> bool:
 # -- servers of the machine ----------------------------------------------------------------
 
 
-def sockets_in_use() -> frozenset[Socket]:
-    """The UNIX sockets with a path; one with a relative path counts in each folder it may begin in."""
+def _sockets_in_use(seen: Sequence[str]) -> Iterator[str]:
+    """The UNIX sockets of servers: a read-only file system does not keep anyone from connecting.
+
+    One with a relative path is looked for in each folder that it may begin in. Those in folders that
+    commands see as their own are left out.
+    """
     try:
         with open("/proc/net/unix", "rb") as file:
             lines = file.read().splitlines()[1:]
     except OSError:
-        return frozenset()
+        return
     fields = (line.split(None, 7) for line in lines)
-    named = [(os.fsdecode(field[7]), int(field[6])) for field in fields if len(field) == 8]
-    found = {Socket(name, number) for name, number in named if name.startswith("/")}
-    relative = [each for each in named if not each[0].startswith(("/", "@"))]
+    names = {os.fsdecode(field[7]) for field in fields if len(field) == 8}
+    found = {name for name in names if name.startswith("/")}
+    relative = [name for name in names if not name.startswith(("/", "@"))]
     for folder in _folders_in_use() if relative else ():
-        found.update(Socket(os.path.join(folder, name), number) for name, number in relative)
-    return frozenset(found)
-
-
-def _hidden_sockets(sockets: Iterable[Socket], seen: Sequence[str]) -> Iterator[str]:
-    """Hide the UNIX sockets of servers: a read-only file system does not keep anyone from connecting."""
-    for path in sorted({os.path.realpath(socket.path) for socket in sockets}):
+        found.update(os.path.join(folder, name) for name in relative)
+    for path in sorted(set(map(os.path.realpath, found))):
         if not _is_below_any(path, seen) and _is_real(path, stat.S_ISSOCK):
-            yield from ("--ro-bind", "/dev/null", path)
+            yield path
 
 
 def _folders_in_use() -> set[str]:

@@ -33,6 +33,8 @@ class Sandbox:
         folder: The session's working directory.
         hidden: Files and folders they cannot read or change, in addition to `CREDENTIALS`.
         readable: Folders below those that they can read nevertheless.
+        plan_files: The files of the session's plan. Namespaces do not hide their folders, and commands
+            cannot change them where there are namespaces.
 
     Attributes:
         policy: What commands may do; None for no sandbox.
@@ -47,8 +49,9 @@ class Sandbox:
         folder: str,
         hidden: Iterable[str] = (),
         readable: Iterable[str] = (),
+        plan_files: Iterable[str] = (),
     ) -> None:
-        self._set_up(policy, SessionState(folder, hidden, readable))
+        self._set_up(policy, SessionState(folder, hidden, readable, plan_files))
 
     def _set_up(self, policy: SandboxPolicy | None, shared: SessionState) -> None:
         self.policy = policy
@@ -109,11 +112,11 @@ class Sandbox:
         by = " and ".join(layer.detail for layer in layers)
         gaps = [gap for layer in layers for gap in layer.gaps]
         if not self.has_namespaces and sys.platform.startswith("linux"):
-            gaps += available.WITHOUT_NAMESPACES
+            gaps.append(f"{available.WITHOUT_NAMESPACES} ({available.namespace_layer().detail})")
             if self.policy.network != "none":
                 gaps.append(available.WITHOUT_NAMESPACES_BUT_NETWORK)
         lines = [f"{self.policy}; enforced by {by}", *(f"not covered: {gap}" for gap in gaps)]
-        return lines + self.missing_folders
+        return lines + self.missing_folders + self.closed_folders
 
     @property
     def missing_folders(self) -> list[str]:
@@ -129,6 +132,26 @@ class Sandbox:
         ]
 
     @property
+    def closed_folders(self) -> list[str]:
+        """The writable folders in which nothing can be created, each as a sentence with the reason.
+
+        Landlock permits what is in a folder or all below it, so it cannot leave out a hidden part.
+        """
+        if not self.enforced or self.has_namespaces or not sys.platform.startswith("linux"):
+            return []
+        reasons: dict[str, str] = {}
+        for path in filter(os.path.lexists, self._shared.hidden):
+            folder = os.path.dirname(path)
+            while any(is_below(folder, root) for root in self.written):
+                reasons.setdefault(folder, path)
+                folder = os.path.dirname(folder)
+        return [
+            f"commands can create and remove nothing directly in {folder!r}, because they must not "
+            f"reach {path!r} and this machine has no namespaces"
+            for folder, path in reasons.items()
+        ]
+
+    @property
     def limits(self) -> str | None:
         """What commands cannot do, as a sentence for a model; None if they are not restricted."""
         policy = self.policy
@@ -139,7 +162,13 @@ class Sandbox:
         if isinstance(policy.network, tuple):
             network = f", and reach only these hosts: {', '.join(policy.network)}"
         where = " and ".join([", ".join(places), "$TMPDIR"] if places else ["$TMPDIR"])
-        return f"Commands run in a sandbox: they change files only in {where}{network}."
+        closed = "".join(f" {line[0].upper()}{line[1:]}." for line in self.closed_folders)
+        return f"Commands run in a sandbox: they change files only in {where}{network}.{closed}"
+
+    @property
+    def plan_files(self) -> tuple[str, ...]:
+        """The files of the session's plan, links resolved."""
+        return self._shared.plan_files
 
     @property
     def needed(self) -> bool:
@@ -183,26 +212,27 @@ class Sandbox:
         """Whether commands get namespaces of their own; found out by trying, at first use."""
         return self.enforced and available.namespace_layer().works
 
-    def launcher(self, *, again: bool = False) -> tuple[list[str], list[str]]:
-        """What is put before and after the command line of the program that starts commands.
-
-        Both are empty without namespaces.
+    def view(self, needed: frozenset[str]) -> bytes | None:
+        """What the program that starts commands reads, to make namespaces; None without namespaces.
 
         Args:
-            again: The last one could not be started. Sockets that have appeared since are then not
-                hidden, as with those that appear later: they may come and go faster than it starts.
+            needed: Paths that its commands need to start.
 
         Raises:
             OSError: The temporary folder cannot be created.
         """
         if self.policy is None or not self.has_namespaces:
-            return [], []
-        return self._open_enforcement(self.policy).launcher(again=again)
+            return None
+        return self._open_enforcement(self.policy).view(needed)
 
     def tidy(self) -> None:
         """Remove what commands made although it could run code outside; call it after each one."""
         if self._enforcement is not None:
             self.removed += self._enforcement.tidy()
+
+    def take_made(self) -> list[str]:
+        """What commands made since the last call that runs later outside of the sandbox, as paths."""
+        return [] if self._enforcement is None else self._enforcement.take_made()
 
     async def open_network(self) -> None:
         """Start the proxy for the hosts that the policy names; does nothing if there is none.

@@ -30,6 +30,7 @@ class SessionState:
         folder: The session's working directory.
         hidden: What commands can neither read nor change, in addition to `CREDENTIALS`.
         readable: Folders below these that they can read nevertheless.
+        plan_files: The files of the session's plan.
 
     Attributes:
         folder: The session's working directory, links resolved.
@@ -42,10 +43,17 @@ class SessionState:
         known: The folders that policies name, each with what it was at first.
     """
 
-    def __init__(self, folder: str, hidden: Iterable[str], readable: Iterable[str]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        hidden: Iterable[str],
+        readable: Iterable[str],
+        plan_files: Iterable[str],
+    ) -> None:
         self.folder = os.path.realpath(folder)
         self._hidden = tuple(hidden)
         self._readable = tuple(readable)
+        self._plan_files = tuple(plan_files)
         self.private: PrivateFolder | None = None
         self.sandboxes: list[Any] = []
         self.needed = False
@@ -64,6 +72,11 @@ class SessionState:
     def readable(self) -> tuple[str, ...]:
         """Folders below these that they can read nevertheless, links resolved."""
         return tuple(map(os.path.realpath, self._readable))
+
+    @cached_property
+    def plan_files(self) -> tuple[str, ...]:
+        """The files of the session's plan, links resolved."""
+        return tuple(map(os.path.realpath, self._plan_files))
 
     def resolved(self, place: str) -> str:
         """A folder of a policy as it was when the session first named it, links resolved.

@@ -39,6 +39,9 @@ _OWN_MOUNTS = (
     ("/proc", (_READ,)),
     ("/dev", (_READ,)),
     ("/run", (_READ,)),
+    # What hides others: see `entering`.
+    ("/dev/.folder", (_READ,)),
+    ("/dev/.file", (1 << 2,)),
     # With what versions 5 and 3 have in addition: control devices, and truncate.
     ("/dev/pts", (_USE | 1 << 14 | 1 << 15, _USE | 1 << 14, _USE)),
 )
@@ -53,7 +56,7 @@ _CAPABILITY_VERSION = 0x20080522
 # NET_BIND_SERVICE. Others would lead around the restrictions, such as PERFMON into other processes' memory.
 _KEPT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 10))
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Program(ctypes.Structure):
@@ -66,7 +69,7 @@ def landlock_version() -> int:
     Raises:
         OSError: The system has no Landlock, or it is not enabled.
     """
-    return _call(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
+    return system_call(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
 
 
 def create_ruleset(attributes: bytes) -> int:
@@ -75,7 +78,7 @@ def create_ruleset(attributes: bytes) -> int:
     Raises:
         OSError: The system refused.
     """
-    return _call(_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    return system_call(_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
 
 
 def add_rule(ruleset: int, access: int, folder: int) -> None:
@@ -85,18 +88,20 @@ def add_rule(ruleset: int, access: int, folder: int) -> None:
         OSError: The system refused.
     """
     attributes = access.to_bytes(8, sys.byteorder) + folder.to_bytes(4, sys.byteorder)
-    _call(_LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, attributes, 0)
+    system_call(_LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, attributes, 0)
 
 
 def permit_own_mounts(ruleset: int) -> None:
     """Add what a launcher in namespaces of its own mounted to a Landlock rule set.
 
-    There `/proc`, `/dev`, `/run` and the pseudo-terminals are none of the system's.
+    There `/proc`, `/dev`, `/run`, the pseudo-terminals and what hides others are none of the system's.
 
     Raises:
         OSError: The system refused.
     """
     for path, accesses in _OWN_MOUNTS:
+        if not os.path.exists(path):
+            continue
         folder = os.open(path, os.O_PATH)
         try:
             _permit(ruleset, folder, accesses)
@@ -128,23 +133,21 @@ def restrict(ruleset: int, filter: bytes, *, asks: bool) -> int:
     Raises:
         OSError: The system refused; the restrictions may apply in part.
     """
-    _drop_capabilities()
-    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise _last_error()
-    _call(_LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    drop_privileges()
+    system_call(_LANDLOCK_RESTRICT_SELF, ruleset, 0)
     program = _Program(len(filter) // _INSTRUCTION_BYTES, filter)
     if asks:
         number = _SECCOMP[os.uname().machine]
         try:
-            return _call(number, _SET_FILTER, _NEW_LISTENER, ctypes.byref(program))
+            return system_call(number, _SET_FILTER, _NEW_LISTENER, ctypes.byref(program))
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
         # This runs in another sandbox that is asked already, and only one can be.
         filter = filter.replace(ASK, REFUSE)
         program = _Program(len(filter) // _INSTRUCTION_BYTES, filter)
-    if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
-        raise _last_error()
+    if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
+        raise last_error()
     return -1
 
 
@@ -156,7 +159,7 @@ def copy_descriptor(process: int, descriptor: int) -> int:
     """
     of_process = os.pidfd_open(process)
     try:
-        return _call(_PIDFD_GETFD, of_process, descriptor, 0)
+        return system_call(_PIDFD_GETFD, of_process, descriptor, 0)
     finally:
         os.close(of_process)
 
@@ -170,7 +173,7 @@ def connect(descriptor: int, address: bytes, seconds: float) -> int:
     until = time.monotonic() + seconds
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
     try:
-        while _libc.connect(descriptor, address, len(address)) != 0:
+        while libc.connect(descriptor, address, len(address)) != 0:
             number = ctypes.get_errno()
             if number != errno.EINTR:
                 return number
@@ -183,28 +186,45 @@ def connect(descriptor: int, address: bytes, seconds: float) -> int:
 
 def has_seccomp_filters() -> bool:
     """Whether the system has seccomp filters: it then complains about the address, not the mode."""
-    _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, None, 0, 0)
+    libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, None, 0, 0)
     return ctypes.get_errno() == 14
 
 
-def _drop_capabilities() -> None:
+def drop_privileges(*, files_of_others: bool = True) -> None:
+    """Give up what leads around the restrictions, for this thread and everything it starts.
+
+    Args:
+        files_of_others: Keep the capabilities for work on files of other users, if it has them.
+
+    Raises:
+        OSError: The system refused.
+    """
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     # Effective, permitted and inheritable ones, first the lower half of each.
     sets = (ctypes.c_uint32 * 6)()
-    if _libc.capget(header, sets) != 0:
-        raise _last_error()
-    kept = (ctypes.c_uint32 * 6)(*(held & _KEPT_CAPABILITIES for held in sets[:3]), 0, 0, 0)
-    if bytes(kept) != bytes(sets) and _libc.capset(header, kept) != 0:
-        raise _last_error()
+    if libc.capget(header, sets) != 0:
+        raise last_error()
+    keep = _KEPT_CAPABILITIES if files_of_others else 0
+    kept = (ctypes.c_uint32 * 6)(*(held & keep for held in sets[:3]), 0, 0, 0)
+    if bytes(kept) != bytes(sets) and libc.capset(header, kept) != 0:
+        raise last_error()
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise last_error()
 
 
-def _call(number: int, *arguments: Any) -> int:
-    result = _libc.syscall(number, *arguments)
+def system_call(number: int, *arguments: Any) -> int:
+    """Make a system call.
+
+    Raises:
+        OSError: It failed.
+    """
+    result = libc.syscall(number, *arguments)
     if result < 0:
-        raise _last_error()
+        raise last_error()
     return result
 
 
-def _last_error() -> OSError:
+def last_error(place: str | None = None) -> OSError:
+    """The error of the last call of the C library, at a place."""
     number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))
+    return OSError(number, os.strerror(number), place)

@@ -1,7 +1,8 @@
-"""The namespace layer with real commands in bubblewrap."""
+"""The namespace layer with real commands."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -14,12 +15,12 @@ from typing import Any
 import pytest
 
 from amplifier_support.process.commands import Command, CommandNotStarted, Ended, ProcessRunner
-from amplifier_support.sandbox import available, namespaces
+from amplifier_support.sandbox import available, seccomp
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
 
 WORKS = sys.platform.startswith("linux") and available.namespace_layer().works
-needs_namespaces = pytest.mark.skipif(not WORKS, reason="bubblewrap does not work here")
+needs_namespaces = pytest.mark.skipif(not WORKS, reason="there are no namespaces here")
 
 
 class Box:
@@ -271,43 +272,62 @@ async def test_a_folder_that_was_exchanged_is_not_entered(box: Box, tmp_path: Pa
         os.close(descriptor)
 
 
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    [
-        (None, "bubblewrap (bwrap) is not installed"),
-        (
-            "#!/bin/sh\necho 'setting up uid map: Permission denied' >&2; exit 1\n",
-            "Permission denied",
-        ),
-    ],
-)
-def test_namespaces_are_unavailable_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, expected: str
-) -> None:
-    if not sys.platform.startswith("linux"):
-        pytest.skip("there are namespaces on Linux only")
-    if program is not None:
-        (tmp_path / "bwrap").write_text(program)
-        (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    namespaces.starter.cache_clear()
-    try:
-        with pytest.raises(
-            namespaces.Unavailable, match=expected.replace("(", r"\(").replace(")", r"\)")
-        ):
-            namespaces.starter()
-    finally:
-        namespaces.starter.cache_clear()
+REFUSING = """
+import struct, sys
+from amplifier_support.sandbox import available, seccomp, system_calls
+number, error = int(sys.argv[1]), int(sys.argv[2])
+filter = b"".join(struct.pack("=HBBI", *each) for each in (
+    (0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x50000 | error), (0x06, 0, 0, 0x7FFF0000)))
+program = system_calls._Program(len(filter) // 8, filter)
+system_calls.libc.prctl(38, 1, 0, 0, 0)
+assert system_calls.libc.prctl(22, 2, system_calls.ctypes.byref(program), 0, 0) == 0
+available._SWITCHES = ((sys.argv[3], "1", "AppArmor restricts user namespaces"),)
+print(available.kernel_layer().works, available.kernel_layer().detail)
+print(available.namespace_layer().works, available.namespace_layer().detail)
+"""
+
+
+def layers_without(call: int, error: int, setting: Path) -> list[str]:
+    """The kernel layer and the namespace layer where the system refuses a call."""
+    line = [sys.executable, "-c", REFUSING, str(call), str(error), str(setting)]
+    return subprocess.run(line, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+@needs_namespaces
+def test_namespaces_that_can_be_made_but_not_used_are_unavailable(tmp_path: Path) -> None:
+    """As on a system whose AppArmor takes the capabilities in new user namespaces away."""
+    setting = tmp_path / "setting"
+    setting.write_text("1\n")
+    architecture = seccomp.architecture()
+    assert architecture is not None
+    kernel, own = layers_without(architecture.calls["mount"], errno.EACCES, setting)
+    assert kernel.startswith("True Landlock")
+    assert own == "False AppArmor restricts user namespaces"
+    setting.write_text("0\n")
+    own = layers_without(architecture.calls["mount"], errno.EACCES, setting)[1]
+    assert own.startswith(
+        "False the system refuses to make namespaces: PermissionError: [Errno 13]"
+    )
+
+
+@needs_namespaces
+def test_a_kernel_that_offers_landlock_and_refuses_it_has_no_sandbox(tmp_path: Path) -> None:
+    restrict_self = 446
+    kernel, own = layers_without(restrict_self, errno.ENOSYS, tmp_path / "none")
+    assert kernel.startswith(
+        "False no command starts with Landlock and seccomp here (OSError: [Err"
+    )
+    assert own.startswith("False")
 
 
 def test_a_policy_with_host_names_needs_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     if not available.kernel_layer().works:
         pytest.skip("there is no kernel layer here")
     monkeypatch.setattr(
-        available, "namespace_layer", lambda: available.Layer(False, "bwrap is missing")
+        available, "namespace_layer", lambda: available.Layer(False, "they are switched off")
     )
     policy = parse_policy({"network": ["example.com"]})
     assert policy is not None
     assert available.missing(policy) == (
-        "the network by host name needs namespaces: bwrap is missing"
+        "the network by host name needs namespaces: they are switched off"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 from amplifier_support.process.commands import ProcessRunner
+from amplifier_support.process_tree import descendants
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.proxy import Proxy
-from tests.amplifier_support.sandbox.test_namespaces import Box, commands_like, needs_namespaces
+from tests.amplifier_support.sandbox.test_namespaces import Box, needs_namespaces
 from tests.support.waiting import eventually
 
 
@@ -141,6 +143,7 @@ async def test_commands_reach_listed_hosts_through_the_proxy_and_nothing_else(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     box = Box(tmp_path, network=[f"127.0.0.1:{upstream.port}"])
+    before = frozenset(descendants(os.getpid()))
     fetch = """
 import os, socket, urllib.request
 from urllib.error import HTTPError
@@ -165,7 +168,7 @@ except OSError as error:
         (refused,) = box.sandbox.take_refusals()
         assert refused.startswith("example.com:80 is not one of")
         folder = box.sandbox.temporary_folder or ""
-        assert commands_like(folder)
+        assert descendants(os.getpid(), before)
         # Commands under another policy of the session do not see its socket.
         await box.runner.close()
         box.runner = ProcessRunner(box.sandbox.with_policy(parse_policy("workspace")))
@@ -174,4 +177,4 @@ except OSError as error:
     finally:
         await box.close()
     # The process that serves the proxy's port ends as well.
-    await eventually(lambda: not commands_like(folder))
+    await eventually(lambda: not descendants(os.getpid(), before))

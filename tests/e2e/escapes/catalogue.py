@@ -52,7 +52,9 @@ class Situation:
     Attributes:
         outside: A folder outside of the writable ones, with the file `canary` and the folder `empty`.
         workspace: The working directory.
-        home: The user's home directory, not writable either.
+        home: The user's home directory; the working directory, or not writable either.
+        secrets: Files that commands must not read, some of them in the working directory.
+        controls: Files and folders in it whose contents run later.
         victim: Pid of a process outside, of the same user.
         address: Where the victim keeps a text in its memory.
         descriptor: The victim's descriptor of the canary, open for writing.
@@ -66,6 +68,8 @@ class Situation:
         self.outside = facts["outside"]
         self.workspace = facts["workspace"]
         self.home = facts["home"]
+        self.secrets: list[str] = facts["secrets"]
+        self.controls: list[str] = facts["controls"]
         self.victim: int = facts["victim"]
         self.address: int = facts["address"]
         self.descriptor: int = facts["descriptor"]
@@ -88,7 +92,7 @@ class Situation:
                 break
             pid = parent
         found = (int(name) for name in os.listdir("/proc") if name.isdigit())
-        others = {pid for pid in found if pid not in own} - {1}
+        others = {pid for pid in found if pid not in own}
         return sorted(others | {self.victim})
 
     def launchers(self) -> list[int]:
@@ -98,7 +102,7 @@ class Situation:
         while pid > 1:
             found.append(pid)
             pid = _parent(pid)
-        return found
+        return [*found, 1]
 
 
 _attempts: dict[int, Attempt] = {}

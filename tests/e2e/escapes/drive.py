@@ -18,18 +18,22 @@ import socket
 import struct
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from amplifier_support.sandbox import seccomp
 from tests.support.cli import child_environment
 from tests.support.outside import Outside
 from tests.support.plans import mock_plan
 
 _CATALOGUE = Path(__file__).with_name("catalogue.py")
-_CLONE_NEWUSER = 0x10000000
+_SOURCES = Path(__file__).parents[3] / "src"
+_CLONE_NEWUSER, _MS_BIND = 0x10000000, 0x1000
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _ALLOW = 38, 22, 0x7FFF0000
 _SIOCSIFFLAGS, _UP_RUNNING = 0x8914, 0x41
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -72,9 +76,18 @@ def _place() -> Generator[Path]:
             yield Path(folder)
         return
     place = Path("/srv")
-    if _LIBC.mount(b"tmpfs", bytes(place), b"tmpfs", 0, b"mode=755") != 0:
-        raise OSError(ctypes.get_errno(), "cannot mount a folder for the test")
+    _mount("tmpfs", place, "tmpfs", b"mode=755")
+    # Others could not reach the program below a home directory.
+    for name, packages in (("src", _SOURCES), ("site", sysconfig.get_path("purelib"))):
+        (place / name).mkdir()
+        _mount(packages, place / name, "", flags=_MS_BIND)
     yield place
+
+
+def _mount(source: Path | str, target: Path, kind: str, data: bytes = b"", flags: int = 0) -> None:
+    names = (str(each).encode() for each in (source, target, kind))
+    if _LIBC.mount(*names, flags, data) != 0:
+        raise OSError(ctypes.get_errno(), f"cannot mount {source} at {target}")
 
 
 def _start_loopback() -> None:
@@ -82,13 +95,49 @@ def _start_loopback() -> None:
         fcntl.ioctl(one, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _UP_RUNNING))
 
 
+_CONTROLS = (
+    *(
+        ".envrc",
+        ".mcp.json",
+        ".pre-commit-config.yaml",
+        ".vscode/tasks.json",
+        ".github/workflows/a.yaml",
+    ),
+    *(".claude/settings.json", ".husky/pre-commit", ".amplifier/settings.yaml", "plan.yaml"),
+)
+_AT_LOGIN = (".bashrc", ".profile", ".zshenv", ".config/fish/config.fish")
+
+
+def _homes(place: str, outside: Outside) -> tuple[Path, Path]:
+    """The home directory of the user, and the folder of the program."""
+    if place == "home":
+        return outside.work, outside.work / ".config" / "amplifier"
+    if place == "parent":
+        return outside.home, outside.work / "state" / "amplifier"
+    return outside.home, outside.home / ".amplifier"
+
+
 def _run(wanted: dict[str, Any], outside: Outside) -> dict[str, Any]:
     work = outside.work
+    home, own = _homes(wanted["place"], outside)
     subprocess.run(["git", "init", "-q", str(work)], check=True)
-    for folder in (".amplifier", ".git/hooks"):
-        (work / folder).mkdir(exist_ok=True)
-    (work / ".git/hooks/post-checkout").touch()
-    (work / "situation.json").write_text(json.dumps(outside.facts()))
+    secrets = [home / ".ssh/id", home / ".config/gh/hosts.yml", own / "keys.env"]
+    files = [*secrets, work / ".git/hooks/post-checkout", *(work / name for name in _CONTROLS)]
+    files += [home / name for name in _AT_LOGIN if home == work]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("secret: text\n" if file in secrets else "")
+    controls = {str(work / Path(name).parts[0]) for name in _CONTROLS} - {str(work / ".github")}
+    situation = {
+        **outside.facts(),
+        "home": str(home),
+        "secrets": list(map(str, secrets)),
+        "controls": sorted(controls | {str(work / ".github/workflows")}),
+    }
+    (work / "situation.json").write_text(json.dumps(situation))
+    # Where nothing can be created.
+    for name in ("answers", "problems"):
+        (work / name).touch()
     shutil.copytree(_CATALOGUE.parent, work / "escapes")
     catalogue = f"{wanted['python']} -I -B escapes/catalogue.py situation.json"
     command = f"{catalogue} > answers 2> problems; echo $? >> problems"
@@ -96,18 +145,19 @@ def _run(wanted: dict[str, Any], outside: Outside) -> dict[str, Any]:
     value = "off" if wanted["level"] == "off" else {"level": wanted["level"]}
     session = {"orchestrator": "loop-basic", "context": "context-simple", "sandbox": value}
     replies = [{"tool_calls": [call]}, "done here"]
-    plan = mock_plan(work.parent, replies, tools=[{"module": "tool-bash"}], session=session)
+    plan = mock_plan(work, replies, tools=[{"module": "tool-bash"}], session=session)
     if wanted["user"] is not None:
         for top in (work, outside.home):
             for path in (top, *top.rglob("*")):
                 os.chown(path, wanted["user"], wanted["user"], follow_symlinks=False)
-    environment = child_environment(outside.home / ".amplifier", wanted["environment"])
-    environment["HOME"] = str(outside.home)
+    outside.remember()
+    environment = child_environment(own, wanted["environment"])
+    environment["HOME"] = str(home)
     line = [*wanted["program"], "run", "-f", str(plan), "go", "--output", "json"]
 
     def become() -> None:
-        if not wanted["namespaces"]:
-            _without_namespaces()
+        if wanted["level"] == "kernel" or not wanted["namespaces"]:
+            _refuse_namespaces() if wanted["user"] is None else _without_namespaces()
         if wanted["user"] is not None:
             os.setgroups([])
             os.setgid(wanted["user"])
@@ -121,6 +171,24 @@ def _run(wanted: dict[str, Any], outside: Outside) -> dict[str, Any]:
         "stdout": ran.stdout.decode(errors="replace"),
         "stderr": ran.stderr.decode(errors="replace"),
     }
+
+
+def _refuse_namespaces() -> None:
+    """Make no namespaces from now on, as in many containers; root stays root."""
+    calls = seccomp.ARCHITECTURES[os.uname().machine].calls
+    steps = (
+        (0x20, 0, 0, 0),
+        (0x15, 0, 1, calls["unshare"]),
+        (0x06, 0, 0, 0x50001),
+        (0x06, 0, 0, _ALLOW),
+    )
+    filter = b"".join(struct.pack("=HBBI", *step) for step in steps)
+    pointer = ctypes.create_string_buffer(filter, len(filter))
+    program = struct.pack("@HP", len(steps), ctypes.addressof(pointer))
+    if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or _LIBC.prctl(
+        _PR_SET_SECCOMP, 2, program, 0, 0
+    ):
+        raise OSError(ctypes.get_errno(), "cannot set a filter")
 
 
 def _without_namespaces() -> None:
@@ -139,7 +207,8 @@ def _without_namespaces() -> None:
     os.write(entered[1], b"x")
     os.read(asked[0], 1)
     os.waitpid(helper, 0)
-    Path("/proc/sys/user/max_user_namespaces").write_text("0")
+    for name in ("user", "mnt"):
+        Path(f"/proc/sys/user/max_{name}_namespaces").write_text("0")
     for descriptor in (*asked, *entered):
         os.close(descriptor)
 

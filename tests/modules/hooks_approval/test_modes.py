@@ -17,6 +17,7 @@ from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.modes import MODES, Mode
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.hooks_approval.rules import Call, Policy, judge
+from amplifier_support.run_later import IN_PROJECTS
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
 
@@ -246,6 +247,22 @@ def test_a_mode_frees_or_denies_calls(mode: Mode, tmp_path: Path) -> None:
     }
     assert [name for name in CALLS if actions[name] == "allow"] == ALLOWED[mode].split()
     assert [name for name in CALLS if actions[name] == "deny"] == DENIED[mode].split()
+
+
+@pytest.mark.parametrize("mode", ["edits", "auto"])
+def test_edits_of_what_runs_later_ask_in_every_mode(mode: Mode, tmp_path: Path) -> None:
+    base = os.path.realpath(tmp_path)
+
+    def decide(name: str) -> str:
+        values = {"file_path": name, "content": "x"}
+        call = Call("write_file", values, base, plan_files=[f"{base}/team/plan.yaml"])
+        return judge(Policy(ApprovalConfig()), call, mode).action
+
+    asked = [*(f"{name}/x" for name in IN_PROJECTS), *IN_PROJECTS, "sub/.VSCode/tasks.json"]
+    asked += ["team/plan.yaml", "a/.github/workflows/b/c.yaml"]
+    assert {name for name in asked if decide(name) != "ask"} == set()
+    free = ("plan.yaml", ".github/CODEOWNERS", "workflows/a.yaml", "envrc", ".vscode-notes")
+    assert {name for name in free if decide(name) != "allow"} == set()
 
 
 def test_auto_does_not_override_a_default_that_denies(tmp_path: Path) -> None:

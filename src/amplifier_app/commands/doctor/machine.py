@@ -106,8 +106,9 @@ def sandbox() -> Iterator[Check]:
     if namespaces.works:
         yield Check("sandbox", "ok", namespaces.detail)
         return
-    fix = "install bubblewrap, or allow it to create namespaces: amplifier docs sandbox"
-    yield Check("sandbox", "warn", f"no namespaces: {namespaces.detail}", fix)
+    fix = "allow user namespaces if you can: amplifier docs sandbox"
+    message = f"no namespaces: {namespaces.detail}; so {available.WITHOUT_NAMESPACES}"
+    yield Check("sandbox", "warn", message, fix)
 
 
 def terminal() -> Iterator[Check]:

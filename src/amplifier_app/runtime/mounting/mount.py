@@ -98,7 +98,7 @@ class Mounting:
                 self._renderer.notice(text, "warning", "session")
         if SECRET_VARIABLES.of(coordinator) is None:
             self._use_stored_keys()
-        sandbox = register_sandbox(coordinator, self._session.config)
+        sandbox = register_sandbox(coordinator, self._session.config, self._plan)
         try:
             await self._initialize()
             self._check()

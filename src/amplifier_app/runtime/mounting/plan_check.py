@@ -289,7 +289,9 @@ class _Checker:
 
     def _register_sandbox(self) -> None:
         try:
-            self._sandbox = register_sandbox(self._session.coordinator, self._session.config)
+            self._sandbox = register_sandbox(
+                self._session.coordinator, self._session.config, self._plan
+            )
         except ConfigError as error:
             # Other problems of the policy were found when the plan was loaded.
             if not self._plan.merged.problems:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from amplifier_modules._shared.module.spans import event_ids
+from amplifier_support.run_later import IN_PROJECTS
 from amplifier_support.sandbox.sandbox import Sandbox
 
 SANDBOX_DENIED = "sandbox:denied"
@@ -69,7 +70,11 @@ class Denials:
         for denial in found:
             data = {"tool_name": self._tool, **denial._asdict()}
             await self._hooks.emit(SANDBOX_DENIED, {**data, **event_ids()})
-        return [denial.reason for denial in found]
+        made = [
+            f"{path} was made: it can run later, outside of the sandbox. Ask the user to read it"
+            for path in sandbox.take_made()
+        ]
+        return [*(denial.reason for denial in found), *made]
 
     def _certain(self, sandbox: Sandbox) -> Iterator[Denial]:
         for why in sandbox.take_refusals():
@@ -102,7 +107,9 @@ def _about_files(sandbox: Sandbox) -> str:
     folders = sandbox.written
     text = f"commands can change only {' and '.join([*folders, '$TMPDIR'])}"
     if sandbox.has_namespaces and folders:
-        text += "; .git/hooks, .git/config and .amplifier are read-only"
+        names = ", ".join(name for name in IN_PROJECTS if name != ".git")
+        text += f"; .git/hooks, .git/config, {names} and the plan are read-only"
+    text = "; ".join([text, *sandbox.closed_folders])
     return f"{text}. Use $TMPDIR for temporary files, or ask the user to permit more"
 
 
