@@ -24,6 +24,7 @@ import yaml
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.conditions import Conditions
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall, Usage
+from tests.support.plans import module_folder
 from tests.support.thorough import Scale
 from tests.support.waiting import wait_until
 
@@ -198,28 +199,63 @@ def test_kills_lose_no_row_and_repeat_no_effect(batches: Batches, scale: Scale) 
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
-def test_what_a_row_cost_before_its_worker_was_killed_counts(tmp_path: Path) -> None:
+def test_a_row_whose_worker_is_killed_twice_passes_and_all_of_it_counts(tmp_path: Path) -> None:
     used = Usage(input_tokens=100_000, output_tokens=10)
 
     def model(request: Request) -> Any:
-        if len(request.body["messages"]) > 1:
+        step = len(request.body["messages"]) // 2
+        if step == 2:
             return Reply("answer", usage=used)
-        command = "echo r0 >> effects.txt; sleep 30"
+        command = f"echo step{step} >> effects.txt; sleep 30"
         return Reply(tool_calls=[ToolCall("bash", {"command": command})], usage=used)
 
     with ScriptedLLM.running([model], repeat_last=True) as server:
         batches = Batches(tmp_path, server)
         batches.rows(1)
         process = batches.start("run")
-        while not batches.effects():
-            time.sleep(0.05)
-        for worker in workers_of(process):
-            os.kill(worker, signal.SIGKILL)
+        for step in range(2):
+            while not batches.effects()[f"step{step}"]:
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.05)
+            for worker in workers_of(process):
+                os.kill(worker, signal.SIGKILL)
         assert ended(process) == 0
         each = (100_000 * 3 + 10 * 15) / 1_000_000
-        assert len(server.completions) == 2
-        assert batches.results()[0]["cost"]["usd"] == pytest.approx(2 * each)
-        assert batches.status()["cost"]["usd"] == pytest.approx(2 * each)
+        assert len(server.completions) == 3
+        assert batches.results()[0]["cost"]["usd"] == pytest.approx(3 * each)
+        assert batches.status()["cost"]["usd"] == pytest.approx(3 * each)
+
+
+def test_a_row_that_ends_its_process_keeps_its_steps_and_tokens(batches: Batches) -> None:
+    plan = yaml.safe_load((batches.folder / "plan.yaml").read_text())
+    module_folder(batches.folder, ENDS_ITSELF, "amplifier_module_hooks_end")
+    plan["hooks"] = [{"module": "hooks-end", "source": "./amplifier-module-hooks-end"}]
+    (batches.folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+    batches.rows(1)
+    done = batches("run")
+    assert done.code == 1, done.stderr
+    (result,) = batches.results()
+    assert "its worker died twice" in result["error"]["message"]
+    assert (result["steps"], result["exit_code"]) == (1, 1)
+    assert result["usage"]["total_tokens"] > 0
+    assert result["cost"]["usd"] > 0
+
+
+ENDS_ITSELF = """
+import os, pathlib, signal
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    async def end(event, data):
+        flag = pathlib.Path("asked")
+        if flag.exists():
+            os.kill(os.getpid(), signal.SIGABRT)
+        flag.touch()
+
+    coordinator.hooks.register("provider:request", end, name="end")
+"""
 
 
 def test_ctrl_c_stops_and_resume_continues_the_same_sessions(batches: Batches) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.batch.economy.broker import Broker
 from amplifier_app.batch.engines.engine import (
+    PREEMPTED,
     Asked,
     Died,
     Ended,
@@ -28,7 +29,7 @@ from amplifier_app.batch.input.rows import Row, session_id_of
 from amplifier_app.batch.record.results import result_line
 from amplifier_app.batch.record.writer import BatchWriter
 from amplifier_app.batch.workdirs import Workdirs
-from amplifier_app.render.result import RunReport, cost_object, result_object
+from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.budget.limits import describe_reached
 
@@ -45,8 +46,8 @@ _LONGEST_WAIT = 60.0
 _TICK_SECONDS = 0.5
 """Seconds between saving the sums and reading the limits."""
 
-_MOST_DEATHS = 5
-"""How many workers may die while a row waits in them, before it is taken for the cause."""
+_MAX_DEATHS = 5
+"""Worker deaths after which a row that waits, or makes no progress, is treated as their cause."""
 
 _MOST_ALONE = 16
 """How many rows whose workers died may have a worker of their own at a time."""
@@ -121,7 +122,8 @@ class Dispatcher:
         self._waiting: list[tuple[float, int, Row]] = []  # heap of rows that try again later
         self._suspects: deque[Row] = deque()
         self._died: set[str] = set()
-        self._deaths: Counter[str] = Counter()  # while the row waited for an answer
+        self._deaths: Counter[str] = Counter()  # that the row need not have caused
+        self._sizes: dict[str, int] = {}  # of the row's session at the last of them
         self._tries: Counter[str] = Counter()
         self._passed_before: dict[str, int] = {}  # when the row was tried first
         self._crowd = float(self._limits.workers)
@@ -300,33 +302,44 @@ class Dispatcher:
         """Run the rows of a dead worker again, each in its own; a row that kills its worker again ends."""
         for row_id in event.ids:
             row = self._running[row_id]
-            if not event.began or self._was_waiting(row_id):
+            if not event.began or event.how == PREEMPTED or self._was_waiting(row_id):
                 self._release(row_id, "died")
                 heapq.heappush(self._waiting, (time.monotonic(), row.number, row))
                 continue
-            if row_id not in self._died or self.stopped:
+            session = session_id_of(row.id, self._writer.progress.of(row_id).attempt, row.run)
+            if row_id not in self._died or self.stopped or self._was_killed(row_id, session, event):
                 self._release(row_id, "died")
                 self._died.add(row_id)
                 self._suspects.append(row)
                 continue
             self._forget(row_id)
-            message = f"its worker died twice while it ran ({event.how})"
+            times = (
+                f"{_MAX_DEATHS} times without progress" if event.may_be_from_outside else "twice"
+            )
+            message = f"its worker died {times} while it ran ({event.how})"
             outcome = Outcome(Ending.ERROR, message, "See log.txt in the folder of the batch.")
-            session = session_id_of(row.id, self._writer.progress.of(row_id).attempt, row.run)
-            more = {
-                "session_id": session,
-                "cost": cost_object(self._writer.folder.cost_of(session)),
-                "notices": [],
-            }
+            totals = self._writer.folder.totals_of(session)
+            more = {"session_id": session, **totals, "notices": []}
             self._writer.end(self._line(row, {**result_object(outcome, RunReport()), **more}))
             await self._count_failure()
 
     def _was_waiting(self, row_id: str) -> bool:
-        """Whether a row whose worker died waited for an answer, so that it cannot be the cause."""
+        """Return True if a row whose worker died waited for an answer, so that it cannot be the cause."""
         if self.broker is None or not self.broker.is_waiting(row_id):
             return False
         self._deaths[row_id] += 1
-        return self._deaths[row_id] <= _MOST_DEATHS
+        return self._deaths[row_id] <= _MAX_DEATHS
+
+    def _was_killed(self, row_id: str, session: str, event: Died) -> bool:
+        """Return True if a worker was killed from outside: the row would be killed again at the same step."""
+        if not event.may_be_from_outside:
+            return False
+        size = self._writer.folder.progress_of(session)
+        if size > self._sizes.setdefault(row_id, size):
+            self._deaths[row_id] = 0
+        self._sizes[row_id] = size
+        self._deaths[row_id] += 1
+        return self._deaths[row_id] < _MAX_DEATHS
 
     def _release(self, row_id: str, why: str) -> None:
         cost = self._costs.get(row_id)

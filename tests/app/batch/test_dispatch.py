@@ -10,10 +10,22 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.batch.dispatch import Dispatcher, Limits
-from amplifier_app.batch.engines.engine import Asked, Died, Ended, Event, Reply, RowTask, StopTime
+from amplifier_app.batch.engines.engine import (
+    PREEMPTED,
+    RAY_WORKER_DIED,
+    Asked,
+    Died,
+    Ended,
+    Event,
+    Reply,
+    RowTask,
+    StopTime,
+)
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row
 from amplifier_app.batch.record.folder import BatchFolder
@@ -25,11 +37,14 @@ ONE_WORKER = Limits(1)
 
 
 class Scripted:
-    """An engine whose rows end as a function of the row and its run (from 1) says."""
+    """An engine whose rows end as a function of the row and its run (from 1) says; None for a death."""
 
-    def __init__(self, ends: Callable[[str, int], Ending | None], retry_after: int) -> None:
+    def __init__(
+        self, ends: Callable[[str, int], Ending | None], retry_after: int, how: str = "SIGKILL"
+    ) -> None:
         self._ends = ends
         self._retry_after = retry_after
+        self._how = how
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self.runs: list[str] = []
 
@@ -37,7 +52,7 @@ class Scripted:
         self.runs.append(task.id)
         ending = self._ends(task.id, self.runs.count(task.id))
         if ending is None:
-            self._events.put_nowait(Died([task.id], "SIGKILL", began=True))
+            self._events.put_nowait(Died([task.id], self._how, began=True))
             return
         result: dict[str, Any] = result_object(Outcome(ending, "why"), RunReport())
         if ending is not Ending.OK:
@@ -62,10 +77,11 @@ async def run(
     changed: Callable[[], None] = lambda: None,
     retry_after: int = 0,
     broker: Any = None,
+    how: str = "SIGKILL",
 ) -> tuple[Dispatcher, dict[str, str], list[str]]:
     facts = {"input": str(folder / "rows.jsonl"), "rows": len(rows)}
     batch = BatchFolder.create(folder / "out", facts, "")
-    engine = Scripted(ends, retry_after)
+    engine = Scripted(ends, retry_after, how)
     inputs = (
         Row(n, Location("rows.jsonl", n), name, {"prompt": "p"}) for n, name in enumerate(rows, 1)
     )
@@ -112,6 +128,41 @@ async def test_rows_that_kill_their_workers_count_as_failed(tmp_path: Path) -> N
     assert dispatcher.stopped is not None
     assert "1 row failed" in dispatcher.stopped.message
     assert len(ended) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "deaths", "grows", "outcome"),
+    [
+        ("exit code 3", 1, False, "ok"),
+        ("exit code 3", 2, True, "error"),
+        ("SIGSEGV", 2, False, "error"),
+        ("SIGKILL", 5, False, "ok"),
+        ("SIGKILL", 6, False, "error"),
+        ("SIGKILL", 20, True, "ok"),
+        (RAY_WORKER_DIED, 5, False, "ok"),
+        (PREEMPTED, 20, False, "ok"),
+    ],
+)
+async def test_deaths_from_outside_are_not_charged_to_the_row(
+    tmp_path: Path, how: str, deaths: int, grows: bool, outcome: str
+) -> None:
+    transcript = tmp_path / "out" / "sessions" / "a" / "transcript.jsonl"
+
+    def ends(row: str, run: int) -> Ending | None:
+        if grows or run == 1:
+            step = {"role": "assistant", "content": "", "metadata": {"usage": {"input_tokens": 7}}}
+            transcript.parent.mkdir(parents=True, exist_ok=True)
+            with transcript.open("a") as file:
+                file.write(json.dumps(step) + "\n")
+        return None if run <= deaths else Ending.OK
+
+    _, ended, runs = await run(tmp_path, ["a"], ends, how=how)
+    assert ended == {"a": outcome}
+    assert len(runs) == deaths + (outcome == "ok")
+    if outcome == "error":
+        (line,) = BatchFolder(tmp_path / "out").results()
+        steps = deaths if grows else 1
+        assert (line["steps"], line["usage"]) == (steps, {"input_tokens": 7 * steps})
 
 
 async def test_rows_whose_worker_died_run_at_the_same_time_each_in_its_own(tmp_path: Path) -> None:

@@ -54,6 +54,10 @@ class Stopped(NamedTuple):
     id: str
 
 
+RAY_WORKER_DIED, PREEMPTED = "its Ray worker died", "its Ray node was pre-empted"
+_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", RAY_WORKER_DIED)
+
+
 class Died(NamedTuple):
     """A worker died with these rows.
 
@@ -66,6 +70,11 @@ class Died(NamedTuple):
     ids: Sequence[str]
     how: str
     began: bool
+
+    @property
+    def may_be_from_outside(self) -> bool:
+        """True for signals that the system or an operator sends, also if memory runs out."""
+        return self.how in _FROM_OUTSIDE
 
 
 class Asked(NamedTuple):

@@ -23,6 +23,7 @@ from typing import Any
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, ConfigError
+from amplifier_app.batch.engines.engine import PREEMPTED, RAY_WORKER_DIED
 from amplifier_app.batch.engines.local import WorkerProcess
 from amplifier_app.batch.engines.pool import WorkerPool
 
@@ -148,6 +149,7 @@ class RayLink:
             found = await self._actor.receive.remote()
         except self._ray.exceptions.RayActorError as error:
             logging.getLogger("ray").warning("%s", error)
+            self._how = PREEMPTED if getattr(error, "preempted", False) else self._how
             return None
         if isinstance(found, str):
             self._how = found
@@ -184,7 +186,7 @@ class RayLink:
             ) from error
         if problem is not None:
             raise ConfigError(problem[0], hint=problem[1])
-        self._how = "its Ray worker died"
+        self._how = RAY_WORKER_DIED
         self._started.set()
 
     async def _send(self) -> None:

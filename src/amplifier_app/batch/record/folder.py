@@ -21,7 +21,6 @@ import json
 import secrets
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +40,14 @@ from amplifier_app.batch.record.facts import (
 from amplifier_app.batch.record.journal import Record, change_error, damage_error, scan
 from amplifier_app.batch.record.progress import Counts, Progress
 from amplifier_app.batch.record.results import is_result
+from amplifier_app.render.result import cost_object
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.lock import is_locked
 from amplifier_support import journal as lines
 from amplifier_support.atomic_write import create_atomically
 from amplifier_support.journal import Reading
 from amplifier_support.readable_files import open_to_read
-from amplifier_support.usage import dollars
+from amplifier_support.usage import add_counts, dollars
 
 RESULTS = "results.jsonl"
 WORK = "work"
@@ -183,10 +183,24 @@ class BatchFolder:
         """The folder of the rows' sessions."""
         return self.path / "sessions"
 
-    def cost_of(self, session: str) -> Decimal | None:
-        """What the session of a row has cost so far, in US dollars; None if it is not known."""
-        spent = SessionFolder(self.sessions / session).metadata.get("spent") or {}
-        return None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
+    def totals_of(self, session: str) -> dict[str, Any]:
+        """Return the steps, tokens and cost of a row's session so far, as in the result of a run."""
+        folder, usage, steps = SessionFolder(self.sessions / session), dict[str, int](), []
+        # Without a session, or with a damaged one, nothing more is known.
+        with contextlib.suppress(SessionError):
+            steps = folder.conversation().steps
+        for step in steps:
+            add_counts(usage, step.usage)
+        spent = folder.metadata.get("spent") or {}
+        cost = None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
+        return {"steps": len(steps), "usage": usage, "cost": cost_object(cost)}
+
+    def progress_of(self, session: str) -> int:
+        """Return the size of a row's conversation, which grows with each of its steps."""
+        try:
+            return (self.sessions / session / "transcript.jsonl").stat().st_size
+        except OSError:
+            return 0
 
     @property
     def plan(self) -> str:

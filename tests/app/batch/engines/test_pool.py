@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from amplifier_app.batch.engines.engine import RowTask
+import pytest
+
+from amplifier_app.batch.engines.engine import PREEMPTED, RAY_WORKER_DIED, RowTask
 from amplifier_app.batch.engines.pool import WorkerPool
+from amplifier_app.batch.engines.ray import RayLink
 from amplifier_app.batch.workdirs import Workdir
 
 
@@ -54,3 +58,40 @@ async def test_a_stop_reaches_every_worker_although_some_end_meanwhile(tmp_path:
     await pool.cancel("now")
     assert [worker.received[-1] for worker in workers] == [{"stop": "now"}] * 4
     await pool.close()
+
+
+class RayActorError(Exception):
+    """As Ray raises it for a call to an actor that has died."""
+
+    def __init__(self, *, preempted: bool) -> None:
+        super().__init__("the actor died")
+        self.preempted = preempted
+
+
+class Remote:
+    """A method of an actor."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    async def remote(self, *arguments: Any) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize(
+    ("preempted", "how"), [(True, PREEMPTED), (False, RAY_WORKER_DIED)], ids=["node", "actor"]
+)
+async def test_a_pre_empted_ray_node_is_told_from_an_actor_that_died(
+    preempted: bool, how: str
+) -> None:
+    """With a double of Ray; `tests/e2e/test_batch_ray.py` has the real one."""
+    error = RayActorError(preempted=preempted)
+    actor = SimpleNamespace(start=Remote(), receive=Remote(error), close=Remote(error))
+    exceptions = SimpleNamespace(
+        RayActorError=RayActorError, RayError=RayActorError, RayTaskError=RuntimeError
+    )
+    ray = SimpleNamespace(exceptions=exceptions, kill=lambda actor: None)
+    link = RayLink(ray, actor, "b")
+    assert await link.receive() is None
+    assert await link.wait_for_end() == how
