@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 from asyncio import unix_events
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,8 @@ import yaml
 from amplifier_app import api
 from tests.support.cli import child_environment, run_amplifier, run_python
 from tests.support.llm_server import Reply, Request, ScriptedLLM
-from tests.support.plans import mock_plan
+from tests.support.plans import held_plan, mock_plan, module_folder
+from tests.support.waiting import eventually
 from tests.support.warm_interpreter import WarmInterpreter, WarmModule
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "library"
@@ -89,6 +90,73 @@ async def test_leaving_a_stream_stops_the_prompt(tmp_path: Path) -> None:
                 break
         await events.aclose()
         assert (await session.run("second")).text == "second"
+
+
+async def test_a_client_that_disconnects_leaves_a_session_that_was_cleaned_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a real web server, which cancels each wait of the request's task again."""
+    uvicorn = pytest.importorskip("uvicorn")
+    responses = pytest.importorskip("starlette.responses")
+    module_folder(tmp_path, CLEANS_UP, "amplifier_module_hooks_clean")
+    cleaned = tmp_path / "cleaned.txt"
+    source = "./amplifier-module-hooks-clean"
+    hook = {"module": "hooks-clean", "source": source, "config": {"file": str(cleaned)}}
+    plan = api.load_plan(held_plan(tmp_path, ["never"], hooks=[hook]))
+    sessions: list[str] = []
+
+    async def events() -> AsyncGenerator[str]:
+        async with api.open_session(plan) as session:
+            sessions.append(session.id)
+            yield "opened\n"
+            async for event in session.stream("hello"):
+                yield f"{event['type']}\n"
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await responses.StreamingResponse(events())(scope, receive, send)
+
+    config = uvicorn.Config(application, port=0, lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    await eventually(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+
+    async def disconnect() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"opened\n")
+        writer.close()
+
+    await asyncio.gather(*(disconnect() for _ in range(10)))
+    await eventually(lambda: cleaned.exists() and len(cleaned.read_text().split()) == 10)
+    server.should_exit = True
+    await serving
+    assert [record.message for record in caplog.records if "stopped" in record.message] == []
+    # Each can be opened again: nothing holds it any more.
+    for session_id in sessions:
+        async with api.open_session(plan, session_id=session_id):
+            pass
+
+
+CLEANS_UP = """
+import asyncio, pathlib
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    async def cleanup():
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+        with pathlib.Path(config["file"]).open("a") as file:
+            file.write("cleaned\\n")
+
+    async def nothing(event, data):
+        pass
+
+    coordinator.hooks.register("prompt:submit", nothing, name="clean")
+    coordinator.register_cleanup(cleanup)
+"""
 
 
 async def test_many_sessions_run_at_once() -> None:

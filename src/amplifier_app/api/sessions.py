@@ -50,12 +50,51 @@ async def open_session(
     """
     check_approve(approve)
     approvals, renderer = Approvals(approve), _Events()
-    async with plan.opened(session_id, save, approvals, renderer) as opened:
-        session = Session(plan, opened, approvals, renderer)
+    opening, running = plan.opened(session_id, save, approvals, renderer), asyncio.Lock()
+    async with _in_own_task(opening, running) as opened:
+        session = Session(plan, opened, approvals, renderer, running)
         try:
             yield session
         finally:
             session.is_closed = True
+
+
+_tasks: set[asyncio.Task[None]] = set()
+
+
+@contextlib.asynccontextmanager
+async def _in_own_task(
+    opening: contextlib.AbstractAsyncContextManager[OpenSession], running: asyncio.Lock
+) -> AsyncGenerator[OpenSession]:
+    """Open and close a session in a task of its own, so that modules clean up although the caller is cancelled.
+
+    Web frameworks cancel the task of a client that has disconnected at each of its waits, not only once. The session
+    then closes in the background, once the prompt has ended that holds `running`.
+    """
+    opened: asyncio.Future[OpenSession] = asyncio.get_running_loop().create_future()
+    ended = asyncio.Event()
+
+    async def keep() -> None:
+        async with opening as session:
+            opened.set_result(session)
+            await ended.wait()
+            async with running:
+                pass
+
+    task = asyncio.create_task(keep())
+    _tasks.add(task)  # The event loop has only weak references.
+    task.add_done_callback(_tasks.discard)
+    # Its error is raised here, unless no one waits any more.
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    try:
+        await asyncio.wait([task, opened], return_when=asyncio.FIRST_COMPLETED)
+        if opened.done():
+            yield opened.result()
+    finally:
+        ended.set()
+        if not opened.done():
+            task.cancel()
+        await asyncio.shield(task)
 
 
 async def run(
@@ -95,14 +134,19 @@ class Session:
     """
 
     def __init__(
-        self, plan: Plan, opened: OpenSession, approvals: Approvals, events: _Events
+        self,
+        plan: Plan,
+        opened: OpenSession,
+        approvals: Approvals,
+        events: _Events,
+        running: asyncio.Lock,
     ) -> None:
         self._plan = plan
         self._opened = opened
         self._approvals = approvals
         self._events = events
         self._is_stopped = False
-        self._running = asyncio.Lock()
+        self._running = running
         self.is_closed = False
 
     @property
@@ -124,7 +168,11 @@ class Session:
             SessionError: The session is closed.
             asyncio.CancelledError: The task was cancelled; the prompt is stopped.
         """
-        return await self._run(prompt, schema, timeout, None)
+        running = asyncio.ensure_future(self._run(prompt, schema, timeout, None))
+        try:
+            return await asyncio.shield(running)
+        finally:
+            await _cancel(running)
 
     async def _run(
         self,
@@ -185,14 +233,19 @@ class Session:
                 yield event
             yield {"type": "result", **(await running).result}
         finally:
-            if not running.done():
-                running.cancel()
-                await asyncio.wait([running])
+            await _cancel(running)
 
     def stop(self) -> None:
         """Stop the running prompt; its answer has the outcome "interrupted"."""
         self._is_stopped = True
         self._opened.stop(immediate=True)
+
+
+async def _cancel(running: asyncio.Future[Answer]) -> None:
+    """Stop a prompt that has not ended, and wait for its end."""
+    if not running.done():
+        running.cancel()
+        await asyncio.wait([running])
 
 
 class _Events(EventStream):
