@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from amplifier_support.below import is_below
 from amplifier_support.sandbox import available, namespaces, seatbelt
 from amplifier_support.sandbox.confinement import Confined, Confinement
 from amplifier_support.sandbox.forwarder import proxy_variables
@@ -84,7 +85,7 @@ class Enforcement:
             folder=self._shared.folder,
             write=self._written,
             needed=needed | namespaces.folders_needed(self._shared.plan_files),
-            shown=self._shared.readable,
+            shown=self._shown(),
             hidden=self._shared.hidden,
             fixed=self._shared.plan_files,
             private=self.temporary_folder,
@@ -160,6 +161,12 @@ class Enforcement:
         needed = (*namespaces.interpreter(), *map(os.path.dirname, self._shared.plan_files))
         return tuple(map(os.path.realpath, (*_SYSTEM, self._shared.folder, *needed)))
 
+    def _shown(self) -> tuple[str, ...]:
+        """What can be read although it is in hidden folders, such as a working directory there."""
+        folder = self._shared.folder
+        hides = any(is_below(folder, path) for path in self._shared.hidden)
+        return (*self._shared.readable, *([folder] if hides else []))
+
     def _profile(self) -> str:
         return seatbelt.profile(
             write=self._write_roots(),
@@ -177,7 +184,7 @@ class Enforcement:
             places = Places(
                 write,
                 self._read_roots(),
-                self._shared.readable,
+                self._shown(),
                 self._shared.hidden,
                 are_covered=self._has_namespaces,
             )

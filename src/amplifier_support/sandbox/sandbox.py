@@ -31,7 +31,7 @@ class Sandbox:
     Args:
         policy: What commands may do; None for no sandbox.
         folder: The session's working directory.
-        hidden: Files and folders they cannot read or change, in addition to `CREDENTIALS`.
+        hidden: Files and folders they cannot read or change, in addition to known credentials.
         readable: Folders below those that they can read nevertheless.
         plan_files: The files of the session's plan. Namespaces do not hide their folders, and commands
             cannot change them where there are namespaces.

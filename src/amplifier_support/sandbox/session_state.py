@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_support.below import is_below
@@ -13,14 +15,22 @@ from amplifier_support.sandbox.policy import Level, PolicyError
 if TYPE_CHECKING:
     from amplifier_support.sandbox.private_folder import PrivateFolder
 
-CREDENTIALS = (
-    "~/.ssh", "~/.gnupg", "~/.aws", "~/.azure", "~/.kube", "~/.docker", "~/.config/gcloud",
-    "~/.config/gh", "~/.config/op", "~/.password-store", "~/.local/share/keyrings", "~/.netrc",
-    "~/.git-credentials", "~/.config/git/credentials", "~/.pypirc", "~/.npmrc", "~/.pgpass",
-    "~/.cargo/credentials.toml", "~/.terraform.d", "~/.vault-token", "~/.mozilla", "~/.config/google-chrome",
-    "~/.config/chromium", "~/Library/Keychains",
-)  # fmt: skip
-"""Files and folders that commands cannot read, even where `read: host` is set."""
+_CREDENTIALS = Path(__file__).with_name("credentials.txt")
+
+
+def list_credentials(folder: str) -> list[str]:
+    """Files and folders that commands cannot read, even where `read: host` is set, as absolute paths.
+
+    One that a variable names is left out if it is in `folder`, the working directory, or contains it: a
+    project may bring its own.
+    """
+    lines = [line for line in _CREDENTIALS.read_text(encoding="utf-8").splitlines() if line]
+    below_home = [os.path.join("~", line) for line in lines if line[0] not in "#$"]
+    named = [os.environ.get(line[1:], "") for line in lines if line[0] == "$"]
+    paths = filter(os.path.isabs, os.pathsep.join(named).split(os.pathsep))
+    return below_home + [
+        path for path in paths if not is_below(path, folder) and not is_below(folder, path)
+    ]
 
 
 class SessionState:
@@ -28,7 +38,7 @@ class SessionState:
 
     Args:
         folder: The session's working directory.
-        hidden: What commands can neither read nor change, in addition to `CREDENTIALS`.
+        hidden: What commands can neither read nor change, in addition to known credentials.
         readable: Folders below these that they can read nevertheless.
         plan_files: The files of the session's plan.
 
@@ -64,9 +74,14 @@ class SessionState:
 
     @cached_property
     def hidden(self) -> tuple[str, ...]:
-        """What commands can neither read nor change, links resolved."""
-        expanded = map(os.path.expanduser, (*CREDENTIALS, *self._hidden))
-        return tuple(map(os.path.realpath, expanded))
+        """What commands can neither read nor change, links resolved.
+
+        What starts them is not among it: the interpreter may be part of a snap.
+        """
+        expanded = map(os.path.expanduser, (*list_credentials(self.folder), *self._hidden))
+        own = [os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, __file__)]
+        paths = dict.fromkeys(map(os.path.realpath, expanded))
+        return tuple(path for path in paths if not any(is_below(place, path) for place in own))
 
     @cached_property
     def readable(self) -> tuple[str, ...]:

@@ -646,10 +646,13 @@ async def test_the_kernel_layer_needs_no_rights() -> None:
         work = place / "work"
         work.mkdir()
         os.chown(work, 65534, 65534)
+        # Below a home directory the other user could not reach it.
+        packages = place / "packages"
+        shutil.copytree(Path(PACKAGES) / "amplifier_support", packages / "amplifier_support")
         user = ("--reuid=65534", "--regid=65534", "--clear-groups")
         process = await asyncio.create_subprocess_exec(
             *(setpriv, *user, interpreter, "-c", ORDINARY),
-            cwd=work, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": PACKAGES, "HOME": str(place)},
+            cwd=work, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(packages), "HOME": str(place)},
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         said = (await process.communicate())[0].decode()
@@ -673,6 +676,25 @@ def test_the_model_reads_what_commands_cannot_do(box: Box) -> None:
         "$TMPDIR."
     )
     assert box.sandbox("off").limits is None
+
+
+async def test_a_folder_in_which_nothing_can_be_created_is_named(box: Box) -> None:
+    hidden = box.work / "state" / "keys"
+    hidden.mkdir(parents=True)
+    (box.work / "sub").mkdir()
+    sandbox = box.sandbox(hidden=[str(hidden)])
+    assert (await box.run("echo x > new", sandbox))[0]
+    assert (await box.run("echo x > state/new", sandbox))[0]
+    assert await box.run("echo x > sub/new", sandbox) == (0, "")
+    reasons = [
+        f"commands can create and remove nothing directly in {str(folder)!r}, because they must not "
+        f"reach {str(hidden)!r} and this machine has no namespaces"
+        for folder in (hidden.parent, box.work)
+    ]
+    assert sandbox.closed_folders == reasons
+    assert sandbox.describe()[-2:] == reasons
+    assert sandbox.limits is not None
+    assert sandbox.limits.endswith("".join(f" C{line[1:]}." for line in reasons))
 
 
 NESTED = """

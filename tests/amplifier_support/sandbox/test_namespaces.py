@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from amplifier_support.process.commands import Command, CommandNotStarted, Ended
 from amplifier_support.sandbox import available, seccomp
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
+from tests.support.waiting import eventually
 
 WORKS = sys.platform.startswith("linux") and available.namespace_layer().works
 needs_namespaces = pytest.mark.skipif(not WORKS, reason="there are no namespaces here")
@@ -149,6 +151,162 @@ async def test_start_up_files_are_read_only_in_a_writable_home(
     assert (box.work / ".bashrc").read_text() == "true\n"
     assert not list((box.work / ".config/fish").iterdir())
     assert (box.work / "new").exists()
+
+
+SECRETS = (
+    *(
+        ".ssh/id",
+        ".codex/auth.json",
+        ".claude/.credentials.json",
+        ".claude.json",
+        ".gemini/oauth_creds.json",
+    ),
+    *(".config/containers/auth.json", ".config/glab-cli/config.yml", ".config/rclone/rclone.conf"),
+    *(
+        ".config/sops/age/keys.txt",
+        ".m2/settings.xml",
+        ".cargo/credentials",
+        ".gradle/gradle.properties",
+    ),
+    *(
+        ".composer/auth.json",
+        ".cache/huggingface/token",
+        ".databrickscfg",
+        ".my.cnf",
+        ".s3cfg",
+        ".boto",
+    ),
+    *(".oci/config", ".terraformrc", ".config/BraveSoftware/a", ".var/app/org.mozilla.firefox/a"),
+    *(
+        "snap/firefox/common/a",
+        ".thunderbird/a",
+        ".config/mutt/a",
+        ".bash_history",
+        ".config/gh/hosts.yml",
+    ),
+)
+OPEN = (
+    ".cargo/bin/tool",
+    ".m2/repository/a",
+    ".config/app/a",
+    ".gitconfig",
+    ".cache/huggingface/hub/a",
+)
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home directory that no folder of the namespaces hides."""
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as folder:
+        monkeypatch.setenv("HOME", folder)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("level", ["kernel", "namespaces"])
+@pytest.mark.parametrize("write", [[], ["~"]], ids=["read-only-home", "writable-home"])
+@needs_namespaces
+async def test_credentials_of_many_programs_are_hidden(
+    level: str, write: list[str], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if level == "kernel":
+        monkeypatch.setattr(
+            available, "namespace_layer", lambda: available.Layer(False, "left out")
+        )
+    for name in (*SECRETS, *OPEN, "elsewhere"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(f"text-of {name}\n")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(home / "elsewhere"))
+    box = Box(tmp_path, level=level, write=[".", *write])
+    try:
+        names = " ".join(f"{home}/{name}" for name in (*SECRETS, *OPEN, "elsewhere"))
+        # A folder of credentials that appears later, in the background.
+        later = f"until test -e {home}/.aws/credentials; do sleep 0.1; done; cat {home}/.aws/credentials"
+        await box.run(f"cat {names}; ({later} > late 2>&1; echo end >> late) &")
+        seen = [line.split()[1] for line in box.output.splitlines() if line.startswith("text-of")]
+        assert seen == list(OPEN)
+        (home / ".aws").mkdir()
+        (home / ".aws/credentials").write_text("text-of aws")
+        late = box.work / "late"
+        await eventually(lambda: late.exists() and late.read_text().endswith("end\n"))
+        # Nothing can hide what appears in a folder that commands may change.
+        assert ("text-of" in late.read_text()) == bool(write and level == "namespaces")
+        await box.runner.close()
+        await box.run(f"cat {home}/.aws/credentials")
+        assert "text-of" not in box.output
+    finally:
+        await box.close()
+
+
+@needs_namespaces
+async def test_files_can_be_created_next_to_what_is_hidden(home: Path) -> None:
+    """In the home directory, which is also a repository."""
+    for name in (".ssh/id", ".git/hooks/pre-commit", ".git/config", ".amplifier/settings.yaml"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("before\n")
+    sandbox = Sandbox(parse_policy("workspace"), folder=str(home))
+    box = Box.__new__(Box)
+    box.work, box.sandbox, box.runner = home, sandbox, ProcessRunner(sandbox)
+    try:
+        await box.run(
+            "echo x > new; mkdir made; echo x > .git/hooks/pre-commit; echo x >> .git/config"
+        )
+        await box.run("echo x > .amplifier/settings.yaml; mv .ssh open; mv .git g; cat new open/id")
+        assert box.output.startswith("x\n") or "\nx\n" in box.output
+        assert "before" not in box.output
+        texts = {path.read_text() for path in (home / ".git").rglob("*") if path.is_file()}
+        assert texts == {"before\n"}
+        assert (home / ".amplifier/settings.yaml").read_text() == "before\n"
+        assert {"new", "made", ".ssh", ".git"} <= set(os.listdir(home))
+        assert sandbox.closed_folders == []
+    finally:
+        await box.close()
+
+
+@needs_namespaces
+async def test_what_commands_make_that_runs_later_is_reported_once(box: Box) -> None:
+    (box.work / ".envrc").write_text("")
+    await box.run("echo x > .envrc; mkdir -p .vscode .github/workflows")
+    made = [f"{box.work}/.vscode", f"{box.work}/.github/workflows"]
+    assert box.sandbox.take_made() == made
+    assert box.sandbox.take_made() == []
+    assert (box.work / ".envrc").read_text() == ""
+
+
+@needs_namespaces
+async def test_what_commands_need_to_start_is_visible_in_their_own_tmp(tmp_path: Path) -> None:
+    programs, plans, other = (tmp_path / name for name in ("env/bin", "plans", "other"))
+    for folder in (programs, plans, other, tmp_path / "env/lib"):
+        folder.mkdir(parents=True)
+    for path in (programs / "tool", other / "server", tmp_path / "unrelated"):
+        path.write_text(
+            '#!/bin/sh\ncat "$(dirname "$0")/../lib/text" 2>/dev/null || echo started\n'
+        )
+        path.chmod(0o755)
+    (tmp_path / "env/lib/text").write_text("of the environment\n")
+    (plans / "script.sh").write_text("echo a script of the plan\n")
+    box = Box(tmp_path)
+    box.sandbox = Sandbox(
+        parse_policy("workspace"), folder=str(box.work), plan_files=[str(plans / "plan.yaml")]
+    )
+    box.runner = ProcessRunner(box.sandbox)
+
+    async def run(*argv: str) -> str:
+        written = bytearray()
+        folder = os.open(box.work, os.O_RDONLY)
+        command = Command([*argv], {"PATH": f"{programs}:{os.environ['PATH']}"}, folder)
+        await box.runner.run(command, timeout=30, output=written.extend)
+        os.close(folder)
+        return written.decode()
+
+    try:
+        line = f"tool; sh {plans}/script.sh; ls {other} {tmp_path}/unrelated"
+        said = await run("/bin/sh", "-c", line)
+        assert said.startswith("of the environment\na script of the plan\n")
+        assert said.count("No such file") == 2
+        # Known only when it is started, in namespaces of its own.
+        assert await run(str(other / "server")) == "started\n"
+    finally:
+        await box.close()
 
 
 @needs_namespaces
