@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from amplifier_modules.hooks_approval.invocations import PART, UNKNOWN, forms, invocations
+
 _OPERATORS = {
     **dict.fromkeys(";&|", "it runs several commands"),
     **dict.fromkeys("<>", "it redirects input or output"),
@@ -116,11 +118,47 @@ def matches(words: Sequence[str], pattern: str) -> bool:
     return len(words) == len(wanted) and all(map(fnmatchcase, words, wanted))
 
 
-def may_contain(command: str, pattern: str) -> bool:
+def may_run(command: str, pattern: str) -> bool:
     """Whether a command might run something that matches a pattern; for patterns that restrict.
 
-    Also true if the match is where it would not be run: inside quotes, or as arguments.
+    Also true if the match is where it would not be run, such as inside quotes or as arguments, and if
+    what runs, or how git is called, is known only when it runs.
     """
+    return _contains(command, pattern) or any(
+        _may_match(words, pattern) for words in invocations(command)
+    )
+
+
+def may_be(words: Sequence[str], pattern: str) -> bool:
+    """Whether a plain command that runs no other program might match a pattern that restricts."""
+    return any(_may_match(found, pattern) for found in forms(words))
+
+
+def _may_match(words: Sequence[str], pattern: str) -> bool:
+    wanted = pattern.split()
+    wanted[0] = wanted[0].rsplit("/", 1)[-1].lower()
+    is_open = len(wanted) > 1 and wanted[-1] == "*"
+    wanted = wanted[:-1] if is_open else wanted
+    if words[1:2] and words[1].startswith("-") and fnmatchcase(words[0], wanted[0]):
+        # An option, perhaps with a value, before the words that count.
+        rest = iter(words)
+        if all(any(_fits(word, part) for word in rest) for part in wanted):
+            return True
+    for word, part in zip(words, wanted, strict=False):
+        if UNKNOWN in word:
+            return True
+        if not _fits(word, part):
+            return False
+    following = words[len(wanted) : len(wanted) + 1]
+    return len(words) >= len(wanted) and (is_open or not following or UNKNOWN in following[0])
+
+
+def _fits(word: str, part: str) -> bool:
+    return UNKNOWN in word or PART in word or fnmatchcase(word, part)
+
+
+def _contains(command: str, pattern: str) -> bool:
+    """Whether a command contains the words of a pattern, whatever is around them."""
     pieces = re.split(r"[\s;&|<>()`$'\"{}\\=]+", command)
     words = [piece for piece in pieces if piece]
     wanted = [re.sub(r"['\"]", "", word) for word in pattern.split()]

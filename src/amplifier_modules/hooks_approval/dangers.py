@@ -1,7 +1,7 @@
 """Recognise calls that the mode `auto` still asks about.
 
 Finds operations that are hard to undo or leave the machine, anywhere in a command. The list protects
-against accidents, not against a command that hides what it does.
+against accidents, not against a script that hides what it does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from amplifier_modules.hooks_approval.invocations import UNKNOWN, invocations
+
+_MAX_WORDS = 500
 _SPLIT = re.compile(r"[\s;&|<>()`$'\"{}\\=]+")
 
 _ALWAYS = """
@@ -70,20 +73,35 @@ def danger_in(command: str) -> str | None:
     """Why a command is dangerous, as `it …`; None if nothing in it is known to be."""
     if any(unicodedata.category(one)[0] == "C" and one not in "\t\n" for one in command):
         return "it contains invisible characters"
-    words = [piece for piece in _SPLIT.split(command) if piece]
-    names = [word.rsplit("/", 1)[-1].lower() for word in words]
-    for at, name in enumerate(names):
-        rest = words[at + 1 :]
-        if name in _PROGRAMS or name.startswith("mkfs."):
-            return f"it runs '{name}'"
-        if name == "git" and (found := _git_danger(rest)):
-            return f"it runs 'git {found}'"
-        if name in _WITH and any(re.match(_WITH[name], word) for word in rest):
-            return f"it runs '{name}' with arguments that delete, send or cannot be undone"
-    if "|" in command and _FETCHERS & set(names) and _SHELLS & set(names):
+    pieces = [piece for piece in _SPLIT.split(command) if piece]
+    found = [
+        [piece.rsplit("/", 1)[-1].lower(), *pieces[at + 1 : at + 1 + _MAX_WORDS]]
+        for at, piece in enumerate(pieces)
+    ]
+    runs = list(invocations(command))
+    for words in found + runs:
+        danger = _danger_of(words[0], words[1:])
+        if danger is not None:
+            return danger
+    if any(words[0] == UNKNOWN for words in runs):
+        return "it runs a program that only the shell knows"
+    names = {words[0] for words in found}
+    if "|" in command and _FETCHERS & names and _SHELLS & names:
         return "it runs what it downloads"
     if re.search(r">\s*(/dev/(?!null|stdout|stderr|tty)|~|/etc/)", command):
         return "it writes outside the working directory"
+    return None
+
+
+def _danger_of(name: str, arguments: Sequence[str]) -> str | None:
+    if name in _PROGRAMS or name.startswith("mkfs."):
+        return f"it runs '{name}'"
+    if name == "git" and UNKNOWN in "".join(arguments[:1]):
+        return "it calls git in a way that is not understood"
+    if name == "git" and (found := _git_danger(arguments)):
+        return f"it runs 'git {found}'"
+    if name in _WITH and any(re.match(_WITH[name], word) for word in arguments):
+        return f"it runs '{name}' with arguments that delete, send or cannot be undone"
     return None
 
 

@@ -71,6 +71,11 @@ def programs_in(command: str) -> list[str]:
     return [words[0] for words in segments_of(command, wildcards=True)]
 
 
+def takes_only_data(words: Sequence[str]) -> bool:
+    """Whether a plain command is one whose arguments are never run, such as the message of a commit."""
+    return list(words[:2]) in (["git", "commit"], ["git", "tag"]) or _reads(words, moved=False)
+
+
 def _only_reads_anything(command: str) -> bool:
     """Whether a command can only read, whatever its wildcards expand to."""
     try:

@@ -16,7 +16,11 @@ from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.git_config import runs_only_git
 from amplifier_modules.hooks_approval.modes import Mode
 from amplifier_modules.hooks_approval.programs import Programs
-from amplifier_modules.hooks_approval.read_only_commands import only_reads, programs_in
+from amplifier_modules.hooks_approval.read_only_commands import (
+    only_reads,
+    programs_in,
+    takes_only_data,
+)
 from amplifier_support.below import is_below
 from amplifier_support.run_later import runs_later
 
@@ -356,8 +360,6 @@ def _is_caught_by(rule: Rule, call: Call) -> bool:
 def _may_run(call: Call, pattern: str) -> bool:
     if call.command is None:
         return False
-    if call.words is None:
-        return commands.may_contain(call.command, pattern)
-    program = call.words[0]
-    short = [program.rsplit("/", 1)[-1], *call.words[1:]]
-    return commands.matches(call.words, pattern) or commands.matches(short, pattern)
+    if call.words is None or not takes_only_data(call.words):
+        return commands.may_run(call.command, pattern)
+    return commands.may_be(call.words, pattern)
