@@ -39,13 +39,21 @@ def open_regular(
     try:
         descriptor = os.open(path, flags | _SAFE_FLAGS, mode, dir_fd=dir_fd)
     except OSError as error:
-        if dir_fd is None and os.path.islink(path):
+        if _is_link(path, dir_fd):
             raise OSError(error.errno, "it is a link", str(path)) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return descriptor
+
+
+def _is_link(path: str | Path, dir_fd: int | None) -> bool:
+    try:
+        status = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISLNK(status.st_mode)
 
 
 def read_regular(path: str | Path) -> bytes:

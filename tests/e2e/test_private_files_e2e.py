@@ -112,3 +112,46 @@ def test_output_is_not_written_through_a_linked_folder(tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
     transcript = (first.home / "sessions" / "s" / "transcript.jsonl").read_text()
     assert "it is a link" in transcript
+
+
+def test_no_planted_link_in_the_sessions_is_followed(tmp_path: Path) -> None:
+    """Each is planted in place of a folder or a file of a session; what it leads to stays as it is."""
+    plan = mock_plan(tmp_path, ["done"], hooks=[{"module": "hooks-logging"}])
+    real = tmp_path / "real"
+    home = tmp_path / "home"
+    real.mkdir(mode=0o700)
+    # The home itself may be a link of the user.
+    home.symlink_to(real)
+    sessions = home / "sessions"
+
+    def run(*options: str) -> Finished:
+        return run_amplifier("run", "-f", plan, *options, "go", cwd=tmp_path, home=home)
+
+    assert run("--session", "s").code == 0
+    outside = tmp_path / "outside"
+    shutil.copytree(sessions / "s", outside)
+    (outside / "empty").mkdir()
+    before = content_of(outside)
+    refused = 0
+    for number, target in enumerate((outside, outside / "empty", tmp_path / "missing")):
+        (sessions / f"l{number}").symlink_to(target)
+        for option in ("--session", "--resume", "--fork"):
+            done = run(option, f"l{number}")
+            refused += (done.code, "its folder is a link" in done.stderr) == (6, True)
+    assert refused == 9
+    for name in ("transcript.jsonl", "lock", "plan.yaml", "metadata.json", "events.jsonl"):
+        shutil.copytree(sessions / "s", sessions / f"f-{name}")
+        (sessions / f"f-{name}" / name).unlink()
+        (sessions / f"f-{name}" / name).symlink_to(outside / name)
+        done = run_amplifier("run", "--resume", f"f-{name}", "go", cwd=tmp_path, home=home)
+        harmless = name in ("metadata.json", "events.jsonl")  # Replaced, or not written.
+        assert done.code == (0 if harmless else 6), (name, done.stderr)
+        assert harmless or "is a link" in done.stderr
+    assert content_of(outside) == before
+    assert not (tmp_path / "missing").exists()
+    listed = run_amplifier("session", "list", cwd=tmp_path, home=home)
+    assert (listed.code, "l0" in listed.stdout.split()) == (0, False)
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -19,7 +19,12 @@ from typing import NamedTuple, TypeVar
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_app.sessions.search_text import search_text
-from amplifier_app.sessions.summary import SessionSummary, read_summary, session_ids
+from amplifier_app.sessions.summary import (
+    SessionSummary,
+    read_summary,
+    session_ids,
+    without_surrogates,
+)
 from amplifier_support.private_files import try_lock
 
 FILE = ".index.sqlite3"
@@ -121,6 +126,7 @@ class Index:
             limit: The most to list; 0 for all.
         """
         top = _TOP if project is None else f"{_TOP} AND project = :project"
+        project = None if project is None else without_surrogates(project)
         values = {"project": project, "limit": limit or -1}
         columns = ", ".join(f"session.{name}" for name in _COLUMNS)
         rows = self._database.execute(
@@ -149,7 +155,8 @@ class Index:
 
     def ids_of_project(self, project: str) -> set[str]:
         """The ids of the sessions started in this directory."""
-        rows = self._database.execute("SELECT id FROM sessions WHERE project = ?", (project,))
+        values = (without_surrogates(project),)
+        rows = self._database.execute("SELECT id FROM sessions WHERE project = ?", values)
         return {session_id for (session_id,) in rows}
 
     def search(self, words: str, limit: int = 0) -> Found:
@@ -161,7 +168,8 @@ class Index:
             SessionError: This SQLite cannot search text.
         """
         self._update_texts()
-        wanted = " ".join('"' + word.replace('"', '""') + '"*' for word in words.split())
+        quoted = without_surrogates(words).replace('"', '""').split()
+        wanted = " ".join(f'"{word}"*' for word in quoted)
         (total,) = self._database.execute(
             "SELECT count(*) FROM texts WHERE texts MATCH ?", (wanted,)
         ).fetchone()
@@ -298,6 +306,9 @@ def _on_disk(root: Path) -> sqlite3.Connection:
     """
     file = root / FILE
     os.close(open_private(file, os.O_RDWR | os.O_CREAT))
+    for suffix in ("-wal", "-shm"):
+        if os.path.islink(f"{file}{suffix}"):
+            raise SessionError(f"cannot open {file}{suffix}: it is a link")
     database = sqlite3.connect(file, timeout=_WAIT_SECONDS, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")

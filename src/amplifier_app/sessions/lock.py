@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.base.private_files import open_private
-from amplifier_support.private_files import try_lock
+from amplifier_support.private_files import open_private_in, try_lock
 
 _ASK, _ASK_SECONDS = 20, 0.01
 """How often, and at what interval in seconds, to read the holder's pid from the lock file."""
@@ -31,7 +30,7 @@ class SessionLock:
     """Exclusive use of a session's folder, held until `release` or the end of the process.
 
     Args:
-        path: The lock file.
+        path: The lock file, in a folder that is not a link.
         session_id: The session.
         hint: What to do if another process holds it.
 
@@ -41,7 +40,10 @@ class SessionLock:
     """
 
     def __init__(self, path: Path, session_id: str, hint: str = "Stop that process first.") -> None:
-        self._descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._descriptor = open_private_in(path.parent, path.name, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise SessionError(f"cannot open {path}: {error.strerror}") from error
         try:
             if not try_lock(self._descriptor):
                 raise InUse(session_id, f"process {self._holder()}", hint)

@@ -70,8 +70,10 @@ def remove_sessions(root: Path, session_ids: Iterable[str]) -> None:
 def is_remnant(path: Path) -> bool:
     """Whether a folder is all that is left of a session whose creation was killed.
 
-    Its metadata is written last, and its first message after that.
+    Its metadata is written last, and its first message after that. A link is never one.
     """
+    if path.is_symlink():
+        return False
     try:
         names = {entry.name for entry in path.iterdir() if not entry.name.startswith(".")}
         return names <= _CREATED_FIRST and not (

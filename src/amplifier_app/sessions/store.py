@@ -14,7 +14,6 @@ Ids are global: a session is found from any directory, and its project is metada
 import contextlib
 import os
 import secrets
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from amplifier_app.sessions.summary import (
     session_ids,
     short_id,
 )
+from amplifier_support.clock import utc_now
 from amplifier_support.private_files import FOLDER_MODE, sync_folder
 
 _READ_FIRST = 50
@@ -40,7 +40,8 @@ _READ_FIRST = 50
 
 def new_session_id() -> str:
     """A new id that sorts by time (UTC): ``20260131-235959-1a2b3c``."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+    now = utc_now()
+    return f"{now.year:04}{now:%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 class SessionStore:
@@ -73,6 +74,7 @@ class SessionStore:
         try:
             path.mkdir(mode=FOLDER_MODE)
         except FileExistsError:
+            _refuse_link(path)
             if not is_remnant(path):
                 raise AlreadyExists(session_id) from None
         except OSError as error:
@@ -124,7 +126,7 @@ class SessionStore:
     def exists(self, session_id: str) -> bool:
         """Whether there is a session with exactly this id, which was created to the end."""
         path = self._path(session_id)
-        return path.is_dir() and not is_remnant(path)
+        return path.is_dir() and not path.is_symlink() and not is_remnant(path)
 
     def find(self, session_id: str) -> SessionFolder:
         """Find a session by id, unique prefix or short id.
@@ -133,7 +135,8 @@ class SessionStore:
             SessionError: The id is unknown, ambiguous or invalid.
         """
         exact = self._path(session_id)
-        if exact.is_dir() and not exact.is_symlink():
+        _refuse_link(exact)
+        if exact.is_dir():
             return SessionFolder(exact)
         ids = session_ids(self.root)
         matches = [name for name in ids if name.startswith(session_id)]
@@ -217,3 +220,12 @@ class SessionStore:
             with contextlib.suppress(OSError):
                 return os.stat(candidate).st_mtime
         return 0.0
+
+
+def _refuse_link(path: Path) -> None:
+    """Raise SessionError if the folder of a session is a link: others could choose what is written to."""
+    if path.is_symlink():
+        raise SessionError(
+            f"cannot use session {path.name}: its folder is a link: {path}",
+            hint="Replace the link by the folder, or use another id.",
+        )

@@ -8,6 +8,7 @@ backups/
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_backup.config import INDEX
 from amplifier_modules.hooks_backup.file_state import digest_of
 from amplifier_support.atomic_write import write_atomically
-from amplifier_support.private_files import FOLDER_MODE, make_private_folder, open_private
+from amplifier_support.private_files import FOLDER_MODE, make_private_folder, open_private_in
 
 OBJECTS = "objects"
 
@@ -91,9 +92,12 @@ class Store:
             if self._used + len(data) > self._max_bytes:
                 raise Full(f"the copies for this prompt alone take {self._max_bytes} bytes")
         make_private_folder(path.parent)
+        if path.parent.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link", str(path.parent))
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # The half of one, which a run that was killed left behind.
-        with open(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(open_private_in(path.parent, path.name, flags), "wb") as file:
             file.write(data)
         self._used += len(data)
 
@@ -188,7 +192,13 @@ def remove_older(folder: Path, days: float) -> None:
 
 
 def _files(objects: Path) -> Iterable[Path]:
-    return (path for path in objects.glob("??/*") if path.is_file() and not path.is_symlink())
+    folders = (folder for folder in objects.glob("??") if not folder.is_symlink())
+    return (
+        path
+        for folder in folders
+        for path in folder.glob("*")
+        if path.is_file() and not path.is_symlink()
+    )
 
 
 def _time(record: Mapping[str, Any]) -> float:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from amplifier_support.atomic_write import write_atomically
+from amplifier_support.private_files import read_regular
 from amplifier_support.redaction import Redactor
 
 Status = Literal["pending", "in_progress", "completed"]
@@ -79,7 +80,7 @@ def load(folder: Path) -> list[Item]:
         ValueError: It is damaged.
     """
     try:
-        data = (folder / FILE_NAME).read_bytes()
+        data = read_regular(folder / FILE_NAME)
     except FileNotFoundError:
         return []
     try:

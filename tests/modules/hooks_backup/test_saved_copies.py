@@ -74,6 +74,20 @@ async def test_a_planted_link_is_refused(
     assert "backups is a link" in caplog.text
 
 
+async def test_nothing_is_removed_through_a_planted_link(start: Any, tmp_path: Path) -> None:
+    s = await start()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "own").write_text("keep")
+    folders = s.session / "backups" / "objects"
+    folders.mkdir(parents=True)
+    for number in range(256):
+        (folders / f"{number:02x}").symlink_to(elsewhere)
+    s.write("a.txt", "0")
+    await s.turn("first", wrote("a.txt", "1"))
+    assert [path.read_text() for path in elsewhere.iterdir()] == ["keep"]
+
+
 async def test_a_file_too_large_to_copy_is_reported_on_undo(start: Any) -> None:
     s = await start(max_file_bytes=100)
     s.write("a.txt", "x" * 101)

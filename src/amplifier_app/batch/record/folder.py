@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -183,6 +184,11 @@ class BatchFolder:
         """The folder of the rows' sessions."""
         return self.path / "sessions"
 
+    @property
+    def lock(self) -> Path:
+        """The file that the running batch holds; the folder of a batch may be reached through a link."""
+        return _lock_in(self.path)
+
     def totals_of(self, session: str) -> dict[str, Any]:
         """Return the steps, tokens and cost of a row's session so far, as in the result of a run."""
         folder, usage, steps = SessionFolder(self.sessions / session), dict[str, int](), []
@@ -223,7 +229,7 @@ class BatchFolder:
         """
         counts, start = self._snapshot()
         self.scan_journal(counts.add, start)
-        return counts, is_locked(self.path / "lock")
+        return counts, is_locked(self.lock)
 
     def progress(self) -> Progress:
         """How far each row is.
@@ -307,7 +313,7 @@ def _result_in(path: Path, number: int, line: bytes) -> Record:
 def is_running(path: str | Path) -> bool:
     """Whether a process is running the batch in a folder."""
     folder = Path(path)
-    return (folder / "batch.json").is_file() and is_locked(folder / "lock")
+    return (folder / "batch.json").is_file() and is_locked(_lock_in(folder))
 
 
 def has_begun(path: Path) -> bool:
@@ -337,6 +343,10 @@ def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
         raise _in_use(path)
     if any(entry.name not in allowed for entry in path.iterdir()):
         raise ConfigError(f"{path} is not empty", hint="Choose another folder with -o.")
+
+
+def _lock_in(folder: Path) -> Path:
+    return Path(os.path.realpath(folder)) / "lock"
 
 
 def _in_use(path: Path) -> ConfigError:

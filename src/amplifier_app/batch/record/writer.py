@@ -30,8 +30,12 @@ def writing(folder: BatchFolder) -> Generator[BatchWriter]:
     Raises:
         SessionError: Another process has it, or it is damaged or cannot be written.
     """
+    if folder.sessions.is_symlink():
+        raise SessionError(
+            f"cannot write to {folder.sessions}: it is a link", hint="Replace it by the folder."
+        )
     try:
-        lock = SessionLock(folder.path / "lock", folder.path.name)
+        lock = SessionLock(folder.lock, folder.path.name)
     except InUse as error:
         raise SessionError(
             f"the batch in {folder.shown} is running ({error.holder})",

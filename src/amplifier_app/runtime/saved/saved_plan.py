@@ -22,11 +22,17 @@ def saved_plan(session: SessionFolder) -> Path:
     Raises:
         SessionError: The file is missing or empty.
     """
+    imported = session.path / IMPORTED_PLAN
+    for file in (session.plan, imported):
+        if file.is_symlink():
+            raise SessionError(
+                f"the plan of session {session.id} is a link: {file}",
+                hint="Replace it by the file, or resume with another plan: --plan FILE",
+            )
     try:
         size = session.plan.stat().st_size
     except OSError:
         size = None
-    imported = session.path / IMPORTED_PLAN
     if not size and imported.exists():
         raise SessionError(
             f"the plan of session {session.id} was imported and can run code",
