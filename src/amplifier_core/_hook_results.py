@@ -2,13 +2,13 @@
 
 import inspect
 import logging
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from amplifier_core.approval import ApprovalSystem, ApprovalTimeoutError
 from amplifier_core.display import DisplaySystem
 from amplifier_core.models import ContextInjection, HookResult
 from amplifier_core.utils.truncate import strip_control_characters
+from amplifier_support.clock import utc_now
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def _message(item: ContextInjection) -> dict[str, Any]:
             "source": "hook",
             "hook_name": item.hook_name,
             "event": item.event,
-            "timestamp": datetime.now(UTC).isoformat(),
+            "timestamp": utc_now().isoformat(),
             "requested_role": item.role,
             "ephemeral": False,
             "persisted": True,

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from amplifier_core import correlation, events
@@ -18,6 +17,7 @@ from amplifier_core._hook_calls import (
 )
 from amplifier_core.cancellation import task_cancel_count
 from amplifier_core.models import HookResult
+from amplifier_support.clock import utc_now
 
 __all__ = ["HookRegistry", "HookResult"]
 
@@ -120,7 +120,7 @@ class HookRegistry:
         if not handlers:
             return passed_on(data)
         if isinstance(data, dict):
-            data = {**self._defaults, **data, "timestamp": datetime.now(UTC).isoformat()}
+            data = {**self._defaults, **data, "timestamp": utc_now().isoformat()}
         return await call_handlers(event, data, handlers)
 
     async def emit_and_collect(

@@ -6,7 +6,7 @@ through no link), `environment` (what a child process inherits), `programs` and 
 (finding and running helper programs), `git` (git without foreign configuration), `process_privacy`
 (who can read this process), `process_tree` (the processes below this one), `process` (supervised
 programs), `sandbox` (what commands may do), `run_later` (files that run later), `redaction` with `secret_shapes` and `secret_names`
-(secrets in texts), and the small rules that several share: `addresses`, `did_you_mean`,
+(secrets in texts), and the small rules that several share: `addresses`, `clock`, `did_you_mean`,
 `escape_sequences`, `fields`, `folder_copies`, `include_lines`, `path_patterns`, `printable`,
 `provider_order`, `usage`. Standard library only; kernel, modules and app may import it.
 """

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.turns.event_data import input_in, peek, result_in
+from amplifier_support.clock import utc_now, utc_time
 from amplifier_support.fields import field_of, mapping_of
 
 _MAIN_FIELDS = ("command", "file_path", "path", "pattern", "query", "url", "name", "prompt", "task")
@@ -173,7 +174,7 @@ def age(time: str, now: datetime | None = None) -> str:
         return ""
     if then.tzinfo is None:
         then = then.replace(tzinfo=UTC)
-    seconds = ((now or datetime.now(UTC)) - then).total_seconds()
+    seconds = ((now or utc_now()) - then).total_seconds()
     if seconds < 60:
         return "just now"
     if seconds < 3600:
@@ -182,7 +183,7 @@ def age(time: str, now: datetime | None = None) -> str:
         return f"{seconds // 3600:.0f} h ago"
     if seconds < 14 * 86_400:
         return f"{seconds // 86_400:.0f} d ago"
-    return then.astimezone().strftime("%Y-%m-%d")
+    return utc_time(then.timestamp()).astimezone().strftime("%Y-%m-%d")
 
 
 def count(number: int, noun: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
+from amplifier_support import clock
 from amplifier_support.private_files import read_regular
 
 SCHEMA_VERSION = 2
@@ -77,7 +78,7 @@ def time_text(seconds: float) -> str:
     Args:
         seconds: The time in seconds since the epoch.
     """
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return clock.utc_time(seconds).isoformat(timespec="milliseconds")
 
 
 def utc_time(value: object) -> str | None:

@@ -117,10 +117,12 @@ def has_unpriced_calls(metadata: Mapping[str, Any]) -> bool:
 
 def _text(data: Mapping[str, Any], key: str) -> str | None:
     value = data.get(key)
-    if not isinstance(value, str):
-        return None
-    # SQLite and terminals take no lone surrogates.
-    return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+    return without_surrogates(value) if isinstance(value, str) else None
+
+
+def without_surrogates(text: str) -> str:
+    """Return text that SQLite and terminals take: `?` for bytes of a path that are not UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _plain(amount: Decimal | None) -> str | None:

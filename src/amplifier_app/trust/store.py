@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -22,6 +21,7 @@ from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.locks import hold_lock
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, hash_of
+from amplifier_support.clock import utc_now
 from amplifier_support.private_files import FOLDER_MODE, open_regular
 
 _VERSION = 1
@@ -90,7 +90,7 @@ class TrustStore:
         Raises:
             ConfigError: The record cannot be written.
         """
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = utc_now().isoformat(timespec="seconds")
         record = Record(content.root, content.hash, now, content.entries, always)
         self._write(record)
         return record

@@ -7,7 +7,6 @@ import inspect
 import logging
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +39,7 @@ from amplifier_modules.hooks_approval.question import (
     with_folder,
 )
 from amplifier_modules.hooks_approval.rules import DEFAULT, Call, Policy, Verdict, judge
+from amplifier_support.clock import utc_now
 from amplifier_support.redaction import Redactor
 
 logger = logging.getLogger(__name__)
@@ -285,7 +285,7 @@ class ApprovalHook:
             return
         redact = Redactor(session_secrets(self._coordinator)).value
         facts = {
-            "ts": datetime.now(UTC).isoformat(),
+            "ts": utc_now().isoformat(),
             "tool": call.tool,
             "tool_call_id": data.get("tool_call_id"),
             "decision": verdict.action,

@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from amplifier_modules._shared.files import records
 from amplifier_modules.hooks_approval.config import MODULE_ID
 from amplifier_modules.hooks_approval.rules import Call
 from amplifier_support.below import is_below
+from amplifier_support.clock import utc_now
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Memory:
             "digest": digest,
             "tool": call.tool,
             "working_dir": call.base,
-            "at": datetime.now(UTC).isoformat(),
+            "at": utc_now().isoformat(),
         }
         try:
             records.append(self._file, record)

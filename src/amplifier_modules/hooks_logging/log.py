@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import logging
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from amplifier_modules._shared.privacy.event_json import raw_data, to_json
 from amplifier_modules.hooks_logging.config import MODULE_ID, LoggingConfig
 from amplifier_modules.hooks_logging.file import LogFile
 from amplifier_modules.hooks_logging.levels import level_of, reaches
+from amplifier_support.clock import utc_now
 from amplifier_support.redaction import Redactor
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class EventLog:
     def _line(self, event: str, data: Any) -> bytes:
         redact = self._redaction()
         rest = raw_data(data if redact is None else redact(event, data))
-        timestamp = rest.pop("timestamp", None) or datetime.now(UTC).isoformat()
+        timestamp = rest.pop("timestamp", None) or utc_now().isoformat()
         session_id = rest.pop("session_id", None) or self._session_id
         messages = rest.get("messages")
         if isinstance(messages, list) and not self._config.include_messages:

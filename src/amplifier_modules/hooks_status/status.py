@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime
 from typing import Any
 
 from amplifier_core.models import HookResult
 from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules.hooks_status.config import MODULE_ID, StatusConfig
 from amplifier_modules.hooks_status.repository import GitState, git_state
+from amplifier_support.clock import utc_now
 from amplifier_support.printable import printable_in_tags
 
 
@@ -41,7 +41,7 @@ class StatusHook:
         config = self._config
         folder = WORKING_DIR.of(self._coordinator) or os.getcwd()
         if config.time:
-            yield f"Time: {datetime.now().astimezone():%A %Y-%m-%d %H:%M %Z (UTC%z)}"
+            yield f"Time: {utc_now().astimezone():%A %Y-%m-%d %H:%M %Z (UTC%z)}"
         if config.directory:
             yield f"Working directory: {printable_in_tags(folder)}"
             yield f"System: {platform.system()} {platform.release()} ({platform.machine()})"

@@ -21,10 +21,10 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from amplifier_modules.provider_replay.plain_data import plain, plain_error
+from amplifier_support.clock import utc_now
 from amplifier_support.private_files import open_regular
 from amplifier_support.redaction import Redactor
 
@@ -73,7 +73,7 @@ class Recording:
         self._providers: list[Plain] = []
         self._earlier: list[tuple[int, list[Any]]] = []
         self._tools: tuple[int, Any] = (0, None)
-        created = datetime.now(UTC).isoformat(timespec="seconds")
+        created = utc_now().isoformat(timespec="seconds")
         self.write({"type": "header", "schema": SCHEMA, "created": created, "folder": folder})
 
     @classmethod

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from pathlib import Path
 
 import pytest
 
 from amplifier_app.base.atomic_write import write_whole
-from tests.support.cli import run_amplifier, start_amplifier
+from amplifier_app.sessions.store import SessionStore
+from tests.support.cli import run_amplifier, run_python, start_amplifier
 from tests.support.conditions import Conditions
 from tests.support.plans import mock_plan
 
@@ -110,3 +113,74 @@ def test_completion_without_a_position_completes_the_first_word() -> None:
     }
     done = run_amplifier(env=asked)
     assert (done.code, done.stdout.split()) == (0, ["resume"])
+
+
+def test_a_folder_whose_name_is_not_text_is_a_project(tmp_path: Path) -> None:
+    """Commands list, search, export and resume what was run in it."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 \xff")
+    os.mkdir(folder)
+    Path(folder, os.fsdecode(b"\xe9.txt")).write_text("needle\n")
+    calls = [
+        {"name": "grep", "input": {"pattern": "needle"}},
+        {"name": "list_directory", "input": {"path": "."}},
+    ]
+    tools = [{"module": "tool-filesystem"}, {"module": "tool-search"}]
+    plan = mock_plan(tmp_path, [{"tool_calls": calls}, "done"], tools=tools)
+    first = run_amplifier("run", "-f", plan, "--session", "s", "hello", cwd=Path(folder))
+    assert first.code == 0, first.stderr
+    transcript = (first.home / "sessions/s/transcript.jsonl").read_text()
+    assert transcript.count("udce9.txt") >= 2
+    for arguments in (
+        ["run", "--continue", "again"],
+        ["session", "list"],
+        ["session", "list", "--output", "json"],
+        ["session", "search", "hello"],
+        ["session", "export", "s", "--html"],
+        ["session", "fork", "s"],
+        ["trust", "--list"],
+        ["batch", "run", plan, os.fsdecode(b"\xe9.txt"), "-o", os.fsdecode(b"out\xe9")],
+        ["batch", "report", os.fsdecode(b"out\xe9")],
+    ):
+        done = run_amplifier(*arguments, cwd=Path(folder), home=first.home)
+        assert done.code == 0, (arguments, done.stderr)
+        assert arguments[:2] != ["session", "list"] or "hello" in done.stdout
+
+
+@pytest.mark.parametrize("seconds", ["3.018e11", "-3e9"])
+def test_a_clock_that_is_centuries_off_does_no_harm(tmp_path: Path, seconds: str) -> None:
+    code = (
+        "import sys, time\n"
+        "from amplifier_app import cli\n"
+        "from amplifier_support import clock\n"
+        f"time.time = lambda: {seconds}\n"
+        "clock.utc_now = lambda: clock.utc_time(time.time())\n"
+        "class Broken(clock.datetime):\n"
+        "    @classmethod\n"
+        "    def now(cls, tz=None): raise ValueError('year 11533 is out of range')\n"
+        "clock.datetime = Broken\n"
+        "sys.exit(cli.main())"
+    )
+    plan = mock_plan(tmp_path, ["done"], hooks=[{"module": "hooks-logging"}])
+    for arguments in (
+        ["run", "-f", plan, "--session", "s", "hello"],
+        ["session", "list"],
+        ["session", "prune", "--older", "30d", "--dry-run"],
+        ["session", "export", "s", "--html"],
+    ):
+        done = run_python(code, *arguments, cwd=tmp_path)
+        assert done.returncode == 0, (arguments, done.stderr)
+
+
+def test_edited_times_of_sessions_are_reported_or_shown(tmp_path: Path) -> None:
+    times = ("9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00", 4e18, -5, math.nan, None)
+    for number, time in enumerate(times):
+        saved = SessionStore().create(f"s{number}", project=str(tmp_path))
+        saved.append({"role": "user", "content": "hello"})
+        saved.update(prompts=1)
+        saved.close()
+        file = saved.path / "metadata.json"
+        facts = json.loads(file.read_text())
+        file.write_text(json.dumps({**facts, "created": time, "updated": time}))
+    for arguments in (["list", "--all"], ["show", "s0"], ["show", "s1"], ["verify"]):
+        done = run_amplifier("session", *arguments, cwd=tmp_path)
+        assert done.code == 0, (arguments, done.stderr)

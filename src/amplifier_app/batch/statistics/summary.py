@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +12,7 @@ from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.record.progress import Counts, SentBatch
 from amplifier_app.batch.statistics.pass_rates import pass_rates, rates_as_data, rates_in_words
 from amplifier_app.runtime import describe
+from amplifier_support.clock import utc_time
 
 _FIRST = (Ending.CHECK_FAILED, Ending.BUDGET)
 """The outcomes that decide the exit code, whatever others there are."""
@@ -70,7 +70,7 @@ def _open_batches(folder: BatchFolder, counts: Counts) -> list[SentBatch]:
 
 
 def _as_data(batch: SentBatch) -> dict[str, Any]:
-    sent = datetime.fromtimestamp(batch.at, UTC).isoformat(timespec="seconds")
+    sent = utc_time(batch.at).isoformat(timespec="seconds")
     return {"id": batch.id, "requests": batch.number, "sent": sent}
 
 

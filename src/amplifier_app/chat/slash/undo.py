@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, TypeVar
 
 from amplifier_app.base.errors import AppError
@@ -13,6 +12,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
 from amplifier_app.runtime import describe
 from amplifier_core.session_capabilities import UNDO, UNDO_LIST, Capability
+from amplifier_support.clock import utc_time
 
 _Function = TypeVar("_Function")
 
@@ -90,7 +90,8 @@ def _list(turns: Any) -> str:
 def _turn(turn: Mapping[str, Any]) -> str:
     time = turn.get("time")
     prompt = one_line(str(turn.get("prompt") or ""), 80) or "a prompt"
-    when = f" ({datetime.fromtimestamp(time):%Y-%m-%d %H:%M})" if time else ""
+    is_time = isinstance(time, int | float) and time
+    when = f" ({utc_time(time).astimezone():%Y-%m-%d %H:%M})" if is_time else ""
     return f"{prompt}{when}"
 
 

@@ -8,7 +8,6 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
@@ -26,6 +25,7 @@ from amplifier_app.runtime.event_log import read_events
 from amplifier_app.runtime.export.content import redactor
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
+from amplifier_support.clock import utc_now
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -89,7 +89,7 @@ def report(
     redact = redactor().value
     sections = [_versions(), _setup(), *_session(session, redact, texts=texts)]
     sections = [one._replace(text=redact(one.text)) for one in sections]
-    file = to or Path(f"amplifier-report-{datetime.now():%Y%m%d-%H%M%S}.md")
+    file = to or Path(f"amplifier-report-{utc_now().astimezone():%Y%m%d-%H%M%S}.md")
     to_stderr(f"{file} will contain:")
     for one in sections:
         size = describe.size(len(one.text.encode("utf-8", "replace")))

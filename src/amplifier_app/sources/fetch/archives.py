@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from amplifier_app.sources.fetch import unpack
 from amplifier_app.sources.fetch.download import Answer, Validators, download
 from amplifier_app.sources.fetch.staging import staging
 from amplifier_support.atomic_write import write_private
+from amplifier_support.clock import utc_now
 from amplifier_support.private_files import make_private_folder, make_tree_private
 from amplifier_support.programs import Stopped
 
@@ -180,7 +180,7 @@ class ArchiveCache:
             record = {
                 "source": source.shown,
                 "sha256": sha256,
-                "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
+                "fetched": utc_now().isoformat(timespec="seconds"),
             }
             (stage / "home" / "source.json").write_text(json.dumps(record), encoding="utf-8")
             make_tree_private(stage / "home")

@@ -17,7 +17,6 @@ import json
 import re
 import shutil
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -28,6 +27,7 @@ from amplifier_app.sources.fetch.git_command import REMOTE, Git, GitFailed
 from amplifier_app.sources.fetch.links import links_out
 from amplifier_app.sources.fetch.staging import staging
 from amplifier_support.atomic_write import write_private
+from amplifier_support.clock import utc_now
 from amplifier_support.private_files import make_private_folder, make_tree_private
 
 _LOOKUP_SECONDS = 60.0
@@ -174,7 +174,7 @@ class GitCache:
                 "url": without_password(source.url),
                 "ref": source.ref,
                 "commit": commit,
-                "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
+                "fetched": utc_now().isoformat(timespec="seconds"),
                 "links_out": sorted(links_out(tree)),
             }
             (stage / "commit" / "source.json").write_text(json.dumps(record), encoding="utf-8")

@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 from collections.abc import Generator, Mapping
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.one_shot import read_schema
 from amplifier_app.commands.run.request import Request
 from amplifier_app.sources.lockfile import lock_path_for, read_lock
+from amplifier_support.clock import utc_now
 from amplifier_support.readable_files import open_to_read
 
 _MOST_WAITING = 1000
@@ -113,7 +113,7 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
     prompt = chosen.plan.data.get("prompt") if row.prompt is None else row.prompt
     workdirs = Workdirs(row.workdir, Path(os.getcwd()), Path())
     facts: dict[str, Any] = {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": utc_now().isoformat(timespec="seconds"),
         "plan": chosen.plan.name,
         "request": request.as_data(),
         "working_dir": os.getcwd(),
