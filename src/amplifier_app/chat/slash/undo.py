@@ -88,10 +88,11 @@ def _list(turns: Any) -> str:
 
 
 def _turn(turn: Mapping[str, Any]) -> str:
-    time = turn.get("time")
+    time: Any = turn.get("time")
     prompt = one_line(str(turn.get("prompt") or ""), 80) or "a prompt"
-    is_time = isinstance(time, int | float) and time
-    when = f" ({utc_time(time).astimezone():%Y-%m-%d %H:%M})" if is_time else ""
+    when = ""
+    if isinstance(time, int | float) and time:
+        when = f" ({utc_time(time).astimezone():%Y-%m-%d %H:%M})"
     return f"{prompt}{when}"
 
 
