@@ -58,6 +58,14 @@ HOSTILE: dict[str, tuple[Callable[[int], str | bytes], str]] = {
         ),
         "the plan has more than 50000 values, counting what aliases repeat",
     ),
+    "repeated-text": (
+        lambda n: f"{VALUE}[&a {'x' * (n // 2)}, {','.join(['*a'] * (n // 6))}]",
+        "aliases repeat more than 1024 KiB of text",
+    ),
+    "repeated-mapping": (
+        lambda n: f"m: &m {{k: {'x' * (n // 2)}}}\n{VALUE}[{','.join(['*m'] * (n // 6))}]",
+        "aliases repeat more than 1024 KiB of text",
+    ),
     "merges": (
         lambda n: (
             "base: &b {"
@@ -98,7 +106,7 @@ HOSTILE: dict[str, tuple[Callable[[int], str | bytes], str]] = {
     ),
     "repeated-variables": (
         lambda n: VALUE + "[&s '" + "${A:-v}" * 5000 + "'" + ",*s" * (n // 8) + "]\n",
-        "variables expand to more than 4096 KiB | more than 50000 values",
+        "variables expand to more than 4096 KiB | aliases repeat more than 1024 KiB of text",
     ),
     "unclosed-variables": (lambda n: VALUE + "'" + "${A:-" * (n // 6) + "'", "nested more than 16"),
     "missing-includes": (

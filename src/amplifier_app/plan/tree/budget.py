@@ -12,6 +12,9 @@ MAX_BYTES = 1024 * 1024
 MAX_TOTAL_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_VALUES = 50_000
+MAX_REPEATED = 1024 * 1024
+"""Characters that aliases repeat: most readers of a plan look at each of them."""
+
 MAX_NUMBER_LENGTH = 256
 """Characters of one number: parsing a long one takes quadratic time."""
 
@@ -32,6 +35,7 @@ class Budget:
     def __init__(self) -> None:
         self._bytes = 0
         self._values = 0
+        self._repeated = 0
         self._expanded = 0
 
     def spend_bytes(self, count: int) -> bool:
@@ -43,6 +47,11 @@ class Budget:
         """Count values, including those that an alias repeats; False if they are too many."""
         self._values += count
         return self._values <= MAX_VALUES
+
+    def spend_repeated(self, count: int) -> bool:
+        """Count the characters that an alias repeats; False if they are too many."""
+        self._repeated += count
+        return self._repeated <= MAX_REPEATED
 
     def spend_variable(self, count: int) -> bool:
         """Count the characters of a variable and its value; False if they are too many."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.tree.budget import (
     MAX_BYTES,
     MAX_DEPTH,
     MAX_NUMBER_LENGTH,
+    MAX_REPEATED,
     MAX_TOTAL_BYTES,
     MAX_VALUES,
 )
@@ -35,6 +36,13 @@ _MAX_DIRECTIVES = 100
 """Lines such as `%TAG`, which libyaml compares with each other."""
 
 
+class _Weight(NamedTuple):
+    """What a node repeats when an alias refers to it: values, and characters of scalars and keys."""
+
+    values: int
+    characters: int
+
+
 class _Open:
     """A container being read; `weight` counts it and everything in it."""
 
@@ -48,7 +56,10 @@ class _Open:
         self.merged: list[MapNode] = []
         self.key: str | None = None
         self.key_at: Location | None = None
-        self.weight = 1
+        self.weight = _Weight(1, 0)
+
+    def grow(self, values: int, characters: int) -> None:
+        self.weight = _Weight(self.weight.values + values, self.weight.characters + characters)
 
 
 class _Stop(Exception):
@@ -157,7 +168,7 @@ class _Reader:
         self._text = text
         self._problems = problems
         self._anchors: dict[str, Node] = {}
-        self._weights: dict[int, int] = {}
+        self._weights: dict[int, _Weight] = {}
         self._open: list[_Open] = []
         self._root: Node | None = None
 
@@ -187,7 +198,8 @@ class _Reader:
         yaml = self._yaml
         if isinstance(event, yaml.ScalarEvent):
             self._spend(1, event)
-            self._add(self._scalar(event, loader), event, 1)
+            weight = _Weight(1, len(event.value))
+            self._add(self._scalar(event, loader), event, weight)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             self._start(event, isinstance(event, yaml.MappingStartEvent))
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
@@ -231,8 +243,11 @@ class _Reader:
                 self._fail(f"*{event.anchor} contains itself", event)
             self._fail(f"*{event.anchor} is not defined before this line", event)
             return
-        weight = self._weights.get(id(node), 1)
-        self._spend(weight, event)
+        weight = self._weights[id(node)]
+        self._spend(weight.values, event)
+        if not self._problems.budget.spend_repeated(weight.characters):
+            most = MAX_REPEATED // 1024
+            self._fail(f"aliases repeat more than {most} KiB of text", event)
         self._add(node, event, weight)
 
     def _spend(self, count: int, event: Any) -> None:
@@ -240,15 +255,16 @@ class _Reader:
             message = f"the plan has more than {MAX_VALUES} values, counting what aliases repeat"
             self._fail(message, event)
 
-    def _add(self, node: Node, event: Any, weight: int) -> None:
+    def _add(self, node: Node, event: Any, weight: _Weight) -> None:
         anchor = getattr(event, "anchor", None)
         if anchor and isinstance(node, Scalar):
             self._anchors[anchor] = node
+            self._weights[id(node)] = weight
         if not self._open:
             self._root = node
             return
         parent = self._open[-1]
-        parent.weight += weight
+        parent.grow(*weight)
         if not parent.is_map:
             parent.items.append(node)
         elif parent.key is None:
@@ -287,7 +303,7 @@ class _Reader:
         for source in sources:
             if isinstance(source, MapNode):
                 self._spend(len(source.items), event)
-                parent.weight += len(source.items)
+                parent.grow(len(source.items), 0)
                 parent.merged.append(source)
             else:
                 self._problems.add("'<<' merges mappings only", at, "use an *alias of a mapping")
