@@ -301,6 +301,49 @@ def test_plain_output_has_the_same_card_without_colours(tmp_path: Path) -> None:
     assert "return {}" in (tmp_path / "parse.py").read_text()
 
 
+@pytest.mark.parametrize("how", ["chat", "plain chat", "one prompt"])
+def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, how: str) -> None:
+    calls = [{"name": "bash", "input": {"command": f"touch made-{n}; true"}} for n in range(4)]
+    file = plan(tmp_path, *calls)
+    arguments = ["run", "-f", file, *(["--plain"] if "plain" in how else [])]
+    prompt = ["go"] if how == "one prompt" else []
+    with Terminal(*arguments, *prompt, cwd=tmp_path, size=(80, 50)) as terminal:
+        if not prompt:
+            terminal.prompt()
+            terminal.type("go" + ENTER)
+        for number, answer in enumerate(("y", "Yes", "no", "yess")):
+            terminal.until(f"{number + 1} of 4")
+            terminal.until("Ctrl-C stop the prompt")
+            terminal.type(answer + ENTER)
+        terminal.until("ignored")
+        terminal.type("y" + ENTER)
+        terminal.until("done here")
+        if not prompt:
+            terminal.prompt()
+            terminal.type("/quit" + ENTER)
+        terminal.finish()
+    assert sorted(path.name for path in tmp_path.glob("made-*")) == ["made-0", "made-1", "made-3"]
+    # Nothing of an answer is a message to the model.
+    (transcript,) = Path(os.environ["AMPLIFIER_HOME"]).rglob("transcript.jsonl")
+    messages = [json.loads(line) for line in transcript.read_text().splitlines()]
+    assert sum(message.get("role") == "user" for message in messages) == 1
+
+
+def test_an_answer_typed_before_the_question_could_be_read_waits(tmp_path: Path) -> None:
+    with run(tmp_path, CHAIN, CHAIN) as terminal:
+        terminal.until("Ctrl-C stop the prompt")
+        terminal.type("y" + ENTER)
+        time.sleep(0.4)
+        terminal.type("es, do it")
+        terminal.until("ignored")
+        terminal.type("n")
+        terminal.until("2 of 2.*Ctrl-C stop the prompt")
+        terminal.type("n")
+        terminal.until("done here")
+        assert terminal.finish() == 8
+    assert not (tmp_path / "log").exists()
+
+
 def test_text_typed_at_the_question_is_not_an_answer(tmp_path: Path) -> None:
     with run(tmp_path, CHAIN) as terminal:
         terminal.until("Ctrl-C stop the prompt")

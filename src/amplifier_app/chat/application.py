@@ -37,7 +37,7 @@ from amplifier_app.chat.keys import key_bindings
 from amplifier_app.chat.layout import STYLE, ChatLayout
 from amplifier_app.chat.renderer import ReflowRenderer, TerminalOutput, UpdateFile
 from amplifier_app.chat.slash.registry import is_command
-from amplifier_app.chat.terminal import Listener, Sent, State
+from amplifier_app.chat.terminal import TYPING_PAUSE, Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
 
 # Marks of a prompt and of the output after it: terminals jump between them.
@@ -45,9 +45,6 @@ _PROMPT_MARK, _OUTPUT_MARK = "\x1b]133;A\x1b\\", "\x1b]133;C\x1b\\"
 
 # No colours, lines are wrapped, the cursor is shown, pasted text is not marked.
 _AS_IT_WAS = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?2004l"
-
-_TYPING_PAUSE = 1.0
-"""Seconds after the last key when a question may take over the keyboard."""
 
 _LEAVE_NOTE = "Ctrl-C again to leave"
 
@@ -106,7 +103,7 @@ class ChatApplication:
         self._app.ttimeoutlen = 0.05
         self._app.timeoutlen = 0.3
         self._task: asyncio.Task[None] | None = None
-        self._last_key = -_TYPING_PAUSE
+        self._last_key = -TYPING_PAUSE
         self._app.key_processor.before_key_press += lambda _: self._key_pressed()
 
     # Screen
@@ -204,7 +201,7 @@ class ChatApplication:
     async def typing_paused(self) -> None:
         """Wait until no key has been pressed for a moment."""
         # A key only moves the end.
-        while (left := self._last_key + _TYPING_PAUSE - time.monotonic()) > 0:  # noqa: ASYNC110
+        while (left := self._last_key + TYPING_PAUSE - time.monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(left)
 
     async def __aenter__(self) -> Self:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 import sys
@@ -13,7 +12,9 @@ from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings
@@ -21,9 +22,9 @@ from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
-from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.base.stdio import terminal_size
-from amplifier_app.chat.ask import ALONE_SECONDS, Stopped, terminal_output
+from amplifier_app.chat.ask import ALONE_SECONDS, READ_SECONDS, Stopped, terminal_output
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
 from amplifier_app.render.approval import card_lines, key_lines, wrapped
@@ -33,6 +34,9 @@ _INSTEAD = "No. Instead: "
 _ESCAPE_SECONDS = 0.05
 _KEY_NAMES = ("y", "s", "a", "o", "n", "t", "v", "Esc", "Ctrl-C")
 _ALLOWING = ("y", "s", "a", "o")
+_ANSWERING = (*_ALLOWING, "n")
+"""Keys that may be followed by Enter, and begin a word that is an answer, too."""
+_IGNORED = "press one of these keys, or type yes or no and press Enter"
 
 
 async def ask_about_tool(
@@ -79,6 +83,7 @@ class _Card:
         self._agent = agent
         self._is_plain = is_plain
         self.shows_all = False
+        self._began: float | None = None  # when the card was first shown
         self._options = {"y": _option(request, "once", "allow"), "n": _option(request, "deny")}
         for key, word in (("s", "session"), ("a", "always"), ("o", "outside")):
             if any(word in option.lower() for option in request.options):
@@ -90,6 +95,7 @@ class _Card:
         )
         self.shows_all = shown == all_lines
         self._write(["", *shown])
+        self._began = self._began or asyncio.get_running_loop().time()
 
     def show_answer(self, answer: ToolApprovalAnswer | None) -> None:
         if answer is None:
@@ -109,21 +115,27 @@ class _Card:
         return ToolApprovalAnswer(self._options["n" if key == "t" else key], comment)
 
     async def key(self) -> str:
-        """Return the key pressed; other keys than those shown do nothing.
+        """Return the key pressed, or the first letter of the word typed; other keys are reported and ignored.
 
         Raises:
             Stopped: Ctrl-C was pressed.
         """
         more = () if self.shows_all else ("v",)
-        keys = (*self._options, "t", *more, "escape", "c-d", "c-c", "c-z", "<sigint>")
+        keys = _AnswerKeys((*self._options, "t", *more), self._began or 0.0)
+
+        def text() -> StyleAndTextTuples:
+            note = wrapped(keys.note, self._width) if keys.note else []
+            style = "" if self._is_plain else "fg:ansiyellow"
+            return [(style, f"{line}\n") for line in note] + _with_bold_keys(self._key_lines())
+
         window = Window(
-            FormattedTextControl(lambda: _with_bold_keys(self._key_lines()), show_cursor=False),
-            height=lambda: len(self._key_lines()),
+            FormattedTextControl(text, show_cursor=False),
+            height=lambda: fragment_list_to_text(text()).count("\n") + 1,
             always_hide_cursor=True,
         )
         app: Application[str] = Application(
             layout=Layout(window),
-            key_bindings=_Answering(keys).bindings,
+            key_bindings=keys.bindings,
             erase_when_done=True,
             input=create_input(sys.stdin),
             output=terminal_output(self._fd),
@@ -190,38 +202,57 @@ def _option(request: ToolApproval, *words: str) -> str:
     return words[-1].title()
 
 
-class _Answering:
-    """Ends an application with the key pressed.
+class _AnswerKeys:
+    """Ends an application with the answer typed.
 
-    A key that allows the call counts only if no other key comes right before or after it: text that was being typed
-    when the question appeared is not an answer.
+    What is typed ends with Enter or a pause. It has to be an answer as a whole, and one that allows the call takes effect
+    only after the card has been visible for a moment: text that was being typed when it appeared is not an answer.
+
+    Args:
+        keys: The keys that answer.
+        began: When the card appeared, by the clock of the event loop.
+
+    Attributes:
+        note: The text that was ignored last, and how to answer.
     """
 
-    def __init__(self, keys: Iterable[str]) -> None:
+    def __init__(self, keys: Iterable[str], began: float) -> None:
         self.bindings = KeyBindings()
+        self.note = ""
+        self._began = began
+        self._typed = ""
         self._waiting: asyncio.TimerHandle | None = None
-        self._pressed = -ALONE_SECONDS  # when the last key was
-        self.bindings.add(Keys.Any)(lambda event: self._forget())
+        self._answers = {key: key for key in keys if key in _ANSWERING} | {"yes": "y", "no": "n"}
+        self.bindings.add(Keys.Any)(self._receive)
+        at_start = Condition(lambda: not self._typed)
         for key in keys:
+            if key not in _ANSWERING:
+                self.bindings.add(key, filter=at_start)(self._ending_with(key))
+        for key in ("escape", "c-d", "c-c", "c-z", "<sigint>"):
             self.bindings.add(key)(self._ending_with(key))
 
     def _ending_with(self, key: str) -> Callable[[KeyPressEvent], None]:
-        def answer(event: KeyPressEvent) -> None:
-            was_typing = self._forget()
-            if key not in _ALLOWING:
-                event.app.exit(result=key)
-            elif not was_typing:
-                end = functools.partial(event.app.exit, result=key)
-                self._waiting = asyncio.get_running_loop().call_later(ALONE_SECONDS, end)
+        return lambda event: event.app.exit(result=key)
 
-        return answer
-
-    def _forget(self) -> bool:
-        """Discard the last key, if it still waits; return whether it was pressed just now."""
+    def _receive(self, event: KeyPressEvent) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
-        before, self._pressed = self._pressed, asyncio.get_running_loop().time()
-        return self._pressed - before < ALONE_SECONDS
+        loop = asyncio.get_running_loop()
+        self._typed += event.data
+        text = self._typed.rstrip("\r\n")
+        answer = self._answers.get(text.lower())
+        wait = ALONE_SECONDS if text == self._typed else 0.0
+        if answer in _ALLOWING:
+            wait = max(wait, self._began + READ_SECONDS - loop.time())
+        self._waiting = loop.call_later(wait, self._decide, event.app, text, answer)
+
+    def _decide(self, app: Application[str], text: str, answer: str | None) -> None:
+        self._typed = ""
+        if answer is None:
+            self.note = f"ignored {visible(text, 40)!r}: {_IGNORED}" if text else _IGNORED
+            app.invalidate()
+        elif not app.is_done:
+            app.exit(result=answer)
 
 
 def _with_bold_keys(lines: list[str]) -> StyleAndTextTuples:

@@ -19,8 +19,12 @@ from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import wrapped
 
-ALONE_SECONDS = 0.12
-"""How long no other key may follow one that allows something."""
+ALONE_SECONDS = 0.2
+"""Seconds without another key after which a key is an answer by itself."""
+READ_SECONDS = 1.0
+"""Seconds a question has to be visible before it can be answered with yes."""
+
+_WORDS = {"yes": "y", "no": "n"}
 
 
 class Stopped(Exception):
@@ -85,7 +89,8 @@ async def ask_on_terminal(
                 raise Stopped from None
             except EOFError:
                 return None
-            choice = keys.get(answer.strip().lower()) or choose(answer, options)
+            word = answer.strip().lower()
+            choice = keys.get(_WORDS.get(word, word)) or choose(answer, options)
             if choice is not None:
                 return choice
             output.write(f"{_what_to_type(keys, len(options))}\n")
@@ -112,8 +117,10 @@ def _yes_and_no(options: list[str]) -> dict[str, str]:
 
 def _key_bindings(keys: dict[str, str]) -> KeyBindings:
     bindings = KeyBindings()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
 
-    def choosing(option: str) -> Callable[[KeyPressEvent], None]:
+    def choosing(key: str, option: str) -> Callable[[KeyPressEvent], None]:
         def choose_option(event: KeyPressEvent) -> None:
             app, buffer = event.app, event.current_buffer
             buffer.insert_text(event.data)
@@ -123,13 +130,14 @@ def _key_bindings(keys: dict[str, str]) -> KeyBindings:
                 if buffer.text == event.data and not app.is_done:
                     app.exit(result=option)
 
-            asyncio.get_running_loop().call_later(ALONE_SECONDS, end)
+            unread = began + READ_SECONDS - loop.time() if key == "y" else 0.0
+            loop.call_later(max(ALONE_SECONDS, unread), end)
 
         return choose_option
 
     for key, option in keys.items():
         at_start = Condition(lambda: not get_app().current_buffer.text)
-        bindings.add(key, filter=at_start)(choosing(option))
+        bindings.add(key, filter=at_start)(choosing(key, option))
 
     @bindings.add("escape")
     def deny(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]

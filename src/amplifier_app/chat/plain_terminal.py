@@ -20,7 +20,7 @@ from prompt_toolkit.completion import Completer
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.slash.registry import is_command
-from amplifier_app.chat.terminal import Listener, Sent, State
+from amplifier_app.chat.terminal import TYPING_PAUSE, Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
 
 _PROMPT = "> "
@@ -104,7 +104,7 @@ class PlainTerminal:
         self._set_reading(False)
         with KeyMode(0) as keys:
             # A line begun before a question is not an answer to it.
-            self._begun += keys.typed_ahead.decode("utf-8", "replace").replace("\r", "\n")
+            self._keep_begun(keys)
             try:
                 yield
             finally:
@@ -113,13 +113,24 @@ class PlainTerminal:
             self._output.write(f"{_PROMPT}{for_terminal(self._begun)}")
 
     async def typing_paused(self) -> None:
-        """Return at once: a line that was begun is kept, see `suspended`."""
+        """Wait while a line is being typed; what was typed of it is kept, see `suspended`."""
+        while True:
+            with KeyMode(0) as keys:
+                pass
+            if not self._keep_begun(keys):
+                return
+            await asyncio.sleep(TYPING_PAUSE)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
         self._set_reading(False)
+
+    def _keep_begun(self, keys: KeyMode) -> bool:
+        """Keep the keys of a line that was not sent yet; return whether there were any."""
+        self._begun += keys.typed_ahead.decode("utf-8", "replace").replace("\r", "\n")
+        return bool(keys.typed_ahead)
 
     def _ask(self) -> None:
         if self._draft:

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from prompt_toolkit.completion import Completer
 
+TYPING_PAUSE = 1.0
+"""Seconds after the last key when a question may take over the keyboard."""
+
 
 class State(Enum):
     """What the conversation does."""
