@@ -156,6 +156,11 @@ def tool_working_dir(tool: str) -> Capability[Callable[[], Any]]:
     return Capability(f"{tool}.working_dir")
 
 
+def tool_check(tool: str) -> Capability[Callable[[Mapping[str, Any], str | None], Awaitable[bool]]]:
+    """The check of whether a call of a tool cannot succeed, such as ``edit_file.check``."""
+    return Capability(f"{tool}.check")
+
+
 def tool_sandbox(tool: str) -> "Capability[Callable[[], Sandbox | None]]":
     """The sandbox of the commands that a tool runs, such as ``bash.sandbox``."""
     return Capability(f"{tool}.sandbox")

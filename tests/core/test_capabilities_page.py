@@ -31,7 +31,7 @@ SHARED = (
 )
 """What `runtime/sub_agents/delegation.py` registers in a loop."""
 
-_OF_TOOLS = {"tool_working_dir": "working_dir", "tool_sandbox": "sandbox"}
+_OF_TOOLS = {"tool_working_dir": "working_dir", "tool_sandbox": "sandbox", "tool_check": "check"}
 
 Uses = dict[str, tuple[set[str], set[str]]]
 

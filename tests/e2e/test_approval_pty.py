@@ -70,6 +70,28 @@ def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
     assert "return {}" in (tmp_path / "parse.py").read_text()
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_card_fits_the_screen_and_its_diff_is_shown_once(tmp_path: Path, columns: int) -> None:
+    content = "".join(f"line {n}\n" for n in range(60))
+    write = {"name": "write_file", "input": {"file_path": "new", "content": content}}
+    command = {"name": "bash", "input": {"command": f"cat > x <<E\n{content}E"}}
+    size = (columns, 24)
+    with run(tmp_path, EDIT, write, command, size=size) as terminal:
+        for number, head in enumerate(("edit_file", "write_file", "bash"), 1):
+            terminal.until(f"{number} of 3.*Ctrl-C stop the prompt")
+            emulator = Emulator(*size)
+            emulator.feed(terminal.raw)
+            (first,) = (line for line in emulator.visible() if line.endswith(f"{number} of 3"))
+            assert first.startswith(head)
+            assert emulator.visible()[-1] == "" or number > 1
+            terminal.type("y")
+        terminal.until("done here")
+        terminal.finish()
+    lines = screen(terminal.raw, *size)
+    assert sum("return {}" in line for line in lines) == 1
+    assert any("edit_file parse.py" in line and "+1 −1" in line for line in lines)
+
+
 def test_the_keys_stay_when_a_chat_is_resized(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan(tmp_path, EDIT), cwd=tmp_path, size=(100, 30)) as terminal:
         terminal.prompt()

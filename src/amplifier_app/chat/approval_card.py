@@ -90,8 +90,12 @@ class _Card:
                 self._options[key] = _option(request, word)
 
     def show(self, *, whole: bool) -> None:
+        columns, rows = terminal_size(self._fd)
+        # Above are an empty line and the keys, with a note on what was ignored, and the cursor's line.
+        height = rows - len(key_lines(self._request, columns)) - 3
         shown, all_lines = (
-            card_lines(self._request, self._agent, self._width, whole=one) for one in (whole, True)
+            card_lines(self._request, self._agent, columns, whole=one, height=height)
+            for one in (whole, True)
         )
         self.shows_all = shown == all_lines
         self._write(["", *shown])

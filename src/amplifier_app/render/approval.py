@@ -50,7 +50,14 @@ class Preview(NamedTuple):
     notes: list[str]
 
 
-def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = False) -> list[str]:
+def card_lines(
+    request: ToolApproval,
+    agent: str,
+    width: int,
+    *,
+    whole: bool = False,
+    height: int | None = None,
+) -> list[str]:
     """Return what a call would do, as lines of at most `width` cells.
 
     Args:
@@ -58,6 +65,7 @@ def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = F
         agent: The agent that makes it; empty for the session itself.
         width: The cells of a line.
         whole: Show all of it, and of an edit the whole file.
+        height: The number of lines if not all is shown, as far as possible.
     """
     limit, context = (_MOST_ALL, _WIDE_CONTEXT) if whole else (_MOST_CHANGED, _CONTEXT)
     preview = preview_of(request, context)
@@ -68,21 +76,25 @@ def card_lines(request: ToolApproval, agent: str, width: int, *, whole: bool = F
     about = visible(preview.path, _LONGEST_LINE) if preview else ""
     lines = _header(name, about, " · ".join(right), width)
     inner = width - 2
-    if preview is not None:
-        body = diff_lines(preview.diff, inner, limit=limit, context=context)
-        lines += [f"  {line}" for line in body]
-        lines += [f"  {line}" for note in preview.notes for line in _note_lines(note, inner)]
-    else:
-        body = list(_input_lines(request, inner))
-        shown = body if whole else body[:_MOST_LINES]
-        lines += [f"  {line}" for line in shown]
-        if len(shown) < len(body):
-            left = describe.count(len(body) - len(shown), "more line")
-            lines.append(paint(f"  … {left}", "dim"))
+    notes = list(preview.notes) if preview is not None else []
     if request.reason:
         because = "asking because " if request.reason.startswith("it ") else ""
-        lines += [f"  {line}" for line in _note_lines(because + request.reason, inner)]
-    return lines
+        notes.append(because + request.reason)
+    below = [line for note in notes for line in _note_lines(note, inner)]
+    room = _MOST_ALL if whole or height is None else max(height - len(lines) - len(below), 3)
+    if preview is not None:
+        body = diff_lines(preview.diff, inner, limit=limit, context=context)
+        for fewer in range(min(limit, room) - 1, 0, -1):
+            if whole or len(body) <= room:
+                break
+            body = diff_lines(preview.diff, inner, limit=fewer, context=context)
+    else:
+        body = list(_input_lines(request, inner))
+        if not whole and len(body) > min(_MOST_LINES, room):
+            most = min(_MOST_LINES, room - 1)
+            left = describe.count(len(body) - most, "more line")
+            body = [*body[:most], paint(f"… {left}", "dim")]
+    return [*lines, *(f"  {line}" for line in [*body, *below])]
 
 
 def key_lines(request: ToolApproval, width: int, *, shows_all: bool = False) -> list[str]:

@@ -98,6 +98,7 @@ class TerminalRenderer(Renderer):
         )
         self._turn_began = time.monotonic()
         self._changed: set[str] = set()
+        self._answered: set[str] = set()  # ids of calls that the user has allowed
 
     # Events of the session
 
@@ -257,6 +258,9 @@ class TerminalRenderer(Renderer):
 
     def _on_approval(self, event: str, data: dict[str, Any]) -> None:
         self._activity.call_allowed(data)
+        # The card has shown what the call does.
+        if str(peek(data, "decided_by")).startswith("answer"):
+            self._answered.add(str(peek(data, "tool_call_id")))
 
     def _on_tool_output(self, event: str, data: dict[str, Any]) -> None:
         self._activity.call_wrote(data)
@@ -272,7 +276,8 @@ class TerminalRenderer(Renderer):
         self._message.finish()
         self._scrollback.begin("tool")
         link = self._signals.link if self.signals else None
-        shown = draw_call(call, self._screen.width, link, whole=self.verbose)
+        seen = str(peek(data, "tool_call_id")) in self._answered
+        shown = draw_call(call, self._screen.width, link, whole=self.verbose, was_seen=seen)
         self._scrollback.print(shown.lines)
         if self.signals and self._signals.shows_pictures:
             size = self._screen.width, self._screen.height

@@ -49,6 +49,7 @@ def draw_call(
     link: Callable[[str, str], str] | None = None,
     *,
     whole: bool = False,
+    was_seen: bool = False,
 ) -> Shown:
     """Draw a finished call in lines of at most `width` cells.
 
@@ -57,6 +58,7 @@ def draw_call(
         width: Cells per line.
         link: Returns a text as a link to a file.
         whole: Show all of the result.
+        was_seen: The user has seen the changes of the call; they are only counted.
     """
     notes = [describe.duration(call.seconds)]
     body: list[str] = []
@@ -73,7 +75,7 @@ def draw_call(
         notes, body = [first], [paint(line, "dim") for line in _rows(reason, width, 2)]
     elif diff:
         notes.insert(0, _change_count(diff))
-        body = _changes(diff, width)
+        body = [] if was_seen else _changes(diff, width)
     else:
         text, exit_code = _without_exit_code(call.output)
         if exit_code and call.has_failed:

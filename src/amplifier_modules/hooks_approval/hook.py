@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from amplifier_core.session_capabilities import (
     SANDBOX,
     SESSION_DIR,
     WORKING_DIR,
+    tool_check,
     tool_sandbox,
     tool_working_dir,
 )
@@ -32,13 +33,14 @@ from amplifier_modules.hooks_approval.memory import Memory
 from amplifier_modules.hooks_approval.modes import Mode, mode_of
 from amplifier_modules.hooks_approval.programs import Programs
 from amplifier_modules.hooks_approval.question import (
+    ModelCall,
     calls_of_last_message,
     question_about,
     refusal,
     subject,
     with_folder,
 )
-from amplifier_modules.hooks_approval.rules import DEFAULT, Call, Policy, Verdict, judge
+from amplifier_modules.hooks_approval.rules import DEFAULT, READS, Call, Policy, Verdict, judge
 from amplifier_support.clock import utc_now
 from amplifier_support.redaction import Redactor
 
@@ -166,7 +168,9 @@ class ApprovalHook:
     async def _decide_on(self, call: Call, data: Mapping[str, Any]) -> HookResult:
         verdict = self._decision_on(call, self._mode.mode)
         asked = verdict.action == "ask"
-        if asked:
+        if asked and await self._is_futile(call, data):
+            verdict = Verdict("allow", "no question, as the call cannot succeed")
+        elif asked:
             verdict = verdict._replace(why=with_folder(call, verdict.why))
             verdict = await self._ask(call, verdict, data)
         self._audit(call, verdict, data)
@@ -176,6 +180,42 @@ class ApprovalHook:
         if asked:
             await self._emit(APPROVAL_GRANTED, call, verdict, data)
         return HookResult(action="continue")
+
+    async def _is_futile(self, call: Call, data: Mapping[str, Any]) -> bool:
+        """Whether a call only returns an error, which its tool then guarantees by the span."""
+        span = data.get("span_id")
+        calls = await calls_of_last_message(self._coordinator.get("context"))
+        return isinstance(span, str) and await self._cannot_succeed(
+            call, calls, data.get("tool_call_id"), span
+        )
+
+    async def _cannot_succeed(
+        self, call: Call, calls: Sequence[ModelCall], id: Any, span: str | None = None
+    ) -> bool:
+        """Whether a call of the model's last message would fail and its error reveals nothing.
+
+        Args:
+            call: The call.
+            calls: All calls of the message.
+            id: The id of the call.
+            span: Its span, with which the tool makes sure of it.
+        """
+        check = tool_check(call.tool).of(self._coordinator)
+        if check is None or not call.changes_one_file:
+            return False
+        file = call.places[0].real
+        # The error may quote the file.
+        reading = self._call("read_file", {"file_path": file}, call.base)
+        if self._decision_on(reading, self._mode.mode).action != "allow":
+            return False
+        for earlier, name, values in calls:
+            if earlier == id:
+                break
+            other = self._call(name, values, call.base, self._start_of(name))
+            changes_another = other.changes_one_file and other.places[0].real != file
+            if not changes_another and self._decision_on(other, self._mode.mode).by != READS:
+                return False
+        return await check(call.values, span)
 
     async def _ask(self, call: Call, verdict: Verdict, data: Mapping[str, Any]) -> Verdict:
         system = self._coordinator.approval_system
@@ -250,15 +290,15 @@ class ApprovalHook:
         """The position of a call among those of the model's last message that ask, and their number."""
         this = data.get("tool_call_id")
         calls = await calls_of_last_message(self._coordinator.get("context"))
-        asking = [
-            id
-            for id, name, values in calls
-            if id == this or self._asks(self._call(name, values, call.base, self._start_of(name)))
-        ]
+        asking: list[str] = []
+        for id, name, values in calls:
+            other = self._call(name, values, call.base, self._start_of(name))
+            if id == this or (
+                self._decision_on(other, self._mode.mode).action == "ask"
+                and not await self._cannot_succeed(other, calls, id)
+            ):
+                asking.append(id)
         return (asking.index(this) + 1, len(asking)) if this in asking else (1, 1)
-
-    def _asks(self, call: Call) -> bool:
-        return self._decision_on(call, self._mode.mode).action == "ask"
 
     def _options(self, whole: bool) -> list[str]:
         # Only a question shown whole can be agreed to for longer than once.

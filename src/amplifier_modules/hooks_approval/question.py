@@ -12,6 +12,9 @@ from amplifier_modules.hooks_approval.rules import Call, Policy, Verdict, allowa
 
 _MOST_SHOWN = 4000
 
+ModelCall = tuple[str, str, Mapping[str, Any]]
+"""A tool call of the model: id, tool and input."""
+
 
 def subject(call: Call, redact: Callable[[Any], Any] = lambda value: value) -> str:
     """The subject of the call: the file it changes, its command, or its whole input.
@@ -71,8 +74,8 @@ def refusal(policy: Policy, call: Call, verdict: Verdict, *, asked: bool) -> str
     return f"{why}. Do not try to reach the same in another way; go on without it or ask the user.{hint}"
 
 
-async def calls_of_last_message(context: Any) -> list[tuple[str, str, Mapping[str, Any]]]:
-    """The tool calls of the model's last message: id, tool and input."""
+async def calls_of_last_message(context: Any) -> list[ModelCall]:
+    """The tool calls of the model's last message."""
     messages = context.get_messages() if context is not None else []
     if inspect.isawaitable(messages):
         messages = await messages
@@ -82,7 +85,7 @@ async def calls_of_last_message(context: Any) -> list[tuple[str, str, Mapping[st
     return []
 
 
-def _calls_in(message: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _calls_in(message: Mapping[str, Any]) -> Iterator[ModelCall]:
     known: set[str] = set()
     blocks = [one for one in mappings(message.get("content")) if kind_of(one) in CALL_TYPES]
     for one in (*blocks, *mappings(message.get("tool_calls"))):

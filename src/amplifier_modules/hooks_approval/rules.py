@@ -39,6 +39,8 @@ _SHOWN_PATTERNS = 10
 
 DEFAULT = "default"
 """`by` of a decision that neither a rule nor the mode made."""
+READS = "read_only"
+"""`by` of a call that is allowed because it changes nothing."""
 
 
 class Call:
@@ -225,7 +227,7 @@ def judge(policy: Policy, call: Call, mode: Mode) -> Verdict:
     if verdict is not None:
         return verdict
     if reads:
-        return Verdict("allow", "read_only")
+        return Verdict("allow", READS)
     return _judged_by_mode(config, call, mode, risk)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from amplifier_core.session_capabilities import tool_check
 from amplifier_modules.tool_filesystem.config import FilesystemConfig
 from amplifier_modules.tool_filesystem.read_tools import ListDirectory, ReadFile
 from amplifier_modules.tool_filesystem.workspace import Workspace
-from amplifier_modules.tool_filesystem.write_tools import EditFile, WriteFile
+from amplifier_modules.tool_filesystem.write_tools import ChangingTool, EditFile, WriteFile
 
 
 async def mount(coordinator: Any, settings: FilesystemConfig) -> None:
@@ -18,4 +19,7 @@ async def mount(coordinator: Any, settings: FilesystemConfig) -> None:
     # They share the session's allowed folders.
     workspace = Workspace(coordinator, settings)
     for kind in (ReadFile, WriteFile, EditFile, ListDirectory):
-        await coordinator.mount("tools", kind(workspace), name=kind.name)
+        tool = kind(workspace)
+        await coordinator.mount("tools", tool, name=kind.name)
+        if isinstance(tool, ChangingTool):
+            tool_check(kind.name).register(coordinator, tool.check)

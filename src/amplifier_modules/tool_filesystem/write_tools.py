@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -9,9 +11,10 @@ from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.guarded_files import exists, read_whole, write_whole
 from amplifier_modules._shared.files.off_loop import off_loop
 from amplifier_modules._shared.files.roots import Location
+from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput
 from amplifier_modules.tool_filesystem.diff import unified_diff
-from amplifier_modules.tool_filesystem.editing import Edit, apply_edits
+from amplifier_modules.tool_filesystem.editing import Edit, Edited, apply_edits
 from amplifier_modules.tool_filesystem.errors import FileProblem
 from amplifier_modules.tool_filesystem.reading import WHOLE
 from amplifier_modules.tool_filesystem.text import (
@@ -22,6 +25,7 @@ from amplifier_modules.tool_filesystem.text import (
     with_line_end,
 )
 from amplifier_modules.tool_filesystem.tool import FILE_ALIASES, PATH, FilesystemTool
+from amplifier_modules.tool_filesystem.workspace import Workspace
 
 LARGEST_EDIT = 64 * 1024 * 1024
 """Bytes of the largest file that can be edited: it is held in memory several times."""
@@ -42,7 +46,34 @@ _EDIT: dict[str, Any] = {
 }
 
 
-class WriteFile(FilesystemTool):
+class ChangingTool(FilesystemTool):
+    """A tool that changes a file, and can tell before that a call will fail."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        self._failed: dict[str, ToolResult] = {}
+
+    @abstractmethod
+    async def rehearse(self, values: dict[str, Any]) -> ToolResult:
+        """Do what `run` does without changing anything."""
+
+    async def check(self, input: Mapping[str, Any], span: str | None = None) -> bool:
+        """The capability `*.check`: whether a call cannot succeed."""
+        # Hooks get aliases, too.
+        known = {
+            name: value for name, value in input.items() if name in self.input_schema["properties"]
+        }
+        result = await self.result_of(self.rehearse, known)
+        if span is not None and not result.success:
+            self._failed[span] = result
+        return not result.success
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        failed = self._failed.pop(str(event_ids().get("span_id")), None)
+        return await super().execute(input) if failed is None else failed
+
+
+class WriteFile(ChangingTool):
     name = "write_file"
     description = (
         "Write a whole text file: create it, with its folders, or replace it. Use "
@@ -59,6 +90,13 @@ class WriteFile(FilesystemTool):
         "additionalProperties": False,
     }
 
+    async def rehearse(self, values: dict[str, Any]) -> ToolResult:
+        locate = self._workspace.locate_for_writing
+        # Missing folders are created.
+        with contextlib.suppress(FileNotFoundError), locate(values["file_path"]) as location:
+            _like_the_old_file(location, values["content"])
+        return ToolResult()
+
     async def run(self, values: dict[str, Any]) -> ToolResult:
         locate = self._workspace.locate_for_writing
         async with self._workspace.changing:
@@ -73,7 +111,7 @@ class WriteFile(FilesystemTool):
         return ToolResult(output=f"{done} {values['file_path']} ({len(data)} bytes{note})")
 
 
-class EditFile(FilesystemTool):
+class EditFile(ChangingTool):
     name = "edit_file"
     description = (
         "Replace old_string with new_string in a file. old_string must occur "
@@ -101,6 +139,12 @@ class EditFile(FilesystemTool):
         "required": ["file_path"],
         "additionalProperties": False,
     }
+
+    async def rehearse(self, values: dict[str, Any]) -> ToolResult:
+        edits = _edits(values)
+        with self._workspace.locate_for_writing(values["file_path"]) as location:
+            await off_loop(location.stat().st_size, lambda: _edited(location, edits))
+        return ToolResult()
 
     async def run(self, values: dict[str, Any]) -> ToolResult:
         edits = _edits(values)
@@ -160,11 +204,16 @@ def _encoded_as_new(content: str) -> bytes:
     return Coding().encode(content)
 
 
-def _edit(location: Location, path: str, edits: list[Edit], staging: str | None) -> tuple[str, int]:
-    """Apply the edits; return their diff and the new size of the file in bytes."""
+def _edited(location: Location, edits: list[Edit]) -> tuple[str, Edited, bytes]:
+    """Return the text of a file, the outcome of the edits, and that as bytes."""
     text, coding = decode(read_whole(location, LARGEST_EDIT))
     outcome = apply_edits(text, edits)
-    data = coding.encode(outcome.text)
+    return text, outcome, coding.encode(outcome.text)
+
+
+def _edit(location: Location, path: str, edits: list[Edit], staging: str | None) -> tuple[str, int]:
+    """Apply the edits; return their diff and the new size of the file in bytes."""
+    text, outcome, data = _edited(location, edits)
     write_whole(location, data, staging=staging)
     diff = for_model(unified_diff(path, text, outcome.changes))
     if len(diff) > _LONGEST_DIFF:

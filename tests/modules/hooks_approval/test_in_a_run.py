@@ -95,6 +95,46 @@ def test_the_user_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
     assert (work / "made").read_text() == "1\n1\n1\n"
 
 
+def test_a_call_that_cannot_succeed_is_not_asked_about(tmp_path: Path) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    (work / "secrets").mkdir(parents=True)
+    (work / "folder").mkdir()
+    for name in ("parse.py", "secrets/key.txt"):
+        (work / name).write_text("the first line\n")
+    edit = {"old_string": "the first lime", "new_string": "x"}
+    calls = [
+        ("edit_file", {"path": "parse.py", **edit}),
+        ("edit_file", {"path": "missing.py", **edit}),
+        ("edit_file", {"path": "../outside.py", **edit}),
+        ("write_file", {"path": "folder", "content": "x"}),
+        # Its error would quote a file that may not be read.
+        ("edit_file", {"path": "secrets/key.txt", **edit}),
+        ("write_file", {"path": "new/made.py", "content": "the first lime"}),
+        # It could succeed, after the call before.
+        ("edit_file", {"path": "new/made.py", **edit}),
+        ("bash", {"command": "touch another.py"}),
+        ("edit_file", {"path": "another.py", **edit}),
+    ]
+    rules = [{"action": "deny", "tool": "read_file", "path": "secrets/**"}]
+    file = plan(tmp_path, calls, rules=rules)
+    done = run_amplifier("run", "-f", file, "go", "--output", "json", cwd=work, home=home)
+    result = json.loads(done.stdout)
+    asked = [call["id"] for call in result["denied"] if "needs approval" in str(call)]
+    assert asked == ["c4", "c5", "c6", "c7", "c8"], result
+    (transcript,) = home.rglob("transcript.jsonl")
+    results = {
+        message["tool_call_id"]: message["content"]
+        for message in map(json.loads, transcript.read_text().splitlines())
+        if message["role"] == "tool"
+    }
+    assert "old_string is not in the file" in results["c0"]
+    assert "no such file" in results["c1"]
+    assert "outside the folders this tool may use" in results["c2"]
+    assert "it is a folder" in results["c3"]
+    assert "first line" not in results["c4"]
+    assert [record["decision"] for record in audit(home)][:4] == ["allow"] * 4
+
+
 def test_a_rule_does_not_follow_a_command_into_another_folder(tmp_path: Path) -> None:
     home, work = tmp_path / "home", tmp_path / "work"
     (work / "evil").mkdir(parents=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
@@ -32,10 +32,16 @@ class CheckedTool(ABC):
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Run the tool; `error` of a failure has `message` and `type`."""
+        return await self.result_of(self.run, input)
+
+    async def result_of(
+        self, run: Callable[[dict[str, Any]], Awaitable[ToolResult]], input: dict[str, Any]
+    ) -> ToolResult:
+        """Return the result of `run`, or of its failure, for an input that is checked first."""
         values: dict[str, Any] = {}
         try:
             values = read_input(self.input_schema, input)
-            return await self.run(values)
+            return await run(values)
         except InvalidInput as error:
             return failure(error)
         except self.failures as error:
