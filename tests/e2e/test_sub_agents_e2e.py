@@ -23,7 +23,7 @@ from tests.e2e.agent_scripts import (
 )
 from tests.support.cli import Finished, run_amplifier
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
-from tests.support.plans import module_folder
+from tests.support.plans import mock_plan, module_folder
 from tests.support.schemas import RESULT, STREAM
 from tests.support.terminal import Terminal
 
@@ -379,6 +379,48 @@ def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
         ("reader", 2),
         ("worker", 2),
     ]
+
+
+def test_changes_and_answers_of_an_agent_are_shown_like_those_of_the_session(
+    tmp_path: Path,
+) -> None:
+    edit = {"file_path": "parse.py", "old_string": "None", "new_string": "{}"}
+    answer = "I have fixed it.\n\nIt returns an empty mapping."
+    fixing = [{"tool_calls": [{"name": "edit_file", "input": edit}]}, answer]
+    asked = {"name": "task", "input": {"agent": "fixer", "instruction": "Fix it."}}
+    plan = mock_plan(
+        tmp_path,
+        [{"tool_calls": [asked]}, "done here"],
+        tools=["tool-filesystem", "tool-task"],
+        hooks=["hooks-approval"],
+        agents={
+            "fixer": {
+                "providers": [{"module": "provider-mock", "config": {"replies": fixing}}],
+                "tools": ["tool-filesystem"],
+            }
+        },
+    )
+    (tmp_path / "parse.py").write_text("return None\n")
+    with Terminal(
+        "run", "-f", plan, "--mode", "auto", "--session", "s1", "go", cwd=tmp_path
+    ) as terminal:
+        terminal.until(r"✓ fixer: edit_file parse.py · \+1 −1")
+        terminal.until(r"1 \+ return \{\}")
+        terminal.until("1 file changed")
+        assert terminal.finish() == 0
+    (tmp_path / "parse.py").write_text("return None\n")
+    done = run_amplifier("run", "-v", "-f", plan, "--mode", "auto", "go", cwd=tmp_path)
+    assert "fixer: edit_file parse.py: ok" in done.stderr
+    assert "1 file changed" in done.stderr
+    for command in (
+        ("session", "show", "s1"),
+        ("session", "show", "s1", "--call", "1"),
+        ("session", "export", "s1", "--html"),
+        ("session", "search", "empty mapping"),
+    ):
+        shown = run_amplifier(*command, cwd=tmp_path).stdout
+        assert "fixed it" in shown or "3 lines" in shown, command
+        assert not re.search('("|&quot;)response', shown), command
 
 
 def test_the_user_is_asked_to_approve_calls_of_an_agent(folder: Path) -> None:

@@ -96,6 +96,12 @@ class CallLines:
             self._changed.update(changed_files(data))
         self._write(f"{self._about(data)}: {call.summary(self._limit)}")
 
+    def agent_changed(self, agent: str, data: dict[str, Any]) -> None:
+        """Report a change of a file by a sub-agent."""
+        call = FinishedCall(data, seconds_of(data, 0.0), agent=agent)
+        self._changed.update(changed_files(data))
+        self._write(f"{call.about(min(self._limit, 100))}: {call.summary(self._limit)}")
+
     def _about(self, data: dict[str, Any]) -> str:
         call_id = peek(data, "tool_call_id")
         number = self._number_of(str(call_id)) if call_id else None

@@ -20,11 +20,13 @@ class FinishedCall(NamedTuple):
         data: The data of its `tool:post` or `tool:error` event.
         seconds: How long it took.
         number: Its number in the session; None if unknown.
+        agent: The sub-agent that made it; empty for the session itself.
     """
 
     data: dict[str, Any]
     seconds: float
     number: int | None = None
+    agent: str = ""
 
     @property
     def input(self) -> Mapping[str, Any]:
@@ -61,6 +63,11 @@ class FinishedCall(NamedTuple):
     @property
     def _result(self) -> Any:
         return result_in(self.data)
+
+    def about(self, limit: int = 400) -> str:
+        """The call in a few words: `7 bash pytest -q`, `fixer: edit_file parse.py`."""
+        about = about_call(self.data, self.number, limit)
+        return f"{one_line(self.agent, 40)}: {about}" if self.agent else about
 
     def summary(self, limit: int = 200) -> str:
         """How it ended, in one line: `ok, 8.1 s`, `failed, 12 ms: no such file`."""

@@ -55,6 +55,10 @@ class PlainRenderer(StderrNotices):
         }
         return {**handlers, **self._calls.handlers()} if self.shows_calls else handlers
 
+    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
+        if self.shows_calls:
+            self._calls.agent_changed(agent, data)
+
     def turn_started(self) -> None:
         self._calls.turn_started()
         self._begin_message()

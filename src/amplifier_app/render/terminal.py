@@ -24,7 +24,7 @@ from amplifier_app.render.progress import Progress, footer, join_parts, retry_te
 from amplifier_app.render.screen import Screen
 from amplifier_app.render.scrollback import Scrollback
 from amplifier_app.render.signals import Signals
-from amplifier_app.render.tool_calls import draw_call
+from amplifier_app.render.tool_calls import Shown, draw_call
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import (
@@ -35,7 +35,7 @@ from amplifier_app.runtime.observers.observer import (
     SubSessionFacts,
 )
 from amplifier_app.runtime.observers.visibility import Visibility
-from amplifier_app.runtime.turns.event_data import EventHandler, peek
+from amplifier_app.runtime.turns.event_data import EventHandler, is_answer, peek
 from amplifier_app.runtime.turns.turn import SubSession, TurnResult
 
 REFRESH_SECONDS = 0.08
@@ -98,7 +98,7 @@ class TerminalRenderer(Renderer):
         )
         self._turn_began = time.monotonic()
         self._changed: set[str] = set()
-        self._answered: set[str] = set()  # ids of calls that the user has allowed
+        self._seen: set[Any] = set()  # ids of calls that the user has allowed
 
     # Events of the session
 
@@ -259,8 +259,8 @@ class TerminalRenderer(Renderer):
     def _on_approval(self, event: str, data: dict[str, Any]) -> None:
         self._activity.call_allowed(data)
         # The card has shown what the call does.
-        if str(peek(data, "decided_by")).startswith("answer"):
-            self._answered.add(str(peek(data, "tool_call_id")))
+        if is_answer(data):
+            self._seen.add(peek(data, "tool_call_id"))
 
     def _on_tool_output(self, event: str, data: dict[str, Any]) -> None:
         self._activity.call_wrote(data)
@@ -271,14 +271,8 @@ class TerminalRenderer(Renderer):
         if self._quiet:
             return
         call = call._replace(seconds=seconds_of(data, waited))
-        if not call.has_failed:
-            self._changed.update(describe.changed_files(data))
         self._message.finish()
-        self._scrollback.begin("tool")
-        link = self._signals.link if self.signals else None
-        seen = str(peek(data, "tool_call_id")) in self._answered
-        shown = draw_call(call, self._screen.width, link, whole=self.verbose, was_seen=seen)
-        self._scrollback.print(shown.lines)
+        shown = self._print_call(call, was_seen=peek(data, "tool_call_id") in self._seen)
         if self.signals and self._signals.shows_pictures:
             size = self._screen.width, self._screen.height
             drawn = [picture(block, *size) for block in image_blocks(data)]
@@ -290,6 +284,16 @@ class TerminalRenderer(Renderer):
         self._progress.start_call()
         self._refresh()
         self._schedule()
+
+    def _print_call(self, call: FinishedCall, *, was_seen: bool) -> Shown:
+        """Print a finished call and count the file it has changed."""
+        if not call.has_failed:
+            self._changed.update(describe.changed_files(call.data))
+        self._scrollback.begin("tool")
+        link = self._signals.link if self.signals else None
+        shown = draw_call(call, self._screen.width, link, whole=self.verbose, was_seen=was_seen)
+        self._scrollback.print(shown.lines)
+        return shown
 
     def _number_of(self, data: dict[str, Any]) -> int | None:
         call_id = peek(data, "tool_call_id")
@@ -312,6 +316,13 @@ class TerminalRenderer(Renderer):
     def sub_session_retries(self, session_id: str, data: dict[str, Any]) -> None:
         self._activity.agent_waits(session_id, retry_text(data))
         self._schedule()
+
+    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
+        if not self._quiet:
+            self._print_call(
+                FinishedCall(data, seconds_of(data, 0.0), agent=agent), was_seen=was_seen
+            )
+            self._refresh()
 
     def sub_session_ended(self, ended: SubSession) -> None:
         self._activity.agent_ended(ended.session_id)

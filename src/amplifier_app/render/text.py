@@ -111,6 +111,10 @@ class TextRenderer(StderrNotices):
         self._output.flush()
         super().notice(message, level, source)
 
+    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
+        if self._calls is not None:
+            self._calls.agent_changed(agent, data)
+
     def turn_started(self) -> None:
         if self._calls is not None:
             self._calls.turn_started()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.ansi import cells, clip, paint, wrapped
 from amplifier_app.render.diff import FileDiff, diff_lines, parse, summary
-from amplifier_app.render.finished_call import FinishedCall, about_call
+from amplifier_app.render.finished_call import FinishedCall
 from amplifier_app.render.pictures import image_blocks
 from amplifier_app.runtime import describe
 from amplifier_support.fields import field_of
@@ -108,7 +108,7 @@ def draw_call(
 
 
 def _head(mark: str, call: FinishedCall, notes: str, width: int) -> str:
-    about = about_call(call.data, call.number)
+    about = call.about()
     room = width - cells(notes) - 5
     return clip(f"{mark} {clip(about, max(room, _NARROWEST_ABOUT))} · {notes}", width)
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.turns.event_data import input_in, peek, result_in
+from amplifier_app.sessions.tool_calls import agent_answer
 from amplifier_support.clock import utc_now, utc_time
 from amplifier_support.fields import field_of, mapping_of
 
@@ -96,7 +97,7 @@ def task(agent: Any, instruction: str) -> str:
 def result_text(data: dict[str, Any]) -> str:
     """Return a tool's result as unsanitized text."""
     result = result_in(data)
-    answer = _agent_answer(getattr(result, "output", None))
+    answer = agent_answer(field_of(result, "output"))
     if answer is not None:
         return answer
     serialized = getattr(result, "get_serialized_output", None)
@@ -121,14 +122,6 @@ def shown_result(data: dict[str, Any]) -> str:
     text = "".join(part for part in written if isinstance(part, str)).rstrip("\n")
     code = field_of(output, "returncode")
     return f"{text}\n[exit code {code}]" if isinstance(code, int) else text
-
-
-def _agent_answer(output: Any) -> str | None:
-    """Return the answer of a sub-agent, without the fields meant for the calling model."""
-    if not isinstance(output, Mapping) or "session_id" not in output:
-        return None
-    response = cast("Mapping[str, Any]", output).get("response")
-    return response if isinstance(response, str) else None
 
 
 def block_text(data: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ def compare(left: Conversation, right: Conversation) -> Comparison:
 def _essence(item: Item) -> Any:
     """What an item says and does."""
     if isinstance(item, Step):
-        calls = [(call.name, call.input, call.result) for call in item.calls]
+        calls = [(call.name, call.input, call.shown) for call in item.calls]
         return ("step", _content(item.message), calls)
     if isinstance(item, Prompt):
         return ("prompt", item.text)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.sessions.search_text import as_text
-from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
+from amplifier_app.sessions.tool_calls import CallNumbers, agent_answer, calls_in, results_in
 from amplifier_app.sessions.transcript import is_by_hook
 from amplifier_support.fields import mapping_of
 from amplifier_support.usage import token_count
@@ -32,6 +32,11 @@ class Call(NamedTuple):
     input: Any
     result: str | None
     step: int
+
+    @property
+    def shown(self) -> str | None:
+        """The result for people: of a sub-agent its answer."""
+        return self.result if (answer := agent_answer(self.result)) is None else answer
 
 
 class Prompt(NamedTuple):

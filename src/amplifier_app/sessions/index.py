@@ -30,7 +30,7 @@ from amplifier_support.private_files import try_lock
 FILE = ".index.sqlite3"
 """In the folder of the sessions, where no session can have this name."""
 
-_VERSION = 2
+_VERSION = 3
 _WAIT_SECONDS = 2.0
 _MOST_AT_ONCE, _MOST_TEXT_AT_ONCE = 200, 10_000_000
 _COLUMNS = SessionSummary._fields

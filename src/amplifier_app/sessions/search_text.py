@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from amplifier_app.base.redact import redact
 from amplifier_app.sessions.summary import read_summary
-from amplifier_app.sessions.tool_calls import blocks_in, calls_in, results_in
+from amplifier_app.sessions.tool_calls import agent_answer, blocks_in, calls_in, results_in
 from amplifier_support.journal import readable_records
 from amplifier_support.printable import cut_text
 from amplifier_support.private_files import open_regular
@@ -47,7 +47,7 @@ def _texts(message: dict[str, Any]) -> Iterator[str]:
     for call in calls_in(message):
         yield f"{call.name} {as_text(call.input)}"
     for _, result in results:
-        text = as_text(result)
+        text = agent_answer(result) or as_text(result)
         # The mark says that the last word may be a part of a token.
         yield cut_text(text, _MOST_OF_RESULT)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
+
+from amplifier_support.fields import mapping_of
 
 
 class StoredCall(NamedTuple):
@@ -53,6 +57,16 @@ def results_in(message: Mapping[str, Any]) -> list[tuple[str | None, Any]]:
     if message.get("role") in ("tool", "function") and own not in [call_id for call_id, _ in found]:
         found.append((own, message.get("content")))
     return found
+
+
+def agent_answer(result: Any) -> str | None:
+    """The answer in a result of a sub-agent, without the fields for the calling model; None for other results."""
+    if isinstance(result, str) and result.startswith("{") and '"session_id"' in result:
+        with contextlib.suppress(ValueError):
+            result = json.loads(result)
+    fields = mapping_of(result)
+    answer = fields.get("response") if "session_id" in fields else None
+    return answer if isinstance(answer, str) else None
 
 
 def blocks_in(message: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:

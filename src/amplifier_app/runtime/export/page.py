@@ -101,8 +101,9 @@ def _answer(step: Step) -> Iterator[str]:
 
 def _call(session: Exported, call: Call) -> str:
     about = describe.tool_input({"tool_input": call.input}, 160)
-    lines = len(call.result.splitlines()) if call.result is not None else 0
-    size = "no result" if call.result is None else describe.count(lines, "line")
+    result = call.shown
+    lines = len(result.splitlines()) if result is not None else 0
+    size = "no result" if result is None else describe.count(lines, "line")
     given = (
         json.dumps(call.input, indent=2, ensure_ascii=False, default=str)
         if isinstance(call.input, (dict, list))
@@ -113,7 +114,7 @@ def _call(session: Exported, call: Call) -> str:
         f"<span class=number>{call.number}</span> <b>{_text(call.name)}</b> "
         f"<code>{_text(about)}</code> <span class=size>{size}</span></summary>"
         f"<h4>Input</h4><pre>{_text(given)}</pre>"
-        f"<h4>Result</h4><pre>{_text(call.result or '')}</pre></details>"
+        f"<h4>Result</h4><pre>{_text(result or '')}</pre></details>"
     )
 
 

@@ -113,11 +113,12 @@ def _note(note: Note, *, whole: bool) -> str:
 def call_line(call: Call) -> str:
     """A tool call in one line: `7 bash pytest -q · 12 lines`."""
     about = describe.tool_input({"tool_input": call.input})
-    if call.result is None:
+    result = call.shown
+    if result is None:
         size = "no result"
     else:
-        count = len(call.result.splitlines())
-        size = one_line(call.result, 60) if count == 1 else f"{count:,} lines"
+        count = len(result.splitlines())
+        size = one_line(result, 60) if count == 1 else f"{count:,} lines"
     words = " ".join(filter(None, (str(call.number), one_line(call.name, 60), about)))
     return f"{words} · {size}" if size else words
 
@@ -135,4 +136,4 @@ def call_text(call: Call) -> str:
     if lines[-1]:
         lines.append("")
     lines.append("result:" if call.result is not None else "no result was recorded")
-    return "\n".join([*lines, *(call.result or "").splitlines()])
+    return "\n".join([*lines, *(call.shown or "").splitlines()])

@@ -158,6 +158,9 @@ class Renderer:
     def sub_session_retries(self, session_id: str, data: dict[str, Any]) -> None:
         """A sub-agent waits before it repeats a request; `data` is that of `provider:retry`."""
 
+    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
+        """A tool call of a sub-agent has changed a file; `was_seen` if the user has approved the change."""
+
     def sub_session_ended(self, ended: SubSession) -> None:
         """The turn of a sub-agent has ended, in whatever way."""
 

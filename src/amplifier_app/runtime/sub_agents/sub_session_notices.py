@@ -9,7 +9,13 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import Level, Renderer, SubSessionFacts
 from amplifier_app.runtime.sub_agents.delegation import Delegation
-from amplifier_app.runtime.turns.event_data import EventHandler
+from amplifier_app.runtime.turns.event_data import (
+    EventHandler,
+    has_succeeded,
+    is_answer,
+    peek,
+    result_in,
+)
 from amplifier_app.runtime.turns.turn import SubSession
 
 
@@ -29,6 +35,7 @@ class SubSessionRenderer(Renderer):
         self.draws_retries = parent.draws_retries
         self._delegation = delegation
         self._id = session_id
+        self._seen: set[Any] = set()  # ids of calls that the user has allowed
 
     def start(self, instruction: str, *, resumed: bool) -> None:
         """Report that the sub-session starts its task."""
@@ -52,6 +59,8 @@ class SubSessionRenderer(Renderer):
             "provider:request": self._on_request,
             "provider:retry": self._on_retry,
             "tool:pre": self._on_tool,
+            "approval:granted": self._on_approval,
+            "tool:post": self._on_tool_end,
         }
 
     def notice(self, message: str, level: Level, source: str) -> None:
@@ -74,6 +83,9 @@ class SubSessionRenderer(Renderer):
     def sub_session_ended(self, ended: SubSession) -> None:
         self._parent.sub_session_ended(ended)
 
+    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
+        self._parent.sub_session_changed(agent, data, was_seen=was_seen)
+
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._parent.sub_session_doing(self._id, "")
 
@@ -87,3 +99,12 @@ class SubSessionRenderer(Renderer):
     def _on_tool(self, event: str, data: dict[str, Any]) -> None:
         what = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
         self._parent.sub_session_doing(self._id, what)
+
+    def _on_approval(self, event: str, data: dict[str, Any]) -> None:
+        if is_answer(data):
+            self._seen.add(peek(data, "tool_call_id"))
+
+    def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
+        if describe.changed_files(data) and has_succeeded(result_in(data)):
+            was_seen = peek(data, "tool_call_id") in self._seen
+            self._parent.sub_session_changed(self._delegation.agent, data, was_seen=was_seen)

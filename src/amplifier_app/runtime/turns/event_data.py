@@ -27,6 +27,11 @@ def result_in(data: object) -> Any:
     return peek(data, "result") if result is None else result
 
 
+def is_answer(data: object) -> bool:
+    """Whether the user allowed the call of an `approval:granted` event when asked."""
+    return str(peek(data, "decided_by")).startswith("answer")
+
+
 def has_succeeded(result: Any) -> bool:
     """Whether a tool's result, in the kernel's or another form, is a success."""
     success = field_of(result, "success")
