@@ -188,6 +188,40 @@ def test_files_shell_output_and_the_editor_become_part_of_a_prompt(tmp_path: Pat
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_prompt_with_a_missing_file_comes_back_to_the_input_line(
+    tmp_path: Path, plain: bool
+) -> None:
+    (tmp_path / "notes.md").write_text("the notes\n")
+    plan = mock_plan(tmp_path, ["ok"], mock={"on_end": "repeat"})
+    with Terminal("run", *(["--plain"] if plain else []), "-f", plan, cwd=tmp_path) as terminal:
+        terminal.prompt()
+        terminal.type("sum up @note.md" + ENTER)
+        terminal.until(r"note\.md was not added: it does not exist")
+        terminal.until(r"not sent.*sum up @note\.md")
+        if plain:
+            terminal.type(CTRL_C)
+            terminal.prompt()
+            terminal.type("sum up @notes.md" + ENTER)
+        else:
+            terminal.type("\x7f" * 3 + "s.md" + ENTER)
+        terminal.until("added notes.md: 1 line")
+        terminal.until("ok")
+        terminal.prompt()
+        terminal.type("what is @other.md?" + ENTER)
+        terminal.until(r"not sent.*what is @other\.md\?")
+        terminal.type(ENTER)
+        terminal.until("ok")
+        terminal.prompt()
+        session_id = leave(terminal)
+    corrected = 'sum up @notes.md\n\n<file path="notes.md">\nthe notes\n</file>'
+    assert prompts(session_id) == [corrected, "what is @other.md?"]
+    with Terminal("run", "-f", plan, "sum up @notes.md", cwd=tmp_path) as terminal:
+        terminal.until("the prompt is sent as it is: only the chat adds files")
+        terminal.until("ok")
+        assert terminal.finish() == 0
+
+
 def test_the_editor_of_the_project_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "its-editor").write_text("#!/bin/sh\ntouch ran\n")
     (tmp_path / "its-editor").chmod(0o755)

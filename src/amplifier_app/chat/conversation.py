@@ -216,6 +216,8 @@ class Conversation:
         is_recalled = False
         if self._upcoming:
             text = self._upcoming.pop(0)
+            if self._returned(text):
+                return True
             self.renderer.message_sent(self._as_shown(text))
         else:
             self.terminal.set_state(State.IDLE)
@@ -227,6 +229,8 @@ class Conversation:
                 if self.on_empty_line is None:
                     return True
                 text = self.on_empty_line
+            if self._returned(text):
+                return True
             # The command shows what it sends.
             is_shown = text != RETRY if not sent.text.strip() else not self.terminal.echoes
             if is_shown:
@@ -241,6 +245,14 @@ class Conversation:
                 # The edited prompt replaces the one that was not answered.
                 await prompt_to_continue(self.session, self.last_prompt)
             await self._turn(self.files.add_to(text))
+        return True
+
+    def _returned(self, text: str) -> bool:
+        """Return a prompt to the input line if it mentions files that cannot be added."""
+        if is_shell_line(text) or is_command(text) or not self.files.is_refused(text):
+            return False
+        draft = self.terminal.draft
+        self.terminal.draft = f"{text}\n{draft}" if draft else text
         return True
 
     @property
@@ -338,6 +350,8 @@ class Conversation:
         command = find(command_in(text) or "", self.commands)
         if is_shell_line(text) or (command is not None and command.during_turn):
             self._run_concurrently(text)
+        elif self._returned(text):
+            pass
         elif (
             self._upcoming or is_command(text) or not steering.send(text := self.files.add_to(text))
         ):

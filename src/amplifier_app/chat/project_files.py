@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
-from amplifier_support.below import open_inside
+from amplifier_support.below import is_below, open_inside
+from amplifier_support.did_you_mean import nearest
 from amplifier_support.git import git_environment
 from amplifier_support.programs import TimedOut, find_program, run
 
@@ -25,6 +26,13 @@ _SECRET = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "id_rsa*", "id_ed25519*"),
     *(".netrc", ".npmrc", ".pypirc", "credentials*", "*.tfstate", "secrets.*"),
 )
+_TEXT_FILE = re.compile(
+    r"(?i)\.(?:bash|c|cc|cfg|conf|cpp|cs|css|csv|diff|env|go|gradle|h|hpp|html|ini|ipynb|java|js|json|jsonl|jsx|kt|"
+    r"less|lock|log|lua|md|mjs|patch|php|pl|proto|ps1|py|pyi|r|rb|rs|rst|scala|scss|sh|sql|svg|swift|tex|tf|toml|"
+    r"ts|tsv|tsx|txt|vue|xml|ya?ml|zsh)$"
+)
+"""Names of files; others that begin with `@` can be users, packages and decorators."""
+_MAX_NAMES = 200
 _PATH = r"[^\s@:\"]+"
 _MENTION = re.compile(
     rf"(?<!\S)@(?:\"(?P<quoted>[^\"\n]+)\"|(?P<path>{_PATH}))(?::(?P<first>\d+)(?:-(?P<last>\d+))?)?(?=[\s,;.?!)]|$)"
@@ -124,8 +132,8 @@ def _rank(name: str, wanted: str) -> int | None:
 def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Included:
     """Return a prompt followed by the files it mentions: `@path`, `@path:10`, `@path:10-40`, `@"a path"`.
 
-    Words that name no file stay as they are. A file outside the folder, a binary file and one that is too
-    large are not added.
+    Of a folder, the names in it are added. Files outside the folder, binary files and those that are too large are
+    not added, nor are missing ones. Words that need not mean a file stay as they are: `@alice`, `@types/node`.
 
     Args:
         prompt: The prompt.
@@ -136,11 +144,19 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
     written = (line for line in prompt.split("\n") if line.rstrip() not in quoted)
     for mention in _mentions("\n".join(written)):
         path = mention["quoted"] or mention["path"]
-        if not os.path.isfile(os.path.join(folder, path)):
+        if not os.path.exists(os.path.join(folder, path)):
             path = path.rstrip(".,;?!)")
-            if not os.path.isfile(os.path.join(folder, path)):
-                continue
         try:
+            if not os.path.exists(os.path.join(folder, path)):
+                if _means_file(folder, path, mention):
+                    raise ValueError(_missing(folder, path))
+                continue
+            if os.path.isdir(os.path.join(folder, path)):
+                names = _names_in(folder, path)
+                listing = "\n".join(names)
+                parts.append(f'<folder path="{path}">\n{listing}\n</folder>')
+                notes.append(f"added {one_line(path)}: {describe.count(len(names), 'name')}")
+                continue
             text, lines = _read_lines(folder, path, mention["first"], mention["last"])
         except ValueError as error:
             problems.append(f"{one_line(path)} was not added: {error}")
@@ -150,6 +166,51 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
         tokens = describe.tokens(-(-len(text) // 4))
         notes.append(f"added {one_line(path)}: {size}, about {tokens} tokens")
     return Included("\n\n".join(parts), notes, problems)
+
+
+def _means_file(folder: str, path: str, mention: re.Match[str]) -> bool:
+    """Whether what does not exist was meant to be a file."""
+    above = os.path.dirname(path)
+    return bool(
+        mention["quoted"]
+        or path.startswith(("./", "../", "/", "~/"))
+        or _TEXT_FILE.search(path)
+        or (mention["first"] and ("/" in path or "." in path))
+        or (above and os.path.isdir(os.path.join(folder, above)))
+    )
+
+
+def _missing(folder: str, path: str) -> str:
+    above, name = os.path.split(path)
+    try:
+        names = os.listdir(os.path.join(folder, above))
+    except OSError:
+        names = list[str]()
+    near = nearest(name, names)
+    hint = "" if near is None else f"; did you mean {one_line(os.path.join(above, near))!r}?"
+    return f"it does not exist{hint}"
+
+
+def _names_in(folder: str, path: str) -> list[str]:
+    """Return what a folder contains, folders with a slash, without files that usually hold secrets.
+
+    Raises:
+        ValueError: It cannot be listed; the message says why.
+    """
+    real = os.path.realpath(os.path.join(folder, path))
+    if not is_below(real, os.path.realpath(folder)):
+        raise ValueError("it is outside the working directory")
+    try:
+        with os.scandir(real) as entries:
+            names = sorted(
+                f"{entry.name}/" if entry.is_dir() else entry.name
+                for entry in entries
+                if entry.name != ".git" and not is_secret(entry.name)
+            )
+    except OSError as error:
+        raise ValueError(error.strerror or "it cannot be read") from None
+    more = len(names) - _MAX_NAMES
+    return [*names[:_MAX_NAMES], *([f"… {more:,} more"] if more > 0 else [])]
 
 
 def _mentions(prompt: str) -> Iterator[re.Match[str]]:

@@ -19,6 +19,20 @@ class PromptFiles:
         self._renderer = renderer
         self._typed: dict[str, str] = {}  # prompts with files → as typed
         self._quoted: set[str] = set()
+        self._refused: str | None = None
+
+    def is_refused(self, text: str) -> bool:
+        """Report the files that cannot be added to a prompt, unless it was refused before; return whether there are any."""
+        if text in self._typed or text == self._refused:
+            return False
+        problems = with_files(text, os.getcwd(), self._quoted).problems
+        if problems:
+            self._refused = text
+            for problem in problems:
+                self._renderer.notice(problem, "warning", "chat")
+            hint = "The prompt was not sent. Edit it, or send it again to leave this as text."
+            self._renderer.notice(hint, "warning", "chat")
+        return bool(problems)
 
     def add_to(self, text: str) -> str:
         """Return a prompt with the files it mentions, unless it has them already."""
@@ -27,8 +41,9 @@ class PromptFiles:
         included = with_files(text, os.getcwd(), self._quoted)
         for note in included.notes:
             self._renderer.notice(note, "info", "chat")
-        for problem in included.problems:
-            self._renderer.notice(problem, "warning", "chat")
+        if text != self._refused:
+            for problem in included.problems:
+                self._renderer.notice(problem, "warning", "chat")
         if included.notes:
             self._typed[included.text] = text
         return included.text

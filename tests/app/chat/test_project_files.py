@@ -88,6 +88,39 @@ def test_every_name_that_is_offered_can_be_mentioned(project: Path, name: str) -
     assert mention_of("two\nlines") is None
 
 
+def test_missing_files_are_reported_and_other_words_stay_text(project: Path) -> None:
+    meant = {
+        "@src/parze.py": "src/parze.py was not added: it does not exist; did you mean 'src/parse.py'?",
+        '@"my notes"': "my notes was not added: it does not exist",
+        "(see) @note.md.": "note.md was not added: it does not exist; did you mean 'notes.md'?",
+        "@./x": "./x was not added: it does not exist",
+        "@/no/such": "/no/such was not added: it does not exist",
+        "@other/x.y:3": "other/x.y was not added: it does not exist",
+        "@src/new": "src/new was not added: it does not exist",
+    }
+    for text, problem in meant.items():
+        assert with_files(text, str(project)) == (text, [], [problem])
+    other = """Write to me@example.com and @alice, @org/team, and install @types/node or @vue/core@3.
+        @pytest.fixture @app.route("/x") @property @functools.cache @media @Component({}) @@ -1,2 +1 @@
+        image@sha256:12 a@b.py @example.com @NAME:path @ @: @1.2.3 git@github.com:x/y.py @recipes:a/b.md"""
+    assert with_files(other, str(project)) == (other, [], [])
+
+
+def test_of_a_folder_the_names_are_added(project: Path) -> None:
+    (project / "src/inner").mkdir()
+    (project / "src/.env").write_text("KEY=1\n")
+    for text in ("See @src.", "See @src/"):
+        included = with_files(text, str(project))
+        folder = text.removeprefix("See @").rstrip(".")
+        listing = f'<folder path="{folder}">\ninner/\nparse.py\n</folder>'
+        assert included == (f"{text}\n\n{listing}", [f"added {folder}: 2 names"], [])
+    (project / "up").symlink_to(project.parent)
+    problems = with_files("@.. and @up", str(project)).problems
+    assert problems == [
+        f"{name} was not added: it is outside the working directory" for name in ("..", "up")
+    ]
+
+
 def test_what_cannot_be_added_is_reported_and_the_prompt_is_kept(project: Path) -> None:
     text = "See @../outside.txt @link.txt @image.png @large.txt @src/parse.py:60"
     included = with_files(text, str(project))

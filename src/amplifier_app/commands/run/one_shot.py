@@ -113,6 +113,15 @@ async def run_once(
         mode = active_module_mode(session.session.coordinator)
         if mode not in (None, request.mode):
             renderer.notice(f"mode {mode}; --mode off ends it", "info", "session")
+        if "@" in prompt and stderr_is_tty():
+            from amplifier_app.chat.project_files import with_files
+
+            _, added, missing = with_files(prompt, session.facts.working_dir)
+            if added or missing:
+                note = (
+                    "the prompt is sent as it is: only the chat adds files that are named with '@'"
+                )
+                renderer.notice(note, "info", "session")
         try:
             return await shot.run(prompt, request.timeout)
         finally:
