@@ -153,14 +153,14 @@ def test_alone_it_is_run() -> None:
 
 def test_options_alone_are_options_of_run() -> None:
     done = run_amplifier("-f", "no-such-plan.yaml", "hi")
-    assert done.code == 78
+    assert done.code == 2
     assert "no-such-plan.yaml" in done.stderr
 
 
 def test_a_plan_in_a_repository_is_imported_first() -> None:
     source = "git+https://example.com/kit@main#subdirectory=behaviors/a.yaml"
     done = run_amplifier("run", "-f", source, "hi")
-    assert done.code == 78
+    assert done.code == 2
     assert f"a plan is a file on this machine, not '{source}'" in done.stderr
     assert f"amplifier plan import {source} -o plan.yaml" in done.stderr
 
@@ -209,3 +209,43 @@ def test_schemas_are_printed_as_valid_json_schemas(name: str) -> None:
     schema = json.loads(done.stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["title"]
+
+
+def test_a_value_that_names_nothing_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "a.lock").write_text("{}")
+    mock = ["run", "-P", "mock", "--no-save", "hi"]
+    for arguments, code in (
+        (["run", "-f", "no.yaml", "hi"], 2),
+        (["run", "-f", ".", "hi"], 2),
+        (["run", "-P", "nosuch", "hi"], 2),
+        (["run", "-P", "mock", "-f", "no.yaml", "hi"], 2),
+        ([*mock, "--mode", "nosuch"], 2),
+        ([*mock, "-p", "nosuch"], 2),
+        ([*mock, "--set", "nosuch.key=1"], 2),
+        ([*mock, "--set", "nosuch.key=1", "--set", "other=1"], 2),
+        ([*mock, "--set", "session.orchestrator.config.max_iterations=many"], 2),
+        ([*mock, "--lock", "no.lock"], 2),
+        ([*mock, "--report", "md=no/report.md"], 2),
+        (["plan", "check", "-f", "no.yaml"], 2),
+        (["plan", "diff", "mock", "nosuch"], 2),
+        (["plan", "import", "no.md"], 2),
+        (["provider", "models", "nosuch"], 2),
+        (["batch", "run", "no.yaml", "rows.jsonl"], 2),
+        (["batch", "run", "mock", "no.jsonl", "--prompt", "hi"], 2),
+        (["batch", "status", "no"], 2),
+        (["session", "import", "no.tar.gz"], 2),
+        (["trust", "no"], 2),
+        # The contents of a file, and what is not named here.
+        ([*mock, "--lock", "a.lock"], 78),
+        ([*mock, "--locked"], 78),
+    ):
+        done = run_amplifier(*arguments, cwd=tmp_path)
+        assert (done.code, done.stdout) == (code, ""), (arguments, done)
+    checked = run_amplifier(*mock, "--dry-run", "--set", "tools.tool-bash.config.timeout=long")
+    assert (checked.code, "broken" in checked.stdout) == (2, True), checked
+
+
+def test_a_setting_that_names_nothing_is_no_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("profile: nosuch\n")
+    done = run_amplifier("run", "hi", cwd=tmp_path, home=tmp_path)
+    assert (done.code, "unknown profile 'nosuch'" in done.stderr) == (78, True)

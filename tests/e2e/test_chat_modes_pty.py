@@ -76,7 +76,7 @@ def test_a_prompt_can_be_sent_in_a_mode_of_a_module(tmp_path: Path) -> None:
     ended = run_amplifier("run", "--resume", "s", "go", "--mode", "off", cwd=tmp_path)
     assert (ended.code, "brainstorm" in ended.stderr) == (0, False)
     wrong = run_amplifier("run", "-f", plan, "go", "--mode", "aks", cwd=tmp_path)
-    assert wrong.code == 78
+    assert wrong.code == 2
     assert "there is no mode 'aks'" in wrong.stderr
     assert "available: ask, edits, read-only, auto, brainstorm" in wrong.stderr
 

@@ -2,7 +2,8 @@
 
     AppError                     what happened to what, and the next step
     ├── UsageError               the command line itself (exit 2)
-    ├── ConfigError              plan, profile, settings, environment, trust (exit 78)
+    ├── ConfigError              plan, profile, settings, environment, trust (exit 78, or 2
+    │                            if what the user named does not exist)
     ├── ModuleError              resolve, install, load, mount (exit 3)
     └── SessionError             locked, unknown, damaged, storage (exit 6)
 
@@ -28,6 +29,11 @@ class Location(NamedTuple):
     def __str__(self) -> str:
         parts = [self.file, *(str(n) for n in (self.line, self.column) if n is not None)]
         return ":".join(parts)
+
+    @property
+    def is_option(self) -> bool:
+        """True for a value on the command line, such as `--set session.budget`."""
+        return self.file.startswith("--")
 
 
 class AppError(Exception):
@@ -57,7 +63,26 @@ class UsageError(AppError):
 
 
 class ConfigError(AppError):
-    """A plan, a profile, a setting, the environment or trust prevents the command."""
+    """A plan, a profile, a setting, the environment or trust prevents the command.
+
+    Args:
+        message: See `AppError`.
+        hint: See `AppError`.
+        location: See `AppError`.
+        is_usage: True if the user passed the name of something that does not exist; always for a
+            location on the command line. The exit code is then 2.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        location: Location | None = None,
+        is_usage: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint, location=location)
+        self.is_usage = is_usage or (location is not None and location.is_option)
 
 
 class ModuleError(AppError):

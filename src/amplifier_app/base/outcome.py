@@ -122,6 +122,8 @@ def outcome_of(error: BaseException) -> Outcome:
 def _outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, AppError):
         ending = next((e for kind, e in _APP_ENDINGS if isinstance(error, kind)), Ending.ERROR)
+        if isinstance(error, ConfigError) and error.is_usage:
+            ending = Ending.USAGE
         where = f"{error.location}: " if error.location else ""
         hint = error.hint
         # An error raised from another app error has the cause of that one; chains may be circular.

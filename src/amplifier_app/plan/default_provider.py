@@ -1,9 +1,10 @@
-"""Add a provider to a plan that has none.
+"""Add a provider to a plan that has none, or to that of a resumed session.
 
 A bundle leaves the choice of a provider to the user. `--provider NAME` adds the provider of that name
 from the settings, else from the default profile, else the module of that name. Without the option, a
 bundle gets the providers of the settings, else those of the default profile whose credentials are
-set. A plan with a provider of its own gets none of these.
+set. A plan with a provider of its own gets none of these, unless a session is resumed with it and with
+`--provider NAME`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _Offered(NamedTuple):
 def with_provider(
     merged: MergedPlan, tree: MapNode, name: str | None, environ: Mapping[str, str]
 ) -> tuple[MapNode, list[str]]:
-    """Add providers to a plan that has none.
+    """Add providers to a plan that has none, or not the one called `name`.
 
     Args:
         merged: The plan as written.
@@ -74,25 +75,24 @@ def with_provider(
         ConfigError: The settings cannot be read.
     """
     offered = _offered(merged)
+    present = entries_of(tree, "providers")
     if name is not None:
-        entry, why = _named(offered, name)
+        entry, why = _named(offered, name, has_others=bool(present))
         added = [(entry, why)]
     else:
         added = _providers_set_up(offered, environ)
     if not added:
         return tree, []
-    section = ListNode([entry for entry, _ in added], _OPTION)
-    notes = [
-        f"added {entry_key(entry)}, as the plan has no provider: {why}" for entry, why in added
-    ]
+    section = ListNode([*present, *(entry for entry, _ in added)], _OPTION)
+    lack = "does not have it" if present else "has no provider"
+    notes = [f"added {entry_key(entry)}, as the plan {lack}: {why}" for entry, why in added]
     return with_items(tree, {**tree.items, "providers": section}), notes
 
 
-def _named(offered: _Offered, name: str) -> tuple[MapNode, str]:
+def _named(offered: _Offered, name: str, *, has_others: bool) -> tuple[MapNode, str]:
     for entries in (offered.settings, offered.profile):
-        try:
-            key = overrides.find_provider(entries, name)
-        except PlanError:
+        key = overrides.provider_key(entries, name)
+        if key is None:
             continue
         entry = next(entry for entry in entries if entry_key(entry) == key)
         return entry, f"--provider {name}, as configured in {_place(entry)}"
@@ -101,7 +101,7 @@ def _named(offered: _Offered, name: str) -> tuple[MapNode, str]:
         if module in known and module.startswith(_PREFIX):
             return MapNode({"module": Scalar(module, _OPTION)}, _OPTION), f"--provider {name}"
     providers = [one.removeprefix(_PREFIX) for one in known if one.startswith(_PREFIX)]
-    message = f"the plan has no provider, and {name!r} is unknown"
+    message = f"the plan has no {'such ' if has_others else ''}provider, and {name!r} is unknown"
     raise PlanError([Problem(message, _OPTION, suggest(name, providers))])
 
 

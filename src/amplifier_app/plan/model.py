@@ -22,7 +22,6 @@ from amplifier_app.plan.documents.scopes import Override
 from amplifier_app.plan.resolution import Resolution, Unset, resolve
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_key, mounted_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
-from amplifier_app.plan.tree.problems import PlanError
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
@@ -181,11 +180,9 @@ class ResolvedPlan:
         """The key of the provider that the user chose, by its name or a model for it; no other may
         answer in its place."""
         if self.chosen.provider is not None:
+            # None for an agent with providers of its own, or a replay.
             entries = entries_of(self.tree, "providers")
-            try:
-                return overrides.find_provider(entries, self.chosen.provider)
-            except PlanError:
-                return None  # an agent with providers of its own, or a replay
+            return overrides.provider_key(entries, self.chosen.provider)
         return self.default_provider if self.chosen.model is not None else None
 
     @cached_property
@@ -276,6 +273,7 @@ def apply_overrides(
         model=model or before.model,
         sets=(*before.sets, *overrides.parse_sets(sets)),
         traffic=before.traffic,
+        adds_provider=before.adds_provider,
     )
     return ResolvedPlan(
         plan.merged,

@@ -35,12 +35,14 @@ class Overrides(NamedTuple):
         model: The model of that provider.
         sets: Addresses and values, in order.
         traffic: What to record or replay.
+        adds_provider: True if a provider that the plan lacks is added, as when a session is resumed.
     """
 
     provider: str | None = None
     model: str | None = None
     sets: tuple[tuple[Path, Node], ...] = ()
     traffic: Traffic = NO_TRAFFIC
+    adds_provider: bool = False
 
 
 NONE = Overrides()
@@ -119,12 +121,8 @@ def look_up(tree: MapNode, path: str | Sequence[str | int]) -> Node:
         raise ConfigError(str(error)) from None
 
 
-def find_provider(entries: Sequence[Node], name: str) -> str:
-    """The key of the entry that the user refers to as `name`.
-
-    Raises:
-        PlanError: The plan has no such provider.
-    """
+def provider_key(entries: Sequence[Node], name: str) -> str | None:
+    """The key of the entry that the user refers to as `name`; None if there is none."""
     keys = [key for entry in entries if (key := entry_key(entry)) is not None]
     for wanted in (name, _PREFIX + name):
         if wanted in keys:
@@ -134,6 +132,18 @@ def find_provider(entries: Sequence[Node], name: str) -> str:
         key = entry_key(entry)
         if key is not None and module in (name, _PREFIX + name):
             return key
+    return None
+
+
+def find_provider(entries: Sequence[Node], name: str) -> str:
+    """The key of the entry that the user refers to as `name`.
+
+    Raises:
+        PlanError: The plan has no such provider.
+    """
+    if (key := provider_key(entries, name)) is not None:
+        return key
+    keys = [key for entry in entries if (key := entry_key(entry)) is not None]
     known = [key.removeprefix(_PREFIX) for key in keys]
     hint = suggest(name, known) if known else "add it to the plan's 'providers'"
     if known and "did you mean" in hint:

@@ -97,8 +97,8 @@ def resolve(
     problems = Problems(merged.texts, merged.problems)
     tree = _with_sets(merged.document, chosen, problems)
     added: list[str] = []
-    if not entry_keys(tree, "providers") and (chosen.provider or merged.bundle):
-        # Imported on demand: only for plans without a provider.
+    if _lacks_provider(merged, tree, chosen):
+        # Imported on demand: few plans lack a provider.
         from amplifier_app.plan.default_provider import with_provider
 
         if not chosen.traffic.replaces_providers:
@@ -130,6 +130,16 @@ def resolve(
     return Resolution(
         resolved, tuple(dropped), sources, unset, tuple(notes), tuple(warnings), requires
     )
+
+
+def _lacks_provider(merged: MergedPlan, tree: MapNode, chosen: overrides.Overrides) -> bool:
+    """Return True if a provider is to be added to the plan."""
+    entries = entries_of(tree, "providers")
+    if not entries:
+        return chosen.provider is not None or merged.bundle
+    if chosen.provider is None or not chosen.adds_provider:
+        return False
+    return overrides.provider_key(entries, chosen.provider) is None
 
 
 def _with_sets(tree: MapNode, chosen: overrides.Overrides, problems: Problems) -> MapNode:

@@ -89,6 +89,7 @@ def switch_module_mode(
         raise ConfigError(
             f"there is no mode '{one_line(name, 60)}'",
             hint=f"available: {', '.join(known)}" if known else None,
+            is_usage=True,
         )
     coordinator.session_state[_ACTIVE] = name
     forget_warnings = getattr(coordinator.session_state.get("mode_hooks"), "reset_warnings", None)

@@ -151,7 +151,7 @@ def find_provider(plan: ResolvedPlan, name: str | None) -> Provider:
         if name in (provider.instance_id, provider.module, provider.name):
             return provider
     names = [provider.name for provider in known]
-    raise ConfigError(f"unknown provider {name!r}", hint=suggest(name, names))
+    raise ConfigError(f"unknown provider {name!r}", hint=suggest(name, names), is_usage=True)
 
 
 def _offers() -> dict[str, str]:

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from amplifier_app.base.errors import SessionError
+from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.sessions.creation import unfinished_session
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
 from amplifier_app.sessions.metadata import SCHEMA_VERSION
@@ -170,6 +170,7 @@ def read_bundle(file: Path) -> Bundle:
     """Read and check a bundle; nothing is written.
 
     Raises:
+        UsageError: The file does not exist.
         SessionError: It cannot be read, is not a bundle, or has something that no bundle has.
     """
     try:
@@ -180,6 +181,8 @@ def read_bundle(file: Path) -> Bundle:
             contents = _members(_Limited(stream))
     except gzip.BadGzipFile as error:
         raise SessionError(f"{file} is damaged: {error}") from error
+    except FileNotFoundError as error:
+        raise UsageError(f"cannot read {file}: no such file or directory") from error
     except OSError as error:
         raise SessionError(f"cannot read {file}: {error.strerror or error}") from error
     except (tarfile.TarError, zlib.error, EOFError, ValueError, OverflowError) as error:

@@ -77,6 +77,7 @@ def load_plan(
         raise ConfigError(
             f"a plan is a file on this machine, not {source!r}",
             hint=f"Import the bundle: amplifier plan import {source} -o plan.yaml",
+            is_usage=True,
         )
     settings = read_settings(project, keep_problems=keep_problems)
     merged = plan_files.read_plan(path, settings, fetch=fetching.open, keep_problems=keep_problems)
@@ -130,6 +131,7 @@ def load(
     lenient: bool = False,
     traffic: Traffic = NO_TRAFFIC,
     fetching: Fetching = AS_ENVIRONMENT_SAYS,
+    adds_provider: bool = False,
 ) -> ResolvedPlan:
     """Load and resolve the plan that a command asks for, or else the default profile.
 
@@ -145,6 +147,7 @@ def load(
         lenient: See `ResolvedPlan`.
         traffic: What to record or replay.
         fetching: How to fetch the bundles that it includes.
+        adds_provider: See `amplifier_app.plan.overrides.Overrides`.
 
     Raises:
         ConfigError: Both a plan and a profile are given, or one cannot be found.
@@ -152,7 +155,9 @@ def load(
     """
     if plan is not None and profile is not None:
         raise ConfigError(
-            "a plan and a profile are mutually exclusive", hint="Give only one of them."
+            "a plan and a profile are mutually exclusive",
+            hint="Give only one of them.",
+            is_usage=True,
         )
     if plan is not None:
         loaded = load_plan(
@@ -164,7 +169,7 @@ def load(
         )
     changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
     changed.keep_unset, changed.lenient = keep_unset, lenient
-    changed.chosen = changed.chosen._replace(traffic=traffic)
+    changed.chosen = changed.chosen._replace(traffic=traffic, adds_provider=adds_provider)
     try:
         return changed.resolve()
     except PlanError as error:

@@ -51,7 +51,7 @@ def read_facts(path: Path) -> dict[str, Any]:
         hint = f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(str(shown))}"
         if path.is_file():
             hint = "Pass the folder that was given to: amplifier batch run -o FOLDER"
-        raise ConfigError(f"there is no batch in {shown}", hint=hint) from None
+        raise ConfigError(f"there is no batch in {shown}", hint=hint, is_usage=True) from None
     except OSError as error:
         raise SessionError(f"cannot read {file}: {error.strerror}") from error
     except (ValueError, RecursionError):

@@ -52,8 +52,12 @@ def import_bundle(
     """
     if file is not None and file.exists() and not force:
         raise ConfigError(f"{file} already exists", hint="Pass --force to overwrite it.")
-    settings = read_settings(folder_if_trusted())
-    merged = read_source(_as_path(bundle), Location(bundle), settings)
+    settings, argument = read_settings(folder_if_trusted()), Location(bundle)
+    try:
+        merged = read_source(_as_path(bundle), argument, settings)
+    except ConfigError as error:
+        error.is_usage = error.location == argument
+        raise
     text = flat_plan(merged, Path.cwd() if file is None else file.absolute().parent)
     for warning in merged.warnings:
         to_stderr(f"amplifier: {one_line(warning, 1000)}")

@@ -218,6 +218,12 @@ def _plan(
         sets = with_secrets(plan, resume.id, (*restored.sets, *sets), ask)
         if provider is None and model is None:
             provider, model = restored.provider, restored.model
+    if request.lock is not None and not request.lock.exists():
+        raise ConfigError(
+            f"--lock: {request.lock} does not exist",
+            hint=f"Write it with: amplifier plan lock -o {request.lock}",
+            is_usage=True,
+        )
     traffic = _traffic(request)
     loaded = load(
         plan=plan,
@@ -231,6 +237,7 @@ def _plan(
         fetching=Fetching(
             offline=is_offline(request.offline), locked=request.locked, lock=request.lock
         ),
+        adds_provider=uses_saved_plan(request, resume),
     )
     if project is not None:
         project.check(loaded)

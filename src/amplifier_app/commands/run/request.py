@@ -330,7 +330,8 @@ class Request(NamedTuple):
         """The request, with what one option implies for another.
 
         Raises:
-            UsageError: Two options contradict each other, or a value is out of range.
+            UsageError: Two options contradict each other, a value is out of range, or the folder of a
+                report does not exist.
         """
         given = {
             "--session": self.session is not None,
@@ -354,4 +355,6 @@ class Request(NamedTuple):
             kind, _, file = report.partition("=")
             if kind not in ("junit", "md") or not file:
                 raise UsageError(f"--report: expected junit=FILE or md=FILE, got {report!r}")
+            if not (folder := Path(file).absolute().parent).is_dir():
+                raise UsageError(f"--report: folder {folder} does not exist")
         return self._replace(locked=self.locked or self.lock is not None)

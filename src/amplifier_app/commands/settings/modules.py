@@ -211,6 +211,7 @@ def _exclude(module: str, settings: Settings, where: Target) -> Changed:
         raise ConfigError(
             f"module {module!r} is in neither the settings nor the profile {profile.name!r}",
             hint=suggest(module, sorted(inherited)),
+            is_usage=True,
         )
     if module in _parts(profile.merged.document):
         raise ConfigError(

@@ -95,7 +95,8 @@ def _project(path: Path | None) -> Path:
     if folder is None:
         where = visible(str(path or os.getcwd()))
         if path is not None and not path.is_dir():
-            raise ConfigError(f"{where} is not a folder", hint="Pass the folder of a project.")
+            hint = "Pass the folder of a project."
+            raise ConfigError(f"{where} is not a folder", hint=hint, is_usage=True)
         raise ConfigError(f"no project at {where}", hint="A project has a .amplifier folder.")
     return folder
 

@@ -164,7 +164,7 @@ def read_profile(
     if at is not None:
         settings.problems.add(message, at, hint)
         settings.problems.raise_if_any()
-    raise ConfigError(message, hint=hint)
+    raise ConfigError(message, hint=hint, is_usage=True)
 
 
 def read_plan(
@@ -195,6 +195,10 @@ def read_plan(
         data = read_stream(Path("/dev/stdin") if is_stdin(given) else given, name, PLAN.what)
         chain.read(name, Path.cwd() / Path(name).name, data)
         return chain.merge(Path(name).name)
+    if not given.is_file():
+        reason = "is a directory" if given.is_dir() else "no such file or directory"
+        at = Location(str(given))
+        raise ConfigError(f"cannot read the plan: {reason}", location=at, is_usage=True)
     chain.read(str(given), given.absolute())
     return chain.merge(given.stem)
 

@@ -53,7 +53,7 @@ def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
     try:
         path = parse_path(address)
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(str(error), is_usage=True) from None
     schemas = _Schemas(plan)
     try:
         values, missing = values_at(plan, path), None
@@ -151,7 +151,7 @@ def _unknown(path: Path, missing: NoSuchPath, schemas: _Schemas) -> ConfigError:
             known = keys_at(schema, path[start:depth]) if schema is not None else []
             break
     hint = suggest(segment, known) if known else None
-    return ConfigError(str(NoSuchPath(at, segment, known)), hint=hint)
+    return ConfigError(str(NoSuchPath(at, segment, known)), hint=hint, is_usage=True)
 
 
 def _config_depth(path: Path) -> int:

@@ -78,7 +78,8 @@ class PlanError(ConfigError):
             super().__init__(only.body(), location=only.at)
         else:
             listed = "\n".join(str(problem) for problem in self.problems)
-            super().__init__(f"{len(self.problems)} problems:\n{listed}")
+            is_usage = all(problem.at.is_option for problem in self.problems)
+            super().__init__(f"{len(self.problems)} problems:\n{listed}", is_usage=is_usage)
 
 
 class Problems:

@@ -52,4 +52,4 @@ async def set_mode(coordinator: Any, mode: str) -> None:
     try:
         await control.set(mode)
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(str(error), is_usage=True) from None

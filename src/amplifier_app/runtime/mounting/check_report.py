@@ -72,6 +72,8 @@ class CheckReport(NamedTuple):
         """The ending of the command; problems in the user's files take precedence."""
         if not self.findings:
             return Ending.OK
+        if all(finding.problem.at.is_option for finding in self.findings):
+            return Ending.USAGE
         kinds = {finding.kind for finding in self.findings}
         return Ending.MODULE if kinds == {"module"} else Ending.CONFIGURATION
 

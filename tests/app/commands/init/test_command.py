@@ -195,7 +195,7 @@ def test_a_key_for_a_provider_that_takes_none_is_refused(home: Path) -> None:
 
 def test_an_unknown_provider_is_an_error_with_a_suggestion(home: Path) -> None:
     done = init("-p", "opneai", "--no-test")
-    assert done.code == 78
+    assert done.code == 2
     assert "did you mean 'openai'" in done.stderr
     assert everything(home) == {}
 

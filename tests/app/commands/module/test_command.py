@@ -233,8 +233,8 @@ def test_a_profile_is_shown_merged_and_masked(tmp_path: Path) -> None:
     assert shown["plan"]["providers"][0]["config"]["api_key"] == "${MY_KEY}"
 
 
-def test_a_profile_that_is_not_there_ends_with_78() -> None:
+def test_an_unknown_profile_is_a_usage_error() -> None:
     done = run_amplifier("profile", "show", "defualt")
-    assert (done.code, done.stdout) == (78, "")
+    assert (done.code, done.stdout) == (2, "")
     assert "unknown profile 'defualt'" in done.stderr
     assert "did you mean 'default'?" in done.stderr

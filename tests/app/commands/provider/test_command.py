@@ -139,7 +139,7 @@ def test_an_address_that_is_none_is_a_configuration_error() -> None:
 
 def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
     done = run_amplifier("provider", "test", "antropic")
-    assert (done.code, done.stdout) == (78, "")
+    assert (done.code, done.stdout) == (2, "")
     assert "did you mean 'anthropic'" in done.stderr
 
 

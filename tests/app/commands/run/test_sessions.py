@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -192,6 +193,7 @@ NAMING_HOOK = '''
 """Names sessions as a published hook does: it writes back all of the metadata as it read it."""
 __amplifier_module_type__ = "hook"
 
+import functools
 import json
 from pathlib import Path
 
@@ -251,3 +253,28 @@ def test_a_published_hook_names_a_session_that_has_no_name(tmp_path: Path) -> No
     run("run", "-f", "plan.yaml", "--session", "renamed", "second prompt")
     assert "Named by me" in run("session", "list")
     assert "no folder" in run("run", "-f", "plan.yaml", "--no-save", "prompt")
+
+
+def test_a_resumed_session_can_use_a_provider_that_its_plan_lacks(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["from the plan"])
+    home = Path(os.environ["AMPLIFIER_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    other = {"module": "provider-mock", "instance_id": "other", "config": {"replies": ["hello"]}}
+    (home / "settings.yaml").write_text(json.dumps({"providers": [other]}))
+    run = functools.partial(run_amplifier, cwd=tmp_path)
+    assert run("run", "-f", plan, "one", "--session", "s").code == 0
+    refused = run("run", "-f", plan, "one", "-p", "other")
+    assert (refused.code, "the plan has no provider 'other'" in refused.stderr) == (2, True)
+    added = run("run", "two", "--continue", "-p", "other")
+    assert (added.code, added.stdout) == (0, "hello\n"), added.stderr
+    assert "added other, as the plan does not have it" in added.stderr
+    assert "provider: other (was mock)" in added.stderr
+    kept = run("run", "three", "--continue")
+    assert (kept.code, kept.stdout) == (0, "hello\n"), kept.stderr
+    back = run("run", "four", "--continue", "-p", "mock")
+    assert (back.code, back.stdout) == (0, "from the plan\n"), back.stderr
+    unknown = run("run", "five", "--continue", "-p", "othr")
+    assert (unknown.code, "'othr' is unknown" in unknown.stderr) == (2, True)
+    forked = run("run", "six", "--fork", "s", "-p", "other")
+    assert (forked.code, forked.stdout) == (0, "hello\n"), forked.stderr
+    assert prompts("s") == ["one", "two", "three", "four"]

@@ -78,7 +78,7 @@ MET: list[dict[str, Any]] = [
     # Addresses without a value, each of which a plan may have.
     {"expect": {"plan": dict.fromkeys(UNSET)}},
     {"script": script(WRITE), "expect": {"files": {"**/*.txt": {}}}},
-    {"plan": "missing.yaml", "expect": {"exit": 78, "error": {"contains": "missing.yaml"}}},
+    {"plan": "missing.yaml", "expect": {"exit": 2, "error": {"contains": "missing.yaml"}}},
 ]
 
 NOT_MET: list[tuple[dict[str, Any], str]] = [
@@ -224,7 +224,7 @@ NOT_MET: list[tuple[dict[str, Any], str]] = [
         "test: read_file was called more often than it has results",
     ),
     ({"workdir": "missing"}, "error: cannot copy the workdir"),
-    ({"plan": "missing.yaml"}, "exit: expected 0, got 78 (configuration)"),
+    ({"plan": "missing.yaml"}, "exit: expected 0, got 2 (usage)"),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import shutil
@@ -72,7 +73,8 @@ def plan_request(plan: str, request: Request, max_cost_row: Decimal | None) -> R
     """The request of every row: the plan by its file or its name, and what a row may cost."""
     is_file = os.path.isfile(plan)
     if not is_file and (os.sep in plan or plan.endswith((".yaml", ".yml", ".md"))):
-        raise ConfigError(f"there is no plan file {plan}", hint="Profiles: amplifier profile list")
+        hint = "Profiles: amplifier profile list"
+        raise ConfigError(f"there is no plan file {plan}", hint=hint, is_usage=True)
     _check_schema(request)
     paths = {
         name: path.absolute()
@@ -110,6 +112,9 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
     Raises:
         AppError: The input or a prompt is not valid.
     """
+    if not source.exists() and not glob.has_magic(str(source)):
+        message = f"cannot read the input {source}: no such file or directory"
+        raise ConfigError(message, is_usage=True)
     prompt = chosen.plan.data.get("prompt") if row.prompt is None else row.prompt
     workdirs = Workdirs(row.workdir, Path(os.getcwd()), Path())
     facts: dict[str, Any] = {
@@ -155,7 +160,11 @@ def reopen_request(folder: BatchFolder, output: Output) -> Request:
             f"{(error.strerror or '').lower()}"
         ) from error
     request = Request.from_data(facts["request"])
-    chosen = choose(request, output)
+    try:
+        chosen = choose(request, output)
+    except ConfigError as error:
+        error.is_usage = False  # batch.json names the plan, not this command line
+        raise
     found = _digests(request, chosen, Path(facts["input"]))
     names = {"plan_digest": "plan", "lock_digest": "lock file", "input_digest": "input"}
     changed = [names[key] for key, digest in found.items() if facts.get(key) != digest]
