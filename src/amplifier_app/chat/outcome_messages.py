@@ -77,7 +77,10 @@ def show_ending(session: OpenSession, renderer: Renderer, key: str) -> str | Non
         return CONTINUE if begun else RETRY
     # The hint on resuming helps only at a limit, which a new run can raise.
     limited = turn.limit is not None and session.is_saved
-    outcome = outcome_of_turn(turn, None, session.id if limited else None)
+    # The line of a denied call says so, but not which rule is missing.
+    unapproved = tuple(call for call in turn.denied if call.by_default)
+    ended = turn._replace(denied=unapproved)
+    outcome = outcome_of_turn(ended, None, session.id if limited else None)
     if outcome.ending is Ending.OK:
         return None
     continues = turn.status == "incomplete" and turn.limit is None and turn.reason != "denied"

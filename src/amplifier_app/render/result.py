@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.runtime.turns.turn import NO_TURN, SubSession, ToolUse, TurnResult
+from amplifier_app.runtime.turns.turn import NO_TURN, DeniedCall, SubSession, ToolUse, TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult
@@ -80,15 +80,17 @@ def _report_fields(report: RunReport) -> dict[str, Any]:
         "usage": turn.usage,
         "cost": cost_object(turn.cost),
         "tools": [_tool(tool) for tool in turn.tools],
-        "denied": [
-            {**call._asdict(), "session_id": call.session_id or report.session_id}
-            for call in turn.denied
-        ],
+        "denied": [_denied(call, report.session_id) for call in turn.denied],
         "sub_sessions": [sub_session_object(ended) for ended in turn.sub_sessions],
         "sandbox": None if report.sandbox is None else _sandbox(report.sandbox),
         "checks": [check._asdict() for check in report.checks],
         "duration_ms": round((time.monotonic() - report.started) * 1000),
     }
+
+
+def _denied(call: DeniedCall, session_id: str | None) -> dict[str, Any]:
+    fields = ("id", "name", "reason", "agent", "by_default", "by_sandbox")
+    return {"session_id": call.session_id or session_id, **{f: getattr(call, f) for f in fields}}
 
 
 def cost_object(cost: Decimal | None) -> dict[str, float] | None:

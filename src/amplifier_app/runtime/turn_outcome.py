@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.budget.limits import describe_reached
 from amplifier_app.runtime.describe import count
-from amplifier_app.runtime.turns.turn import LimitReached, TurnResult
+from amplifier_app.runtime.turns.turn import DeniedCall, LimitReached, TurnResult
 
 _RAISE_OPTIONS = {"max_tokens": "--max-tokens-total N", "max_cost": "--max-cost DOLLARS"}
 _NO_ANSWER = "the model ended without an answer"
@@ -41,9 +42,20 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
         rules = f": amplifier policy suggest {session_id}" if session_id else ""
         hint = f"Add rules to 'approvals' for what should be allowed{rules}."
         return Outcome(Ending.DENIED, f"no rule allowed a call of '{unapproved.name}'", hint)
+    refused = next((call for call in turn.denied if not (call.by_tool or call.by_sandbox)), None)
+    if refused is not None:
+        return _refused(refused)
     if not turn.response.strip():
         return _nothing_shown(turn, resume)
     return OK
+
+
+def _refused(call: DeniedCall) -> Outcome:
+    """Return the outcome of a turn in which a mode, a rule or a hook denied a call."""
+    who = f" of the sub-agent '{call.agent}'" if call.agent else ""
+    why = call.decision or (call.reason or "by a hook of the plan").removeprefix("denied: ")
+    message = f"a call of '{call.name}'{who} was denied: {one_line(why, 200)}"
+    return Outcome(Ending.DENIED, message, "--output json lists every denied call in 'denied'.")
 
 
 def _nothing_shown(turn: TurnResult, resume: str | None) -> Outcome:

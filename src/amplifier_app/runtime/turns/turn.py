@@ -22,12 +22,13 @@ class ToolUse:
     """One tool call. `outcome` is ``running`` until it ends; `duration_ms` is in milliseconds.
 
     `decision` names what allowed or denied it, if a module asked for approval; `by_default` is true
-    if it was denied because nothing allowed it. `sandbox` says what the sandbox kept it from, or may
-    have; `span` is the id of its operation.
+    if it was denied because nothing allowed it, `by_tool` if the tool itself refused it. `sandbox` says
+    what the sandbox kept it from, or may have; `span` is the id of its operation.
     """
 
     __slots__ = (
         "by_default",
+        "by_tool",
         "decision",
         "duration_ms",
         "id",
@@ -45,6 +46,7 @@ class ToolUse:
         self.input = input
         self.decision: str | None = None
         self.by_default = False
+        self.by_tool = False
         self.sandbox: str | None = None
         self.span: Any = None
         self.outcome: ToolOutcome = "running"
@@ -63,6 +65,8 @@ class DeniedCall(NamedTuple):
         agent: That sub-agent.
         by_default: Whether it was denied because nothing allowed it.
         by_sandbox: Whether it ran, and the sandbox kept it from something or may have.
+        by_tool: Whether the tool itself refused it.
+        decision: What denied it in a few words, if a module asked for approval.
     """
 
     id: str
@@ -72,6 +76,8 @@ class DeniedCall(NamedTuple):
     agent: str | None = None
     by_default: bool = False
     by_sandbox: bool = False
+    by_tool: bool = False
+    decision: str | None = None
 
 
 class RunningTool(NamedTuple):

@@ -195,8 +195,16 @@ class TurnRecorder:
         found: list[DeniedCall] = []
         for tool in self._tools:
             if tool.outcome == "denied":
-                by = tool.by_default
-                found.append(DeniedCall(tool.id, tool.name, tool.reason, by_default=by))
+                found.append(
+                    DeniedCall(
+                        tool.id,
+                        tool.name,
+                        tool.reason,
+                        by_default=tool.by_default,
+                        by_tool=tool.by_tool,
+                        decision=tool.decision,
+                    )
+                )
             elif tool.sandbox:
                 found.append(DeniedCall(tool.id, tool.name, tool.sandbox, by_sandbox=True))
         return found
@@ -292,7 +300,8 @@ class TurnRecorder:
         result = result_in(data)
         error = None if has_succeeded(result) else field_of(result, "error")
         if field_of(error, "denied") is True:
-            self._end(data, "denied", str(field_of(error, "message") or "") or None)
+            tool = self._end(data, "denied", str(field_of(error, "message") or "") or None)
+            tool.by_tool = True
         else:
             self._end(data, "ok" if has_succeeded(result) else _outcome_of(error), None)
 
@@ -308,7 +317,7 @@ class TurnRecorder:
             message = str(peek(data, "error_message") or "") or None
             self._end({**data, "tool_call_id": key}, "error", message)
 
-    def _end(self, data: dict[str, Any], outcome: ToolOutcome, reason: str | None) -> None:
+    def _end(self, data: dict[str, Any], outcome: ToolOutcome, reason: str | None) -> ToolUse:
         key = self._key(data)
         if key not in self._running:
             # A call refused before `tool:pre`, for example of an unknown tool.
@@ -322,6 +331,7 @@ class TurnRecorder:
         measured = isinstance(milliseconds, (int, float))
         passed = milliseconds if measured else (time.monotonic() - started) * 1000
         tool.duration_ms = round(passed)
+        return tool
 
     def _key(self, data: dict[str, Any]) -> str:
         call_id = peek(data, "tool_call_id")

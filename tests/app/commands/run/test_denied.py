@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.cli import run_amplifier
-from tests.support.plans import mock_plan
+from tests.support.plans import mock_plan, module_folder
 from tests.support.schemas import RESULT
 
 SERVER = Path(__file__).parents[3] / "modules" / "tool_mcp" / "raw_server.py"
@@ -28,6 +29,16 @@ LIMITS = [
     ("write_file", {"file_path": ".git/config", "content": "x"}),
     ("web_fetch", {"url": "http://127.0.0.1:9/"}),
 ]
+
+GUARD = """
+from amplifier_core.models import HookResult
+
+async def mount(coordinator, config=None):
+    async def deny(event, data):
+        return HookResult(action="deny", reason="no touching")
+
+    coordinator.hooks.register("tool:pre", deny, name="guard")
+"""
 
 
 def calls(prefix: str, wanted: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
@@ -99,3 +110,35 @@ def test_calls_that_tools_refuse_are_listed(tmp_path: Path, loop: str) -> None:
     assert code == 0
     assert [call["id"] for call in found] == [f"c{number}" for number in range(len(LIMITS))]
     assert "denied_commands" in found[0]["reason"]
+
+
+def test_a_denied_call_ends_with_8_whatever_denied_it(tmp_path: Path) -> None:
+    guard = module_folder(tmp_path, GUARD, "amplifier_module_hooks_guard")
+    rules = {"module": "hooks-approval", "config": {"rules": [{"action": "deny", "tool": "*"}]}}
+    hook = {"module": "hooks-guard", "source": str(guard)}
+    delegated = [("task", {"agent": "worker", "instruction": "Work."})]
+    for number, (wanted, hooks, flags, message) in enumerate(
+        (
+            (ASK[:2], None, ["--mode", "read-only"], "mode read-only: the session is read-only"),
+            (ASK[:2], [rules], ["--approve", "allow"], "rule 1"),
+            (ASK[:2], [hook], ["--approve", "allow"], "no touching"),
+            (delegated, None, ["--mode", "read-only"], "of the sub-agent 'worker' was denied"),
+        )
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        file = plan(folder, wanted)
+        if hooks is not None:
+            data = yaml.safe_load(file.read_text())
+            file.write_text(yaml.safe_dump({**data, "hooks": hooks}))
+        (folder / "work").mkdir()
+        for loop in ("loop-streaming", "loop-events"):
+            done = run_amplifier(
+                *("run", "-f", file, "go", "--output", "json", *flags),
+                *("--set", f"session.orchestrator.module={loop}"),
+                cwd=folder / "work",
+            )
+            result = json.loads(done.stdout)
+            assert (done.code, result["outcome"]) == (8, "denied"), (number, loop, done)
+            assert message in result["error"]["message"], (number, loop)
+            assert len(result["denied"]) == len(wanted)
