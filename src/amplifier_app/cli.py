@@ -166,9 +166,11 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
     import datetime  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from amplifier_app.base.signals import raise_noted_signal, raise_on_signals, signal_behind
+    from amplifier_app.base.slow_steps import report_slow_steps
     from amplifier_app.commands.finish import finish, guess_invocation
 
     invocation = guess_invocation(argv, stdout)
+    report_slow_steps(not {"--quiet", "-q"} & set(argv))
     invocation.opens_chat = is_prompt
     with invocation.resources:
         try:

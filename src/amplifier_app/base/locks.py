@@ -12,6 +12,7 @@ from pathlib import Path
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.private_files import OWN_FOLDER
+from amplifier_app.base.slow_steps import slow_step
 from amplifier_support.private_files import make_private_folder, open_locked
 from amplifier_support.programs import Stopped
 
@@ -37,10 +38,11 @@ def hold_lock(file: Path, stop: threading.Event | None) -> Generator[None]:
         OSError: The lock cannot be created, or the file system has none.
     """
     make_private_folder(file.parent)
-    while (descriptor := open_locked(file)) is None:
-        time.sleep(_POLL_SECONDS)
-        if stop is not None and stop.is_set():
-            raise Stopped(file.name)
+    with slow_step(f"waiting for another process that holds {file}"):
+        while (descriptor := open_locked(file)) is None:
+            time.sleep(_POLL_SECONDS)
+            if stop is not None and stop.is_set():
+                raise Stopped(file.name)
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -76,3 +77,38 @@ def test_an_invalid_limit_is_an_error_in_the_plan(tmp_path: Path) -> None:
     assert ended.code == 78
     assert "session.mount_timeout" in ended.stderr
     assert "a number greater than 0" in ended.stderr
+
+
+def test_what_hangs_is_named_on_stderr(tmp_path: Path) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    fetched = f"extends: mock\ntools: [{{module: far, source: 'git+https://{address}/far'}}]\n"
+    (tmp_path / "far.yaml").write_text(fetched)
+    for name in MODULES:
+        (tmp_path / f"{name}.py").write_text(MODULES[name])
+        text = f"extends: mock\ntools: [{{module: {name}, source: ./{name}.py}}, tool-web]\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    with listener:
+        started = {
+            (command, name): start_amplifier(
+                *command.split(), "-f", f"{name}.yaml", "--timeout", "6", cwd=tmp_path
+            )
+            for command, name in (
+                ("plan check", "waits"),
+                ("run hello", "imports"),
+                ("run hello --quiet", "imports"),
+                ("plan check", "far"),
+            )
+        }
+        ended = {key: (*one.communicate(), one.returncode) for key, one in started.items()}
+    stdout, stderr, code = ended["plan check", "waits"]
+    assert b"amplifier: still mounting 'waits' (limit " in stderr
+    assert b"time limit of 6 s reached before 'tool-web' was checked" in stderr
+    assert (code, stdout.count(b"not checked"), b"still" in stdout) == (3, 4, False)
+    stdout, stderr, code = ended["run hello", "imports"]
+    assert (code, stdout) == (7, b"")
+    assert b"amplifier: still importing 'imports' (limit " in stderr
+    assert b"still" not in ended["run hello --quiet", "imports"][1]
+    stdout, stderr, code = ended["plan check", "far"]
+    assert f"amplifier: still fetching https://{address}/far after ".encode() in stderr
+    assert (code, b"reached before 'far' was checked" in stderr) == (3, True)

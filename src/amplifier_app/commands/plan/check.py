@@ -14,7 +14,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _OPTIONS = (
     *("profile", "plan", "provider", "model", "sets"),
-    *("locked", "lock", "offline", "trust", "no_project"),
+    *("timeout", "locked", "lock", "offline", "trust", "no_project"),
 )
 
 
@@ -28,8 +28,8 @@ def check(context: typer.Context, request: Request, output: OutputOption = "text
       amplifier plan check -f plan.yaml --locked
       amplifier plan check --output json
 
-    Reports every problem at once. Exits with 78 if one of your files needs a fix, 3 if a module
-    is at fault, otherwise 0. The modules run with your rights, as they do in a run.
+    Reports every problem at once. Exits with 78 if one of your files needs a fix, 2 if an option
+    does, 3 if a module is at fault or --timeout is reached, otherwise 0. The modules run with your rights, as they do in a run.
     """
     invocation: Invocation = context.obj
     invocation.output = output

@@ -60,6 +60,6 @@ def _report(request: Request, invocation: Invocation) -> CheckReport:
         else:
             # The report lists what is missing offline along with everything else.
             sources = resolver_for(chosen.plan, offline=is_offline(request.offline))
-        return await check_plan(chosen.plan, sources)
+        return await check_plan(chosen.plan, sources, request.timeout)
 
     return run_loop(check())

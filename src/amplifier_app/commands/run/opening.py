@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from amplifier_app.base.slow_steps import report_slow_steps
 from amplifier_app.base.stdio import Output, is_dumb
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, sources_of, terminal_to_ask_on
@@ -58,6 +59,7 @@ async def open_requested_session(
         open_chosen(request, chosen, approvals, renderer, sources, opening) as session,
     ):
         approvals.stop = lambda: session.stop(immediate=True)
+        report_slow_steps(False)
         # Disabled since the process started; what exists by now is never garbage. The default threshold
         # is for programs that use less memory than one request of a long conversation.
         gc.freeze()

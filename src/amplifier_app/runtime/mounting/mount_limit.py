@@ -20,6 +20,7 @@ from typing import Any
 
 import amplifier_core
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_core._foreign import place_of, root_of
 from amplifier_core.load_errors import ModuleImportError, ModuleMountError
@@ -55,7 +56,7 @@ class LimitedLoader(ModuleLoader):
     async def load(self, module_id: str, *args: Any, **kwargs: Any) -> MountFunction:
         self._opening.begin(module_id)
         try:
-            with self._interrupting():
+            with self._interrupting(), slow_step(f"importing '{module_id}'{self._note()}"):
                 mount = await super().load(module_id, *args, **kwargs)
         except _TimeReached as reached:
             where = _where(reached, None)
@@ -70,7 +71,7 @@ class LimitedLoader(ModuleLoader):
             self._opening.begin(module_id)
             timer = asyncio.timeout(self._seconds_left())
             try:
-                with self._interrupting():
+                with self._interrupting(), slow_step(f"mounting '{module_id}'{self._note()}"):
                     async with timer:
                         result = await mount(coordinator)
             except (_TimeReached, TimeoutError) as reached:
@@ -91,6 +92,10 @@ class LimitedLoader(ModuleLoader):
         if self._opening.expired or self._seconds is None:
             return "the time limit of the run"
         return f"{self._seconds:g} s (session.mount_timeout)"
+
+    def _note(self) -> str:
+        left = self._seconds_left()
+        return "" if left is None else f" (limit {left:.3g} s)"
 
     def _seconds_left(self) -> float | None:
         deadline = self._opening.deadline

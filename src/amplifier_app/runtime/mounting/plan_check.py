@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ from amplifier_app.runtime.mounting.check_report import CheckedModule, CheckRepo
 from amplifier_app.runtime.mounting.mount import reason_with_key
 from amplifier_app.runtime.mounting.mount_limit import LimitedLoader, seconds_of
 from amplifier_app.runtime.mounting.mount_problems import mount_problem, package_of
+from amplifier_app.runtime.mounting.progress import Opening
 from amplifier_app.runtime.sandbox import (
     check_sandbox,
     own_policies,
@@ -54,14 +56,17 @@ from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 CLEANUP_SECONDS = 10.0
 
 
-async def check_plan(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> CheckReport:
+async def check_plan(
+    plan: ResolvedPlan, sources: AppModuleSourceResolver, timeout: float | None = None
+) -> CheckReport:
     """Resolve, install, import, configure and mount every module of a plan, then clean up.
 
     Args:
         plan: The plan, loaded `lenient`.
         sources: Resolves module sources.
+        timeout: Seconds it may take; what is left then is not checked.
     """
-    checker = _Checker(plan, sources)
+    checker = _Checker(plan, sources, timeout)
     await checker.check()
     left_out = [
         CheckedModule("provider", one.key, one.module, one.at, "skipped", one.reason)
@@ -77,7 +82,11 @@ async def check_plan(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> Ch
 
 
 class _Checker:
-    def __init__(self, plan: ResolvedPlan, sources: AppModuleSourceResolver) -> None:
+    def __init__(
+        self, plan: ResolvedPlan, sources: AppModuleSourceResolver, timeout: float | None
+    ) -> None:
+        self._timeout = timeout
+        self._opening = Opening(None if timeout is None else time.monotonic() + timeout)
         self._plan = plan
         self._sources = sources
         self._session = AmplifierSession(_mount_plan(plan))
@@ -85,6 +94,7 @@ class _Checker:
         self._found = [Finding("plan", one) for one in self._plan_problems]
         self._sandbox: Sandbox | None = None
         self._loaders: dict[str | None, LimitedLoader] = {}
+        self._is_out_of_time = False
         self.modules: list[CheckedModule] = []
         self.warnings: list[str] = []
 
@@ -122,6 +132,8 @@ class _Checker:
             for module, found in zip(planned, resolved, strict=True):
                 if isinstance(found, CheckedModule):
                     self.modules.append(found)
+                elif self._opening.expired:
+                    self.modules.append(self._out_of_time(module, found))
                 elif module.agent is not None:
                     self.modules.append(await self._check_agent_module(module, found))
                 else:
@@ -140,14 +152,31 @@ class _Checker:
         """The loader of a session: a sub-agent may have a module from a source of its own."""
         if agent not in self._loaders:
             limit = seconds_of(self._session.config)
-            self._loaders[agent] = LimitedLoader(self._session.coordinator, limit)
+            self._loaders[agent] = LimitedLoader(self._session.coordinator, limit, self._opening)
         return self._loaders[agent]
+
+    def _out_of_time(
+        self, module: PlannedModule, found: ResolvedSource | None = None
+    ) -> CheckedModule:
+        """Report a module that the time limit left no time for; the first one is a finding."""
+        if not self._is_out_of_time:
+            self._is_out_of_time = True
+            message = (
+                f"time limit of {self._timeout:g} s reached before {module.module!r} was checked"
+            )
+            at = module.entry.key_at("module")
+            self._found.append(Finding("module", Problem(message, at, "raise --timeout")))
+        return self._checked_module(module, "not checked", "the time limit was reached", found)
 
     async def _resolve(self, module: PlannedModule) -> ResolvedSource | CheckedModule:
         if source_is_wrong(module, self._plan, self._plan_problems):
             return self._checked_module(module, "not checked", "fix its source first")
         try:
-            return await self._sources.async_resolve(module.module, module.source)
+            # The event loop's clock is the monotonic one.
+            async with asyncio.timeout_at(self._opening.deadline):
+                return await self._sources.async_resolve(module.module, module.source)
+        except TimeoutError:
+            return self._out_of_time(module)
         except (AppError, ModuleNotFoundError) as error:
             problem = source_problem(module, error)
         self._found.append(Finding("module", problem))

@@ -11,6 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
+from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import ArchiveSource, without_password
 from amplifier_app.plan.source_syntax import LOOPBACK
 from amplifier_app.sources.errors import SourceError
@@ -69,7 +70,10 @@ def download(
     if known is not None and known.modified:
         headers["If-Modified-Since"] = known.modified
     try:
-        with httpx.Client(timeout=_TIMEOUT, headers=headers) as client:
+        with (
+            slow_step(f"downloading {source.shown}"),
+            httpx.Client(timeout=_TIMEOUT, headers=headers) as client,
+        ):
             return _follow(client, source, into, stop)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         reason = str(error) or type(error).__name__

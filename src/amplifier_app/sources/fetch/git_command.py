@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import GIT_SCHEMES, GitSource, without_password
 from amplifier_app.sources.errors import SourceError
 from amplifier_support.git import git_environment
@@ -92,7 +93,8 @@ class Git:
         try:
             if "GIT_SSH_COMMAND" not in self._environment:
                 self._environment["GIT_SSH_COMMAND"] = self._choose_ssh()
-            done = self._run(arguments, seconds)
+            with slow_step(f"fetching {self._shown}"):
+                done = self._run(arguments, seconds)
         except FileNotFoundError as error:
             raise SourceError(
                 f"cannot fetch {self._shown}: git is not installed",

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from amplifier_app.base.installed import OURS, normalised
+from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.sources.errors import SourceError
 from amplifier_support.environment import without_model_keys
 from amplifier_support.programs import TimedOut, run, search_path
@@ -110,7 +111,8 @@ class Uv:
             **{"PATH": search_path(), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"},
         }
         try:
-            done = run(command, cwd=self._stage, env=env, seconds=_SECONDS, stop=self._stop)
+            with slow_step(f"installing {what}"):
+                done = run(command, cwd=self._stage, env=env, seconds=_SECONDS, stop=self._stop)
         except TimedOut as error:
             raise SourceError(f"cannot install {what}: {error}") from error
         if done.code != 0:
