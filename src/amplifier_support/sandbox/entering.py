@@ -43,6 +43,7 @@ _AT_FDCWD, _AT_RECURSIVE, _AT_EMPTY_PATH = -100, 0x8000, 0x1000
 _CLONE, _FROM_DESCRIPTOR, _TO_DESCRIPTOR = 1, 0x4, 0x40
 _NO_LINKS = 0x02 | 0x04
 _PR_SET_PDEATHSIG = 1
+_ATTEMPTS = 10
 _SIOCSIFFLAGS, _UP_RUNNING = 0x8914, 0x41
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -198,22 +199,25 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
 
 
 def _take(kind: bytes, source: str) -> int:
-    """A copy of a mount, with what is mounted below it; -1 if it is missing or a link now."""
+    """A copy of a mount, with what is mounted below it; -1 if it is missing.
+
+    A link is taken only if it is read: mounted over itself, it cannot be removed.
+    """
     if kind == HIDE or source == "/":
         return -1
-    tree = _tree(source)
+    tree = _tree(source, os.O_NOFOLLOW if kind == READ else 0)
     if tree >= 0:
         only = _READ_ONLY if kind == READ else 0
         _restrict("", only | _NO_SET_ID | _NO_DEVICES, folder=tree, recursive=True)
     return tree
 
 
-def _tree(path: str) -> int:
-    place = _open(path)
+def _tree(path: str, flags: int = 0) -> int:
+    place = _open(path, flags)
     if place < 0:
         return -1
-    flags = _CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE
-    tree = system_call(_OPEN_TREE, place, b"", flags)
+    how = _CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE
+    tree = system_call(_OPEN_TREE, place, b"", how)
     os.close(place)
     return tree
 
@@ -234,14 +238,23 @@ def _hide(path: str, *, has_places: bool) -> None:
 
 
 def _attach(tree: int, path: str) -> None:
-    """Mount a copy at a path, unless that is missing or a link now; closes it."""
-    place = _open(path)
-    if place < 0:
-        place = _make(path, is_folder=stat.S_ISDIR(os.fstat(tree).st_mode))
-    if place >= 0:
-        flags = _FROM_DESCRIPTOR | _TO_DESCRIPTOR
-        system_call(_MOVE_MOUNT, tree, b"", place, b"", flags)
-        os.close(place)
+    """Mount a copy at a path, unless that is missing; only a link is mounted at a link. Closes it."""
+    mode = os.fstat(tree).st_mode
+    for attempt in range(_ATTEMPTS):
+        place = _open(path, os.O_NOFOLLOW if stat.S_ISLNK(mode) else 0)
+        if place < 0:
+            place = _make(path, is_folder=stat.S_ISDIR(mode))
+        if place < 0:
+            break
+        try:
+            system_call(_MOVE_MOUNT, tree, b"", place, b"", _FROM_DESCRIPTOR | _TO_DESCRIPTOR)
+            break
+        except OSError as error:
+            # It may have been removed since it was opened, and made again.
+            if error.errno != errno.ENOENT or attempt == _ATTEMPTS - 1:
+                raise
+        finally:
+            os.close(place)
     os.close(tree)
 
 
@@ -268,9 +281,12 @@ def _make(path: str, *, is_folder: bool) -> int:
     return _open(path)
 
 
-def _open(path: str) -> int:
-    """A descriptor of a path; -1 if it is missing, out of reach, or if a part of it is a link."""
-    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _NO_LINKS)
+def _open(path: str, flags: int = 0) -> int:
+    """A descriptor of a path; -1 if it is missing, out of reach, or if a part of it is a link.
+
+    With `os.O_NOFOLLOW`, its last part may be a link, which is opened itself.
+    """
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC | flags, 0, _NO_LINKS)
     number = ctypes.c_size_t(len(how))
     try:
         return system_call(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, number)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import re
 import stat
@@ -27,8 +28,9 @@ from amplifier_support.sandbox.entering import HIDE, OWN, READ, WRITE, Mount
 _TEMPORARY_FOLDERS = ("/tmp", "/var/tmp")
 _SHOWN_BELOW_RUN = ("/run/current-system", "/run/opengl-driver", "/run/systemd/resolve")
 _LARGEST_CONFIG = 1024 * 1024
+_MAX_LINKS = 40
 _FOLLOWED = re.compile(
-    r"^\s*(hookspath|fsmonitor|path)\s*=([^#;\n]+)", re.IGNORECASE | re.MULTILINE
+    r"(?:^|\])\s*(hookspath|fsmonitor|path)\s*=([^#;\n]+)", re.IGNORECASE | re.MULTILINE
 )
 
 _SHARED_MEMORY, _TEMPORARY, _EMPTY, PROXIES = "shm", "tmp", "empty", "proxies"
@@ -93,7 +95,7 @@ def _mounts(view: View) -> Iterator[Mount]:
     for path in view.shown:
         if is_covered(path) or _is_below_any(path, hidden):
             yield READ, path, path
-    for path in _sockets_in_use((*written, *_TEMPORARY_FOLDERS, "/run", *hidden)):
+    for path in _sockets_in_use((*written, *hidden)):
         yield HIDE, "", path
 
 
@@ -104,12 +106,12 @@ def _inside(
     found: dict[str, Mount] = {}
     for folder in dict.fromkeys((*view.write, view.folder)):
         if _is_below_any(folder, view.write):
-            found |= {mount[2]: mount for mount in _guarded(folder, empty)}
+            found |= {mount[2]: mount for mount in _guarded(folder, view.write, empty)}
             # Another folder must not take its place.
             found.setdefault(folder, (WRITE, folder, folder))
     home = os.path.realpath(os.path.expanduser("~"))
     fixed = [*view.fixed, *(os.path.join(home, name) for name in IN_HOMES)]
-    found |= {path: mount for path in fixed for mount in _fixed(path)}
+    found |= {mount[2]: mount for path in fixed for mount in _fixed(path)}
     found |= {path: (HIDE, "", path) for path in hidden}
     for path in list(found):
         # A mount cannot be renamed, but a folder above it can.
@@ -149,7 +151,9 @@ def own_folders(private: str) -> dict[str, str]:
 def paths_needed(argv: Sequence[str], environment: Mapping[str, str]) -> frozenset[str]:
     """What a command needs to start and its `/tmp` hides: its program, what that runs, those on PATH."""
     entries = filter(os.path.isabs, environment.get("PATH", "").split(os.pathsep))
-    files = (path for path in argv if os.path.isabs(path) and os.path.exists(path))
+    # After `-c` comes text of the model, which must not choose what is visible.
+    named = (word for before, word in zip(("", *argv), argv, strict=False) if before != "-c")
+    files = (path for path in named if os.path.isabs(path) and os.path.isfile(path))
     return folders_needed((*(os.path.join(entry, "any") for entry in entries), *files))
 
 
@@ -219,20 +223,55 @@ def must_not_appear(folders: Iterable[str]) -> list[str]:
 
 def missing_names(folders: Iterable[str]) -> list[str]:
     """What runs later and does not exist yet in writable folders; commands can create it."""
-    paths = (os.path.join(folder, name) for folder in folders for name in IN_PROJECTS)
-    return [path for path in paths if not os.path.lexists(path)]
+    home = os.path.realpath(os.path.expanduser("~"))
+    paths = [os.path.join(home, name) for name in IN_HOMES if _is_below_any(home, folders)]
+    for folder in folders:
+        paths += [os.path.join(folder, name) for name in IN_PROJECTS]
+        paths += _named_by_git(folder)
+    return [path for path in dict.fromkeys(paths) if not os.path.lexists(path)]
 
 
-def _guarded(folder: str, empty: str) -> Iterator[Mount]:
+def _guarded(folder: str, write: Sequence[str], empty: str) -> Iterator[Mount]:
     """Keep what runs later read-only in a writable folder."""
     for name in IN_PROJECTS:
         if name != ".git":
             yield from _fixed(os.path.join(folder, name))
-    repository = os.path.join(folder, ".git")
-    if not _is_real(repository, stat.S_ISDIR):
-        # The file of a linked working tree names the repository: another name would be followed.
-        yield from _fixed(repository)
-        return
+    for path in _named_by_git(folder):
+        yield from _fixed(path)
+    for path in _repositories(folder):
+        if not _is_real(path, stat.S_ISDIR):
+            yield from _fixed(path)
+        elif _is_below_any(path, write):
+            yield from _guarded_repository(path, empty)
+
+
+def _repositories(folder: str) -> Iterator[str]:
+    """The repository of a folder, and the links and files with which git finds it."""
+    *links, repository = _on_the_way(os.path.join(folder, ".git"))
+    yield from links
+    if os.path.isfile(repository):
+        yield repository
+        *links, repository = _named_by(repository, "gitdir:")
+        yield from links
+    if not os.path.isdir(repository):
+        # Git also works in a repository without files of its own.
+        repository = folder if os.path.lexists(os.path.join(folder, "HEAD")) else ""
+    common = os.path.join(repository, "commondir")
+    if repository and os.path.isfile(common):
+        yield common
+        yield from _named_by(common)
+    elif repository:
+        yield repository
+
+
+def _named_by(file: str, key: str = "") -> list[str]:
+    """Where a file of git leads, as `_on_the_way`."""
+    name = _text_of(file).removeprefix(key).strip()
+    return _on_the_way(os.path.join(os.path.dirname(file), name))
+
+
+def _guarded_repository(repository: str, empty: str) -> Iterator[Mount]:
+    """Keep what git runs and follows read-only in a repository."""
     yield WRITE, repository, repository
     config = os.path.join(repository, "config")
     yield from _fixed(config)
@@ -243,39 +282,66 @@ def _guarded(folder: str, empty: str) -> Iterator[Mount]:
         with contextlib.suppress(OSError):
             os.mkdir(hooks)
         yield READ, empty, hooks
+    for path in glob.glob(os.path.join(glob.escape(hooks), "*")):
+        # A hook may be a link to a script in the working tree.
+        if os.path.islink(path):
+            yield from _fixed(path)
     yield from _fixed(os.path.join(repository, "modules"))
     text = _text_of(config)
-    for path in _named_in(text, folder):
-        yield from _fixed(path)
-    for_work_tree = os.path.join(repository, "config.worktree")
-    if os.path.lexists(for_work_tree):
+    linked = glob.glob(os.path.join(glob.escape(repository), "worktrees", "*"))
+    for path in (repository, *linked):
+        yield from _fixed(os.path.join(path, "commondir"))
+        for_work_tree = os.path.join(path, "config.worktree")
+        if not os.path.lexists(for_work_tree) and "worktreeconfig" in text.lower():
+            with contextlib.suppress(OSError):
+                os.close(os.open(for_work_tree, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644))
         yield from _fixed(for_work_tree)
-    elif "worktreeconfig" in text.lower():
-        with contextlib.suppress(OSError):
-            os.close(os.open(for_work_tree, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644))
-        yield READ, for_work_tree, for_work_tree
 
 
 def _text_of(config: str) -> str:
-    if not _is_real(config, stat.S_ISREG):
+    if not os.path.isfile(config):
         return ""
     with open(config, "rb") as file:
         return file.read(_LARGEST_CONFIG).decode("utf-8", "replace")
 
 
-def _named_in(config: str, folder: str) -> Iterator[str]:
-    """Files and folders in a folder that the configuration of its repository has git run or read."""
-    for key, value in _FOLLOWED.findall(config):
-        start = os.path.join(folder, ".git") if key.lower() == "path" else folder
-        path = os.path.normpath(os.path.join(start, value.strip().strip('"')))
-        if path != folder and is_below(path, folder):
-            yield path
+def _named_by_git(folder: str) -> Iterator[str]:
+    """Files and folders in a folder that the configuration of git has it run or read there."""
+    places = [path for path in _repositories(folder) if os.path.isdir(path)]
+    home = os.path.expanduser("~")
+    own = [os.path.join(home, name) for name in (".gitconfig", ".config/git/config")]
+    for config in (*own, *(os.path.join(path, "config") for path in places)):
+        for key, value in _FOLLOWED.findall(_text_of(config)):
+            start = os.path.dirname(config) if key.lower() == "path" else folder
+            name = os.path.expanduser(value.strip().strip('"'))
+            path = os.path.normpath(os.path.join(start, name))
+            if path != folder and is_below(path, folder):
+                yield path
 
 
 def _fixed(path: str) -> Iterator[Mount]:
-    # What a link leads to is not in the folder, or has a mount of its own.
+    """Keep a file or folder read-only, and the links that lead to it in their place."""
+    *links, path = _on_the_way(path)
+    yield from ((READ, link, link) for link in links)
     if _is_real(path, lambda mode: stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         yield READ, path, path
+
+
+def _on_the_way(path: str) -> list[str]:
+    """The links that an absolute path leads through, each in its real folder, then where it ends."""
+    links: list[str] = []
+    real, ahead = "", path.split("/")[::-1]
+    while ahead:
+        name = ahead.pop()
+        place = os.path.dirname(real) if name == ".." else os.path.join(real or "/", name)
+        if os.path.islink(place) and len(links) < _MAX_LINKS:
+            links.append(place)
+            target = os.readlink(place)
+            real = "" if os.path.isabs(target) else real
+            ahead += target.split("/")[::-1]
+        elif name not in ("", "."):
+            real = place
+    return [*links, real or "/"]
 
 
 def _is_real(path: str, kind: Callable[[int], bool]) -> bool:
@@ -292,7 +358,7 @@ def _sockets_in_use(seen: Sequence[str]) -> Iterator[str]:
     """The UNIX sockets of servers: a read-only file system does not keep anyone from connecting.
 
     One with a relative path is looked for in each folder that it may begin in. Those in folders that
-    commands see as their own are left out.
+    commands may change are left out, and so is what they do not see anyway.
     """
     try:
         with open("/proc/net/unix", "rb") as file:

@@ -138,19 +138,97 @@ async def test_what_runs_later_is_read_only_in_a_writable_folder(box: Box) -> No
     assert not list((box.work / ".git/hooks").iterdir())
 
 
+def contents(folder: Path) -> dict[str, str]:
+    """Every entry below a folder: the target of a link, the text of a file."""
+    found: dict[str, str] = {}
+    for path in folder.rglob("*"):
+        text = os.readlink(path) if path.is_symlink() else "" if path.is_dir() else path.read_text()
+        found[str(path.relative_to(folder))] = text
+    return found
+
+
+ATTACK = """
+for path in $PATHS; do
+    echo evil >> $path; echo evil > $path/evil; chmod 600 $path; rm -rf $path; mv $path moved
+    ln -sfnT /etc $path; ln -fT new $path; mv -T new $path
+done 2>/dev/null; echo x > done
+"""
+
+
+@needs_namespaces
+async def test_links_to_what_runs_later_are_kept_with_what_they_lead_to(tmp_path: Path) -> None:
+    git = tmp_path / "template"
+    for name in ("objects", "refs", "hooks", "worktrees/w"):
+        (git / name).mkdir(parents=True)
+    files = {"HEAD": "ref: x\n", "config": "[core] hooksPath = named/hooks\n"}
+    for name, text in {**files, "worktrees/w/commondir": "../..\n"}.items():
+        (git / name).write_text(text)
+    guarded = ("config", "hooks", "worktrees/w/commondir", "worktrees", "")
+    for number, (entry, place) in enumerate(
+        {
+            ".git -> inner/real": "inner/real",
+            ".git: gitdir: ./inner/real": "inner/real",
+            ".git: gitdir: inner/real/worktrees/w": "inner/real",
+            "bare": "",
+            "links": ".git",
+        }.items()
+    ):
+        (tmp_path / str(number)).mkdir()
+        box = Box(tmp_path / str(number))
+        (box.work / "named/hooks").mkdir(parents=True)
+        (box.work / "scripts").mkdir()
+        (box.work / "scripts/check").write_text("true\n")
+        shutil.copytree(git, box.work / place, dirs_exist_ok=True)
+        paths = [f"{place or '.'}/{name}" for name in guarded if place or name]
+        paths += ["named/hooks", "named"]
+        (box.work / place / "hooks/pre-commit").symlink_to(box.work / "scripts/check")
+        paths += ["scripts/check"]
+        name, _, target = entry.partition(": ")
+        link, _, linked = entry.partition(" -> ")
+        if linked:
+            (box.work / link).symlink_to(linked)
+        elif target:
+            (box.work / name).write_text(f"{target}\n")
+        if entry == "links":
+            for name in ("config", "hooks"):
+                shutil.move(box.work / ".git" / name, box.work / f"scripts/{name}")
+                (box.work / ".git" / name).symlink_to(f"../scripts/{name}")
+                paths.append(f"scripts/{name}")
+            (box.work / ".envrc").symlink_to("scripts/envrc")
+            (box.work / "scripts/envrc").write_text("true\n")
+            paths += [".envrc", "scripts/envrc", "scripts"]
+        before = contents(box.work)
+        await box.run(f"PATHS='.git {' '.join(paths)}'; {ATTACK}")
+        await box.close()
+        assert (box.work / "done").exists()
+        after = contents(box.work)
+        free = ("HEAD", "objects", "refs")
+        kept = {name: text for name, text in before.items() if not name.endswith(free)}
+        assert kept.items() <= after.items(), entry
+        new = [name for name in after.keys() - before.keys() if not name.startswith("moved")]
+        assert not [name for name in new if "hooks" in name], entry
+
+
 @needs_namespaces
 async def test_start_up_files_are_read_only_in_a_writable_home(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(box.work))
-    (box.work / ".bashrc").write_text("true\n")
-    (box.work / ".config/fish").mkdir(parents=True)
-    await box.run(
-        "echo evil >> .bashrc; mv .bashrc x; echo evil > .config/fish/config.fish; echo x > new"
-    )
-    assert (box.work / ".bashrc").read_text() == "true\n"
-    assert not list((box.work / ".config/fish").iterdir())
-    assert (box.work / "new").exists()
+    (box.work / "dotfiles/config/fish").mkdir(parents=True)
+    (box.work / "dotfiles/hooks").mkdir()
+    (box.work / ".config").symlink_to("dotfiles/config")
+    (box.work / "dotfiles/bashrc").write_text("true\n")
+    (box.work / ".bashrc").symlink_to("dotfiles/bashrc")
+    (box.work / ".profile").write_text("true\n")
+    (box.work / ".gitconfig").write_text("[core]\n\thooksPath = ~/dotfiles/hooks\n")
+    before = contents(box.work)
+    paths = ".bashrc .profile .gitconfig .config .config/fish dotfiles/bashrc dotfiles/hooks"
+    await box.run(f"PATHS='{paths} dotfiles/config/fish dotfiles/config dotfiles'; {ATTACK}")
+    assert {**before, "done": "x\n"}.items() <= contents(box.work).items()
+    new = {name for name in contents(box.work).keys() - before.keys() if "moved" not in name}
+    assert new == {"done"}
+    await box.run("touch .zshenv .inputrc")
+    assert box.sandbox.take_made() == [str(box.work / ".zshenv")]
 
 
 SECRETS = (
@@ -358,6 +436,31 @@ async def test_servers_on_sockets_of_the_machine_are_hidden(box: Box) -> None:
             server.communicate()
         for name in names:
             (folder / name).unlink(missing_ok=True)
+
+
+@needs_namespaces
+async def test_servers_are_hidden_in_folders_that_commands_need_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    address = str(folder / "socket")
+    server = start_server(address, folder)
+    box = Box(tmp_path)
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        connect = f"import socket; socket.socket(socket.AF_UNIX).connect('{address}')"
+        # Its text alone does not make a file visible, either.
+        await box.run(address)
+        await box.run(f'{sys.executable} -c "{connect}"')
+        assert "FileNotFoundError" in box.output
+        monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{folder}")
+        await box.run(f'{sys.executable} -c "{connect}"')
+        assert "ConnectionRefusedError" in box.output
+    finally:
+        await box.close()
+        server.communicate()
 
 
 COMING_AND_GOING = """
