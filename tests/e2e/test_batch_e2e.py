@@ -21,6 +21,8 @@ import jsonschema
 import pytest
 import yaml
 
+from amplifier_app.batch.input.rows import digest_of
+from amplifier_app.batch.record.facts import fixed_facts
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.conditions import Conditions
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall, Usage
@@ -460,6 +462,35 @@ def test_input_from_stdin_is_saved_with_the_batch(batches: Batches) -> None:
     assert done.code == 0, done.stderr
     assert {one["response"] for one in batches.results()} == {"You said: one", "You said: two"}
     assert batches("resume").code == 0
+
+
+def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for checkout in ("one", "two"):
+        files = tmp_path / checkout / "files"
+        files.mkdir(parents=True)
+        for name in ("a.py", "b.py"):
+            (files / name).touch()
+        what = ("batch", "run", "mock", "files", "-o", "out", "--prompt", "Read {{name}}.")
+        done = run_amplifier(*what, cwd=tmp_path / checkout)
+        assert done.code == 0, done.stderr
+    done = run_amplifier("compare", "one/out", "two/out", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    assert "(2 rows" in done.stdout
+    # Earlier versions named the files in the digest as the user did.
+    monkeypatch.chdir(tmp_path / "one")
+    digest = digest_of(Path("files"), absolute=True)
+    facts = {**json.loads(Path("out/batch.json").read_text()), "input_digest": digest}
+    del facts["ids"]
+    Path("out/batch.json").write_text(json.dumps(facts))
+    first, *rest = Path("out/journal.jsonl").read_text().splitlines(keepends=True)
+    begun = json.loads(first)
+    begun["facts"] = fixed_facts(facts)
+    Path("out/journal.jsonl").write_text(json.dumps(begun) + "\n" + "".join(rest))
+    Path("out/status.json").unlink()
+    done = run_amplifier("batch", "resume", "out", cwd=tmp_path / "one")
+    assert done.code == 0, done.stderr
 
 
 def test_a_batch_continued_without_its_key_names_it(batches: Batches) -> None:

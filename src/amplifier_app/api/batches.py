@@ -19,6 +19,8 @@ from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.batch.dispatch import Stop
+from amplifier_app.batch.input.rows import digest_of
+from amplifier_app.batch.input.shards import has_absolute_ids
 from amplifier_app.batch.record.folder import BatchFolder, require_unused
 from amplifier_app.batch.record.journal import Record
 from amplifier_app.batch.record.writer import writing
@@ -189,6 +191,8 @@ def _open_batch(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
         if (folder / "batch.json").exists():
             batch = BatchFolder(folder)
             batch.require_unedited()
+            if has_absolute_ids(batch.facts):
+                facts["input_digest"] = digest_of(source, absolute=True)
             _require_same(batch, facts, text)
             return batch, request
         require_unused(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import glob
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,9 @@ _PLAIN_ID = re.compile(r"(?!row-)[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 _LONGEST = 64 * 1024 * 1024
 """Characters of a line or a cell: more would fill the memory."""
 
+_ESCAPED = re.compile(r"\[([*?[])\]")
+"""A wildcard that `glob.escape` has written."""
+
 _JSON_LINES = (".jsonl", ".ndjson")
 _PARQUET = ".parquet"
 _TABLES = {".csv": ",", ".tsv": "\t"}
@@ -35,7 +39,7 @@ class Row(NamedTuple):
     Attributes:
         number: Its position in the input, from 1.
         where: Where it is written.
-        id: Its `id`, or else a hash of its fields; unique in the input.
+        id: Its `id`, or else the path of its file in the input or a hash of its fields; unique in the input.
         fields: Its values by name.
         run: Which run of the row this is, from 1; 0 in a batch that runs each row once.
     """
@@ -83,19 +87,21 @@ def session_id_of(row_id: str, attempt: int, run: int = 0) -> str:
     return name if attempt == 1 else f"{name}.{attempt}"
 
 
-def read_rows(source: Path) -> Iterator[Row]:
-    """The rows of an input, one after the other.
+def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
+    """Return the rows of an input, one after the other.
 
     Args:
         source: A file, a folder or a pattern of files. The ending decides how a file is read: `.jsonl`,
             `.json` (an array), `.csv` and `.tsv` (with a heading), `.parquet`, otherwise lines of text.
+        absolute: Whether ids of files depend on where the input is, as in batches of earlier versions.
 
     Raises:
         ConfigError: It cannot be read, or a row is not valid, with its line.
     """
     seen: dict[bytes, int] = {}
+    root = None if absolute or _is_file(source) else _root(source)
     for number, (where, fields) in enumerate(_fields(source), 1):
-        row_id = _id_of(fields, where)
+        row_id = _id_of(fields, where) if root is None else _relative(fields["path"], root)
         digest = hashlib.blake2b(row_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         line = where.line or number
         if digest in seen:
@@ -108,8 +114,8 @@ def read_rows(source: Path) -> Iterator[Row]:
         yield Row(number, where, row_id, fields)
 
 
-def digest_of(source: Path) -> str:
-    """The `sha256:…` of an input: the bytes of a file, or the names of files.
+def digest_of(source: Path, *, absolute: bool = False) -> str:
+    """Return the `sha256:…` of an input: of the bytes of a file, or of the paths of files; see `read_rows`.
 
     Raises:
         ConfigError: It cannot be read.
@@ -123,8 +129,10 @@ def digest_of(source: Path) -> str:
         except OSError as error:
             raise _unreadable(source, error) from error
     else:
+        root = _root(source)
         for path in _files(source):
-            digest.update(os.fsencode(path) + b"\0")
+            name = path if absolute else _relative(path, root)
+            digest.update(os.fsencode(name) + b"\0")
     return f"sha256:{digest.hexdigest()}"
 
 
@@ -183,6 +191,20 @@ def _files(source: Path) -> list[str]:
     if not found:
         raise ConfigError(f"there are no files in {source}", hint="Check the path of the input.")
     return found
+
+
+def _root(source: Path) -> str:
+    """The folder, or the part of a pattern before the first wildcard."""
+    if source.is_dir():
+        return str(source)
+    fixed = itertools.takewhile(
+        lambda part: not glob.has_magic(_ESCAPED.sub("", part)), source.parts
+    )
+    return os.path.join("", *(_ESCAPED.sub(r"\1", part) for part in fixed))
+
+
+def _relative(path: str, root: str) -> str:
+    return os.path.relpath(path, root or None).replace(os.sep, "/")
 
 
 def _lines(file: IO[str], name: str) -> Iterator[str]:

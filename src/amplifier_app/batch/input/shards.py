@@ -15,6 +15,10 @@ _INDEXES = ("JOB_COMPLETION_INDEX", "SLURM_ARRAY_TASK_ID", "AWS_BATCH_JOB_ARRAY_
 _SHARD = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
 
+RELATIVE = "relative"
+"""The fact `ids` of batches whose rows from files are named by the path inside the input."""
+
+
 def rows_of(facts: Mapping[str, Any]) -> Iterator[Row]:
     """The rows of a batch, in order: those of its shard, each as often as it runs.
 
@@ -23,12 +27,17 @@ def rows_of(facts: Mapping[str, Any]) -> Iterator[Row]:
     """
     shard = parse_shard(facts.get("shard"))
     repeat = facts.get("repeat") or 1
-    for row in read_rows(Path(facts["input"])):
+    for row in read_rows(Path(facts["input"]), absolute=has_absolute_ids(facts)):
         if shard is None or row.number % shard[1] == (shard[0] + 1) % shard[1]:
             if repeat == 1:
                 yield row
             else:
                 yield from (row._replace(run=run) for run in range(1, repeat + 1))
+
+
+def has_absolute_ids(facts: Mapping[str, Any]) -> bool:
+    """Return True for a batch of an earlier version, whose ids of files depend on where the input is."""
+    return facts.get("ids") != RELATIVE
 
 
 def shard_of(text: str | None, environment: Mapping[str, str]) -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import glob
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import Row, digest_of, read_rows, session_id_of
+from amplifier_app.batch.input.shards import RELATIVE, rows_of
 from amplifier_app.sessions.summary import ID
 
 
@@ -47,6 +51,40 @@ def test_a_folder_and_a_pattern_give_one_row_per_file(tmp_path: Path) -> None:
     names = [row.fields["name"] for row in read_rows(tmp_path)]
     assert names == ["b.py", "a.py", "c.txt"]
     assert [one["name"] for one in fields(tmp_path / "**/*.py")] == ["b.py", "a.py"]
+
+
+def test_the_same_files_in_two_checkouts_have_the_same_ids(tmp_path: Path) -> None:
+    digests: list[list[str]] = []
+    for checkout in (tmp_path / "one [1]", tmp_path / "two"):
+        for name in ("src/a.py", "src/sub/b.py"):
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            (checkout / name).touch()
+        inside = Path(glob.escape(str(checkout)))
+        sources = {
+            checkout: ["src/a.py", "src/sub/b.py"],
+            inside / "src/**/*.py": ["a.py", "sub/b.py"],
+            inside / "s*/sub/*": ["src/sub/b.py"],
+        }
+        for source, expected in sources.items():
+            rows = list(read_rows(source))
+            assert [row.id for row in rows] == expected
+            assert [row.fields["path"].startswith(str(checkout)) for row in rows] == [True] * len(
+                rows
+            )
+        digests.append([digest_of(source) for source in sources])
+    assert digests[0] == digests[1]
+
+
+def test_batches_of_earlier_versions_keep_the_ids_of_their_files(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "")
+    path = str(tmp_path / "a.py")
+    (row,) = rows_of({"input": str(tmp_path)})
+    data = json.dumps({"name": "a.py", "path": path}, separators=(",", ":"))
+    assert row.id == hashlib.sha256(data.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(path.encode() + b"\0").hexdigest()
+    assert digest_of(tmp_path, absolute=True) == f"sha256:{digest}"
+    (row,) = rows_of({"input": str(tmp_path), "ids": RELATIVE})
+    assert row.id == "a.py"
 
 
 @pytest.mark.parametrize(

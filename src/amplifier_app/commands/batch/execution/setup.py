@@ -19,7 +19,7 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.batch.dispatch import Limits
 from amplifier_app.batch.input.prompts import PromptTemplate
 from amplifier_app.batch.input.rows import digest_of
-from amplifier_app.batch.input.shards import rows_of
+from amplifier_app.batch.input.shards import RELATIVE, has_absolute_ids, rows_of
 from amplifier_app.batch.record.folder import BatchFolder
 from amplifier_app.batch.workdirs import Workdirs
 from amplifier_app.commands.batch.options import (
@@ -125,9 +125,10 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
         "prompt": prompt,
         "workdir": row.workdir,
         "input": str(source.absolute()),
+        "ids": RELATIVE,
         "shard": row.shard,
         "economy": row.economy,
-        **_digests(request, chosen, source),
+        **_digests(request, chosen, source, absolute=False),
     }
     template, number = PromptTemplate(prompt), 0
     for one in rows_of(facts):
@@ -165,7 +166,11 @@ def reopen_request(folder: BatchFolder, output: Output) -> Request:
     except ConfigError as error:
         error.is_usage = False  # batch.json names the plan, not this command line
         raise
-    found = _digests(request, chosen, Path(facts["input"]))
+    source, absolute = Path(facts["input"]), has_absolute_ids(facts)
+    found = _digests(request, chosen, source, absolute=absolute)
+    if absolute and found["input_digest"] != facts.get("input_digest"):
+        # Earlier versions took the names of files as they were given.
+        found["input_digest"] = digest_of(Path(os.path.relpath(source)), absolute=True)
     names = {"plan_digest": "plan", "lock_digest": "lock file", "input_digest": "input"}
     changed = [names[key] for key, digest in found.items() if facts.get(key) != digest]
     if changed:
@@ -181,7 +186,9 @@ def reopen_request(folder: BatchFolder, output: Output) -> Request:
     return request
 
 
-def _digests(request: Request, chosen: Chosen, source: Path) -> dict[str, str | None]:
+def _digests(
+    request: Request, chosen: Chosen, source: Path, *, absolute: bool
+) -> dict[str, str | None]:
     lock = None
     if request.locked:
         file = request.lock or lock_path_for(chosen.plan)
@@ -192,7 +199,7 @@ def _digests(request: Request, chosen: Chosen, source: Path) -> dict[str, str | 
     return {
         "plan_digest": chosen.plan.digest,
         "lock_digest": lock,
-        "input_digest": digest_of(source),
+        "input_digest": digest_of(source, absolute=absolute),
     }
 
 
