@@ -243,10 +243,24 @@ def encode(record: Record) -> bytes:
         NotJSON: The record refers to itself, or has keys that JSON does not have.
     """
     try:
-        text = json.dumps(record, default=_as_data, separators=(",", ":"))
+        try:
+            text = json.dumps(record, default=_as_data, separators=(",", ":"), allow_nan=False)
+        except ValueError:
+            text = json.dumps(finite_data(record, default=_as_data), separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJSON(str(error)) from error
     return text.encode("ascii") + b"\n"
+
+
+def finite_data(value: Any, default: Callable[[Any], Any]) -> Any:
+    """Return the value as JSON data with text, such as "inf", for numbers that JSON lacks.
+
+    Raises:
+        TypeError, ValueError, RecursionError: It refers to itself, or has keys that JSON does not have.
+    """
+    return json.loads(
+        json.dumps(value, default=default), parse_constant=lambda name: str(float(name))
+    )
 
 
 def _as_data(value: Any) -> Any:

@@ -439,11 +439,18 @@ def test_compare_names_the_changes_the_flips_and_the_verdict(batches: Batches) -
     assert done.code == 9, done.stdout
     assert "+instruction: Answer briefly." in done.stdout
     assert "3 rows passed in only one of them" in done.stdout
+    assert "98% INTERVAL" in done.stdout
     assert "B is worse (3 rows, 98% intervals)" in done.stdout
     for other, verdict, code in (("other", "worse", 9), ("out", "undecided", 0)):
         done = run_amplifier("compare", "out", other, "--output", "json", cwd=batches.folder)
         found = json.loads(done.stdout)
         assert (found["verdict"], len(found["flips"]), done.code) == (verdict, code // 3, code)
+    for name in ("out", "other"):
+        facts = batches.folder / name / "batch.json"
+        facts.write_text(json.dumps({**json.loads(facts.read_text()), "prompt": None}))
+    done = run_amplifier("compare", "out", "other", cwd=batches.folder)
+    assert "+instruction: Answer briefly." in done.stdout
+    assert "# prompt" not in done.stdout
 
 
 def test_the_plan_may_have_the_prompt(batches: Batches) -> None:

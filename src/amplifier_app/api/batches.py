@@ -230,6 +230,6 @@ def _source(rows: Rows, scratch: Path) -> Path:
 
 def _json(value: Mapping[str, Any], what: str) -> str:
     try:
-        return json.dumps(value)
+        return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the {what} is not JSON data: {error}") from error

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import Any, cast
+from typing import Any
+
+from amplifier_support.journal import finite_data
 
 
 def json_text(value: Any) -> str:
@@ -19,22 +20,11 @@ def json_line(value: Any) -> str:
 
 def value_text(value: Any) -> str:
     """A string as it is, any other value as one line of JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else _dumped(value, ensure_ascii=False)
 
 
 def _dumped(value: Any, **layout: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, default=str, **layout)
     except ValueError:
-        return json.dumps(_finite(value), default=str, **layout)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return {_finite(key): _finite(item) for key, item in items}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return value
+        return json.dumps(finite_data(value, default=str), **layout)

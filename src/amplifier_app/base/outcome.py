@@ -97,6 +97,9 @@ _APP_ENDINGS: tuple[tuple[type[AppError], Ending], ...] = (
 _STORAGE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 """Nothing can be stored; any other error of the operating system is one of the environment."""
 
+_MAX_CAUSES = 10
+"""Chains of causes may be circular."""
+
 _PERMISSIONS = "Check the permissions of the file and of the folders above it."
 _HINTS = {
     errno.ENOSPC: "Free some space and run again.",
@@ -110,6 +113,15 @@ _HINTS = {
     errno.EACCES: _PERMISSIONS,
     errno.EPERM: _PERMISSIONS,
 }
+
+
+def has_storage_error(error: BaseException | None) -> bool:
+    """Return True if the error is that nothing can be stored, as on a full disk, or follows from that."""
+    for _ in range(_MAX_CAUSES):
+        if isinstance(error, OSError) and error.errno in _STORAGE:
+            return True
+        error = None if error is None else error.__cause__
+    return False
 
 
 def outcome_of(error: BaseException) -> Outcome:

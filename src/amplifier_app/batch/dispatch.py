@@ -243,7 +243,7 @@ class Dispatcher:
         if self._tries[row.key] + 1 < min(self._limits.tries, _TRIES.get(outcome, 1)):
             self._try_later(row, result)
             return
-        if self._is_of_every_row(row, outcome):
+        if event.is_storage_error or self._is_of_every_row(row, outcome):
             self._release(row.key, outcome)
             error = result["error"] or {}
             ending = Ending(outcome)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.json_text import json_text
 from amplifier_app.base.private_files import write_private
 from amplifier_app.base.redact import redact
 from amplifier_app.sessions.conversation import Conversation, read_conversation
@@ -38,8 +38,7 @@ def write_metadata(path: Path, metadata: dict[str, Any]) -> None:
     """
     # Published modules read `turn_count`.
     data = {**metadata, "turn_count": metadata.get("prompts", 0)}
-    text = json.dumps(data, indent=2, default=str) + "\n"
-    write_private(path / "metadata.json", text)
+    write_private(path / "metadata.json", json_text(data) + "\n")
 
 
 def title_metadata(title: str) -> dict[str, str]:

@@ -40,11 +40,17 @@ class Scripted:
     """An engine whose rows end as a function of the row and its run (from 1) says; None for a death."""
 
     def __init__(
-        self, ends: Callable[[str, int], Ending | None], retry_after: int, how: str = "SIGKILL"
+        self,
+        ends: Callable[[str, int], Ending | None],
+        retry_after: int,
+        how: str = "SIGKILL",
+        *,
+        is_disk_full: bool = False,
     ) -> None:
         self._ends = ends
         self._retry_after = retry_after
         self._how = how
+        self._is_disk_full = is_disk_full
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self.runs: list[str] = []
 
@@ -57,7 +63,9 @@ class Scripted:
         result: dict[str, Any] = result_object(Outcome(ending, "why"), RunReport())
         if ending is not Ending.OK:
             result["error"]["retry_after_ms"] = self._retry_after
-        self._events.put_nowait(Ended(task.id, {**result, "session_id": task.session}))
+        is_storage_error = ending is Ending.SESSION and self._is_disk_full
+        ended = Ended(task.id, {**result, "session_id": task.session}, is_storage_error)
+        self._events.put_nowait(ended)
 
     async def event(self) -> Event:
         return await self._events.get()
@@ -78,10 +86,11 @@ async def run(
     retry_after: int = 0,
     broker: Any = None,
     how: str = "SIGKILL",
+    is_disk_full: bool = False,
 ) -> tuple[Dispatcher, dict[str, str], list[str]]:
     facts = {"input": str(folder / "rows.jsonl"), "rows": len(rows)}
     batch = BatchFolder.create(folder / "out", facts, "")
-    engine = Scripted(ends, retry_after, how)
+    engine = Scripted(ends, retry_after, how, is_disk_full=is_disk_full)
     inputs = (
         Row(n, Location("rows.jsonl", n), name, {"prompt": "p"}) for n, name in enumerate(rows, 1)
     )
@@ -119,6 +128,19 @@ async def test_a_damaged_session_ends_its_row_only(tmp_path: Path) -> None:
 
     dispatcher, ended, _ = await run(tmp_path, ["a", "b", "c"], ends, Limits(2))
     assert (dispatcher.stopped, ended) == (None, {"a": "session", "b": "ok", "c": "ok"})
+
+
+async def test_a_full_disk_stops_the_batch_and_ends_no_row(tmp_path: Path) -> None:
+    def ends(row: str, run: int) -> Ending:
+        return Ending.SESSION if row == "b" else Ending.OK
+
+    rows = ["a", "b", "c", "d"]
+    dispatcher, ended, runs = await run(tmp_path, rows, ends, is_disk_full=True)
+    assert dispatcher.stopped is not None
+    assert dispatcher.stopped.ending is Ending.SESSION
+    assert "b" not in ended
+    # The disk may be full for a moment only.
+    assert runs.count("b") == 3
 
 
 async def test_rows_that_kill_their_workers_count_as_failed(tmp_path: Path) -> None:

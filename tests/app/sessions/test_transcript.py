@@ -1,14 +1,17 @@
 """The transcript loses nothing that was acknowledged, whatever a crash leaves behind."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from amplifier_app.base.errors import SessionError
+from amplifier_app.base.json_text import json_line
 from amplifier_app.sessions.transcript import TranscriptWriter, read_transcript
 from amplifier_support import journal
 from amplifier_support.journal import CLEAR, encode, replacement
@@ -31,6 +34,24 @@ def test_records_are_read_back_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     write(path, RECORDS)
     assert read_transcript(path).messages == RECORDS
+
+
+def test_numbers_that_json_lacks_are_written_as_text() -> None:
+    record = {
+        "content": [math.inf, {"x": -math.inf}],
+        "usage": Usage.model_construct(cost=math.nan),
+    }
+
+    def refuse(text: str) -> None:
+        raise ValueError(text)
+
+    for line in (encode(record), json_line(record).encode()):
+        data = json.loads(line, parse_constant=refuse)
+        assert data["content"] == ["inf", {"x": "-inf"}]
+
+
+class Usage(BaseModel):
+    cost: float
 
 
 def test_a_cut_at_every_byte_of_the_last_record_keeps_the_earlier_ones(tmp_path: Path) -> None:

@@ -42,10 +42,17 @@ class Spent(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A row has ended; `result` is the JSON result of its run."""
+    """A row has ended.
+
+    Attributes:
+        id: The row.
+        result: The JSON result of its run.
+        is_storage_error: True if nothing could be stored, as on a full disk.
+    """
 
     id: str
     result: dict[str, Any]
+    is_storage_error: bool = False
 
 
 class Stopped(NamedTuple):

@@ -202,7 +202,7 @@ def _event(message: dict[str, Any]) -> Event | None:
     if row_id is None:
         return None
     if "result" in message:
-        return Ended(row_id, message["result"])
+        return Ended(row_id, message["result"], message["is_storage_error"])
     if "stopped" in message:
         return Stopped(row_id)
     if "ask" in message:

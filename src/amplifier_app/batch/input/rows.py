@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import glob
+import gzip
 import hashlib
+import io
 import itertools
 import json
+import lzma
+import math
 import os
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -30,6 +36,13 @@ _ESCAPED = re.compile(r"\[([*?[])\]")
 
 _JSON_LINES = (".jsonl", ".ndjson")
 _PARQUET = ".parquet"
+_COMPRESSED: dict[str, Callable[[Any], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+_ENDINGS = ", ".join(_COMPRESSED)
+_MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")
 _TABLES = {".csv": ",", ".tsv": "\t"}
 
 
@@ -92,7 +105,8 @@ def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
 
     Args:
         source: A file, a folder or a pattern of files. The ending decides how a file is read: `.jsonl`,
-            `.json` (an array), `.csv` and `.tsv` (with a heading), `.parquet`, otherwise lines of text.
+            `.json` (an array), `.csv` and `.tsv` (with a heading), `.parquet`, otherwise lines of text;
+            with `.gz`, `.bz2` or `.xz` after it, it is compressed.
         absolute: Whether ids of files depend on where the input is, as in batches of earlier versions.
 
     Raises:
@@ -105,10 +119,12 @@ def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
         digest = hashlib.blake2b(row_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         line = where.line or number
         if digest in seen:
+            other = f"{'line' if where.line else 'row'} {seen[digest]}"
+            message, hint = f"the row is the same as {other}", "Remove one of them, or give each"
+            if _given_id(fields) is not None:
+                message, hint = f"the id {row_id[:80]!r} is also that of {other}", "Give every row"
             raise ConfigError(
-                f"the id {row_id[:80]!r} is also that of {'line' if where.line else 'row'} {seen[digest]}",
-                hint="Give every row its own value in a field 'id'.",
-                location=where,
+                message, hint=f"{hint} its own value in a field 'id'.", location=where
             )
         seen[digest] = line
         yield Row(number, where, row_id, fields)
@@ -137,8 +153,8 @@ def digest_of(source: Path, *, absolute: bool = False) -> str:
 
 
 def _id_of(fields: dict[str, Any], where: Location) -> str:
-    given = fields.get("id")
-    if given is None or given == "":
+    given = _given_id(fields)
+    if given is None:
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"), default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
     if isinstance(given, bool) or not isinstance(given, (str, int)):
@@ -150,6 +166,10 @@ def _id_of(fields: dict[str, Any], where: Location) -> str:
     return str(given)
 
 
+def _given_id(fields: dict[str, Any]) -> Any:
+    return None if fields.get("id") == "" else fields.get("id")
+
+
 # -- forms of input ----------------------------------------------------------------------
 
 
@@ -159,12 +179,15 @@ def _fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
             yield Location(path), {"path": path, "name": os.path.basename(path)}
         return
     ending = source.suffix.lower()
+    is_compressed = ending in _COMPRESSED
+    if is_compressed:
+        ending = source.with_suffix("").suffix.lower()
     try:
-        if ending == _PARQUET:
-            with open(open_to_read(source), "rb") as data:
-                yield from parquet_rows(data, source)
-            return
-        with open(open_to_read(source), encoding="utf-8-sig", newline="") as file:
+        with open(open_to_read(source), "rb") as data, _decompressed(data, source) as plain:
+            if ending == _PARQUET:
+                yield from parquet_rows(plain, source)
+                return
+            file = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
             if ending in _JSON_LINES:
                 yield from _json_lines(file, str(source))
             elif ending == ".json":
@@ -173,11 +196,25 @@ def _fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
                 yield from _table(file, str(source), _TABLES[ending])
             else:
                 yield from _text_lines(file, str(source))
+    except UnicodeDecodeError as error:
+        message, hint = f"it is not UTF-8 text (byte {error.start})", None
+        if not is_compressed and error.object.startswith(_MAGIC):
+            message, hint = (
+                "it is compressed",
+                f"Give its name the ending that says so: {_ENDINGS}.",
+            )
+        raise ConfigError(message, hint=hint, location=Location(str(source))) from error
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise ConfigError(
+            f"its compression is damaged: {error}", location=Location(str(source))
+        ) from error
     except OSError as error:
         raise _unreadable(source, error) from error
-    except UnicodeDecodeError as error:
-        message = f"it is not UTF-8 text (byte {error.start})"
-        raise ConfigError(message, location=Location(str(source))) from error
+
+
+def _decompressed(file: IO[bytes], source: Path) -> IO[bytes]:
+    opened = _COMPRESSED.get(source.suffix.lower())
+    return file if opened is None else opened(file)
 
 
 def _is_file(source: Path) -> bool:
@@ -242,14 +279,31 @@ def _json_array(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, 
 
 def _parsed(text: str, where: Location) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except json.JSONDecodeError as error:
         at = where if where.line else Location(where.file, error.lineno, error.colno)
         raise ConfigError(f"invalid JSON: {error.msg}", location=at) from error
+    except _NotFinite as error:
+        raise ConfigError(
+            f"invalid JSON: {error} is not a number in JSON", hint="Use null.", location=where
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(
             "invalid JSON: nested too deeply, or a number too long", location=where
         ) from error
+
+
+class _NotFinite(ValueError):
+    """`NaN`, `Infinity` or a number that is too large, which Python would read."""
+
+
+def _refuse(text: str) -> float:
+    raise _NotFinite(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text[:40])
 
 
 def _object(value: Any, where: Location) -> dict[str, Any]:

@@ -100,8 +100,9 @@ def rates_as_data(rates: Sequence[PassRate]) -> list[dict[str, Any]]:
 
 
 def rates_in_words(rates: Sequence[PassRate]) -> str:
-    """The first and the last of them: `pass@1 60.0% (41.2% to 76.9%), pass@5 …`."""
-    return ", ".join(f"pass@{rate.k} {rate}" for rate in (*rates[:1], *rates[1:][-1:]))
+    """The first and the last of them: `pass@1 60.0% (41.2% to 76.9%), pass@5 … (95% intervals)`."""
+    text = ", ".join(f"pass@{rate.k} {rate}" for rate in (*rates[:1], *rates[1:][-1:]))
+    return f"{text} ({CONFIDENCE:.0%} intervals)"
 
 
 def _sizes(repeat: int) -> list[int]:

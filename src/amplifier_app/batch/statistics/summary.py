@@ -14,8 +14,13 @@ from amplifier_app.batch.statistics.pass_rates import pass_rates, rates_as_data,
 from amplifier_app.runtime import describe
 from amplifier_support.clock import utc_time
 
-_FIRST = (Ending.CHECK_FAILED, Ending.BUDGET)
-"""The outcomes that decide the exit code, whatever others there are."""
+_OF_THE_BATCH = (
+    Ending.BUDGET,
+    Ending.INTERRUPTED,
+    Ending.TERMINATED,
+    Ending.PIPE_CLOSED,
+)
+"""Outcomes whose exit codes say that the batch itself was stopped; rows that have them are failed rows."""
 
 
 def outcome_of_batch(folder: BatchFolder, counts: Counts) -> Outcome:
@@ -23,9 +28,14 @@ def outcome_of_batch(folder: BatchFolder, counts: Counts) -> Outcome:
     failed = Counter({name: n for name, n in counts.outcomes.items() if name != Ending.OK.value})
     if not failed:
         return OK
-    ending = next((one for one in _FIRST if failed[one.value]), Ending(failed.most_common(1)[0][0]))
-    if set(failed) == {Ending.UNAVAILABLE.value}:
-        ending = Ending.UNAVAILABLE
+    # `unavailable` asks to try again, which does not help the others.
+    others = failed.copy()
+    del others[Ending.UNAVAILABLE.value]
+    ending = Ending((others or failed).most_common(1)[0][0])
+    if failed[Ending.CHECK_FAILED.value]:
+        ending = Ending.CHECK_FAILED
+    elif ending in _OF_THE_BATCH:
+        ending = Ending.ERROR
     number = sum(failed.values())
     message = f"{number} of {counts.ended} {folder.unit}s failed: {in_words(failed)}"
     if folder.repeat > 1:

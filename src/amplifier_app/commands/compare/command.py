@@ -26,7 +26,7 @@ _COLUMNS = (
     Column("A", right=True),
     Column("B", right=True),
     Column("B - A", right=True),
-    Column("INTERVAL", right=True),
+    Column(f"{CONFIDENCE:.0%} INTERVAL", right=True),
     "",
 )
 _HIGHER_IS_BETTER = ("passed",)
@@ -139,4 +139,5 @@ def _plan_changes(first: BatchFolder, second: BatchFolder) -> Iterator[str]:
 
 
 def _plan_of(batch: BatchFolder) -> list[str]:
-    return [*batch.plan.splitlines(), f"# prompt: {batch.facts['prompt']}"]
+    prompt = batch.facts["prompt"]
+    return [*batch.plan.splitlines(), *([] if prompt is None else [f"# prompt: {prompt}"])]

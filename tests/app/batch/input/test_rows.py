@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import glob
+import gzip
 import hashlib
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,9 @@ def fields(file: Path) -> list[dict[str, Any]]:
         ("a.tsv", "x\ty\n1\t2\n", [{"x": "1", "y": "2"}]),
         ("a.txt", "one\n\ntwo\r\n", [{"text": "one", "line": 1}, {"text": "two", "line": 3}]),
         ("a.jsonl", b'\xef\xbb\xbf{"x": 1}\n', [{"x": 1}]),
+        ("a.jsonl.gz", gzip.compress(b'{"x": 1}\n', mtime=0), [{"x": 1}]),
+        ("a.CSV.BZ2", bz2.compress(b"x\n1\n"), [{"x": "1"}]),
+        ("a.xz", lzma.compress(b"one\n"), [{"text": "one", "line": 1}]),
     ],
 )
 def test_each_form_of_input_gives_rows(
@@ -100,6 +106,14 @@ def test_batches_of_earlier_versions_keep_the_ids_of_their_files(tmp_path: Path)
         ("a.csv", "x,x\n1,2\n", "a.csv:1: the first line must name every column once"),
         ("a.csv", "x,y\n1,2\n1\n", "a.csv:3: expected 2 values, found 1"),
         ("a.txt", b"\xff\xfe", "it is not UTF-8 text"),
+        ("a.jsonl", '{"x": 1}\n{"x": NaN}\n', "a.jsonl:2: invalid JSON: NaN is not a number"),
+        ("a.json", '[{"x": -Infinity}]', "-Infinity is not a number in JSON"),
+        ("a.jsonl", '{"x": 1e999}', "1e999 is not a number in JSON"),
+        ("a.jsonl", gzip.compress(b'{"x": 1}', mtime=0), "it is compressed"),
+        ("a.jsonl.gz", gzip.compress(b'{"x": 1}' * 99, mtime=0)[:-9], "its compression is damaged"),
+        ("a.jsonl.gz", b'{"x": 1}', "not a gzipped file"),
+        ("a.jsonl.gz", gzip.compress(b'{"x": 1}\n{"x": \n', mtime=0), "a.jsonl.gz:2: invalid JSON"),
+        ("a.jsonl.xz", b"\xfd7zXZ\0no", "its compression is damaged"),
     ],
 )
 def test_an_invalid_input_is_an_error_with_its_line(
@@ -117,7 +131,7 @@ def test_a_missing_input_is_an_error(tmp_path: Path, name: str) -> None:
 
 
 def test_equal_rows_without_ids_are_reported_with_both_lines(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"jsonl:2: the id .* is also that of line 1"):
+    with pytest.raises(ConfigError, match=r"jsonl:2: the row is the same as line 1"):
         fields(write(tmp_path, "a.jsonl", '{"x": 1}\n{"x": 1}\n'))
 
 

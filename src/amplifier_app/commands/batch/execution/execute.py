@@ -37,6 +37,7 @@ from amplifier_app.runtime import describe
 
 _REDRAW_SECONDS = 0.2
 _PARTS = 10
+_BAR_WIDTH = 20
 
 
 def execute(
@@ -246,15 +247,31 @@ class _ProgressLine:
         failed.pop(Ending.OK.value, None)
         waits = "" if dispatcher.broker is None else dispatcher.broker.describe()
         running = waits or f"{dispatcher.running} running"
-        parts = [f"{ended:,} of {self._rows:,} {self._unit}", running]
+        bar = _bar(ended / self._rows) if self._redraws else ""
+        parts = [f"{bar}{ended:,} of {self._rows:,} {self._unit}", running]
+        rate = (ended - (self._ended_before or 0)) / max(now - self._started, 0.001)
+        if rate:
+            parts.append(_rate_text(rate, self._unit))
         if failed:
             parts.append(f"failed: {in_words(failed)}")
         if cost := cost_in_words(dispatcher.cost):
             parts.append(cost)
-        rate = (ended - (self._ended_before or 0)) / max(now - self._started, 0.001)
         if rate:
             parts.append(f"{_time_left_text((self._rows - ended) / rate)} left")
         return " · ".join(parts)
+
+
+def _bar(share: float) -> str:
+    full = int(share * _BAR_WIDTH)
+    return f"{'█' * full}{'░' * (_BAR_WIDTH - full)} "
+
+
+def _rate_text(rate: float, unit: str) -> str:
+    """A rate in rows per second, or per minute or hour if that is less than one."""
+    seconds, name = next(
+        (size for size in ((1, "s"), (60, "min")) if rate * size[0] >= 1), (3600, "h")
+    )
+    return f"{rate * seconds:,.3g} {unit}/{name}"
 
 
 def _time_left_text(seconds: float) -> str:

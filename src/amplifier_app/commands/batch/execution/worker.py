@@ -9,7 +9,7 @@ It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "ec
 and writes `{"ready": true}` and for its rows
 
     {"id", "cost"}       what the session has cost so far; null if the price of its model is not known
-    {"id", "result"}     how it ended
+    {"id", "result", "is_storage_error"}     how it ended
     {"id", "stopped"}    it was stopped, and can be continued
     {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
 
@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 from amplifier_app.base import paths
 from amplifier_app.base.json_text import json_line
-from amplifier_app.base.outcome import Outcome, outcome_of
+from amplifier_app.base.outcome import Outcome, has_storage_error, outcome_of
 from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
 from amplifier_app.batch.engines.engine import RowTask, StopTime
 from amplifier_app.batch.open_files import allow_many_files
@@ -221,12 +221,13 @@ class RowRun:
 
     async def run(self) -> None:
         """Run the row to its end and report it."""
-        report = self._report
+        report, is_storage_error = self._report, False
         try:
             outcome = await self._run()
         # Whatever a module raises ends this row, not the others.
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = outcome_of(error)
+            is_storage_error = has_storage_error(error)
             if isinstance(error, InUse):
                 # The dispatcher tries again; a copy of the session would be a second row.
                 outcome = outcome._replace(hint=None)
@@ -235,7 +236,8 @@ class RowRun:
             return
         result = {**result_object(outcome, report), **self._totals}
         result["notices"] = self._notices.messages
-        self._worker.report({"id": self._task.id, "result": result})
+        ended = {"id": self._task.id, "result": result, "is_storage_error": is_storage_error}
+        self._worker.report(ended)
 
     async def _run(self) -> Outcome | None:
         worker, task, report = self._worker, self._task, self._report
