@@ -157,6 +157,11 @@ def plan_verdict(report: CheckReport) -> str:
     if not report.findings:
         mounted = [one for one in report.modules if one.status == "ok" and one.agent is None]
         summary = f"amplifier: {report.name} is OK: {len(mounted)} modules loaded"
+        # What conditions leave out was not looked for.
+        nothing = [one for one in report.modules if one.status == "skipped" and one.found]
+        if nothing:
+            names = ", ".join(one.key for one in nothing)
+            summary += f"; {describe.count(len(nothing), 'module')} mounted nothing: {names}"
         return for_terminal("\n".join([*warnings, summary]))
     problems = [str(finding.problem) for finding in report.findings]
     count = describe.count(len(problems), "problem")

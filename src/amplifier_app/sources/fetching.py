@@ -135,19 +135,20 @@ class Fetcher:
             dependencies=tuple(own),
             module_id=module_id,
             installed=True,
-            added=self._additions(requires, locked, stop),
+            added=self.additions(requires, locked, stop),
         )
         pins = locked.requirements if locked is not None else {}
         folder = self.dependencies.folder_for(layout, pins=pins, stop=stop)
         found.layout = layout
         found.import_paths = () if folder is None else (folder,)
 
-    def _additions(
+    def additions(
         self,
         requires: Sequence[PlanRequirement],
-        locked: LockEntry | None,
-        stop: threading.Event | None,
+        locked: LockEntry | None = None,
+        stop: threading.Event | None = None,
     ) -> tuple[Addition, ...]:
+        """Return requirements that a plan adds to a module, ready to install."""
         if not requires:
             return ()
 
@@ -196,7 +197,7 @@ class Fetcher:
         if isinstance(source, GitSource) and checkout is not None:
             shared = package_of_repository(source, checkout, layout)
             requires = [*requires, *([shared] if shared is not None else [])]
-        layout = layout._replace(added=self._additions(requires, locked, stop))
+        layout = layout._replace(added=self.additions(requires, locked, stop))
         return self._with_requirements(_KINDS[type(source)], root, layout, locked, stop, facts)
 
     def _with_requirements(

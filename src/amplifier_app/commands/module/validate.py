@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amplifier_app.base.errors import UsageError
+from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
 from amplifier_app.commands.duration import parse_duration
@@ -15,6 +15,8 @@ from amplifier_app.commands.module.validation.subject import find_subject
 from amplifier_app.commands.module.validation.validate import validate_module
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.plan.overrides import apply_sets, parse_sets
+from amplifier_app.plan.requirements import PlanRequirement, check_requirement
+from amplifier_app.plan.source_spec import SourceSyntaxError, without_password
 from amplifier_app.plan.tree.budget import MAX_BYTES
 from amplifier_app.plan.tree.entries import ModuleKind
 from amplifier_app.plan.tree.merge import merge_nodes
@@ -55,6 +57,14 @@ def validate(
             help="Configuration for mount(): a YAML or JSON file, or single values; repeatable.",
         ),
     ] = None,
+    requires: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--requires",
+            metavar="REQUIREMENT",
+            help="Package to install for it, as in 'requires' of a plan's entry; repeatable.",
+        ),
+    ] = None,
     behavioral: Annotated[
         bool, typer.Option("--behavioral", help="Also run the behaviour suite of its kind.")
     ] = False,
@@ -81,6 +91,7 @@ def validate(
         kind=kind,
         config=settings,
         behavioral=behavioral,
+        requires=[_requirement(text) for text in requires or ()],
         seconds=seconds,
     )
     if output == "json":
@@ -94,6 +105,18 @@ def validate(
 def _resolver() -> AppModuleSourceResolver:
     """The resolver of a run here, so that an id means the module it would use."""
     return resolver_for(chosen_plan())
+
+
+def _requirement(text: str) -> PlanRequirement:
+    """
+    Raises:
+        UsageError: It is invalid or not allowed.
+    """
+    try:
+        check_requirement(text)
+    except SourceSyntaxError as error:
+        raise UsageError(f"--requires: {error.message}", hint=error.hint) from error
+    return PlanRequirement(text, without_password(text), Location("--requires"))
 
 
 def _config(texts: list[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amplifier_app.base.checks import Check
@@ -11,6 +12,9 @@ from amplifier_app.sources.requirements.missing_packages import requires_hint
 if TYPE_CHECKING:
     from amplifier_app.commands.module.validation.findings import Request
     from amplifier_core.validation import ValidationCheck
+
+ASKS = "it mounts nothing without its settings: "
+"""The beginning of the finding about a module that asks for settings."""
 
 _TOOL_RESULT = (
     'return ToolResult(output=…), or ToolResult(success=False, error={"message": …}), '
@@ -93,7 +97,12 @@ def for_import(error: BaseException, request: Request) -> str:
 
 
 def for_kernel_check(
-    check: ValidationCheck, kind: str, missing: list[str], *, configured: bool
+    check: ValidationCheck,
+    kind: str,
+    missing: list[str],
+    settings: Sequence[str],
+    *,
+    configured: bool,
 ) -> Check:
     """A kernel check with the fix separated from the finding.
 
@@ -101,6 +110,7 @@ def for_kernel_check(
         check: The check.
         kind: The kind the module is checked as.
         missing: Required settings that are missing in its config.
+        settings: All settings that its schema has.
         configured: Whether any config was passed.
     """
     if check.passed:
@@ -114,6 +124,14 @@ def for_kernel_check(
     if "lacks members of the protocol" in found:
         advice = "add the members listed below"
     elif "(it logged: " in found:
+        reason = found.partition("(it logged: ")[2]
+        asked = [
+            name for name in settings if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", reason)
+        ]
+        if asked and not configured:
+            # Without its settings there is nothing to mount, as it says itself.
+            advice = f"check what it mounts: {' or '.join(f'--config {name}=…' for name in asked)}"
+            return Check(check.name, False, f"{ASKS}{found}", "warning", advice)
         advice = "provide what it asks for, with --config or in the environment"
     elif kind == "provider" and "returned NoneType" in found:
         advice = (

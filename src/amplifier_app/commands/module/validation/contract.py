@@ -139,7 +139,9 @@ async def _check_mounting(
         package.__name__, None if name == "mount" else name, config
     )
     for check in result.checks:
-        findings.add(for_kernel_check(check, kind, missing, configured=bool(config)))
+        findings.add(
+            for_kernel_check(check, kind, missing, findings.settings, configured=bool(config))
+        )
     if not result.passed:
         return
     findings.say(stage="a second mount")

@@ -54,6 +54,7 @@ class Findings:
         request: The request.
         secrets: Environment variables for the module that other processes must not see.
         failed: Whether a finding so far fails the module.
+        settings: The settings that the module's config schema has.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -61,6 +62,7 @@ class Findings:
         self.request = Request(**asked["request"])
         self.secrets: dict[str, str] = asked["secrets"]
         self.failed = False
+        self.settings: tuple[str, ...] = ()
         self._word = asked["word"]
         self._connection = connection
         self._owner = os.getpid()

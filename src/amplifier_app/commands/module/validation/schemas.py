@@ -60,6 +60,7 @@ def check_config_schema(findings: Findings, package: ModuleType) -> list[str]:
 
 def _check_config(findings: Findings, schema: dict[str, Any]) -> list[str]:
     config = findings.request.config
+    findings.settings = tuple(map(str, schema.get("properties") or ()))
     required: list[Any] = schema.get("required", [])
     missing = [str(key) for key in required if key not in config]
     problems = mismatches(schema, config)

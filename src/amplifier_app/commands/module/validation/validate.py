@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.checks import Check, Report
+from amplifier_app.commands.module.validation.advice import ASKS
 from amplifier_app.commands.module.validation.isolation import MEMORY_BYTES, Tried, try_out
 from amplifier_app.commands.module.validation.keywords import check_keywords
 from amplifier_app.commands.module.validation.subject import Subject
+from amplifier_app.plan.requirements import PlanRequirement
 from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.fetching import Fetcher
 from amplifier_app.sources.requirements.dependencies import DependencyCache
 from amplifier_app.sources.requirements.layout import Layout, find_layout
 from amplifier_app.sources.requirements.names import distributions, required_by
@@ -34,6 +37,7 @@ def validate_module(
     kind: str | None = None,
     config: Mapping[str, Any] | None = None,
     behavioral: bool = False,
+    requires: Sequence[PlanRequirement] = (),
     seconds: float = DEFAULT_SECONDS,
     memory: int = MEMORY_BYTES,
 ) -> Report:
@@ -44,11 +48,14 @@ def validate_module(
         kind: The kind to check it as; by default the one it declares.
         config: The configuration for `mount`.
         behavioral: Whether to run the behaviour suite of its kind as well.
+        requires: Requirements that a plan adds to it.
         seconds: Time limit of each of the two child processes.
         memory: Limit of resident memory of each of them, in bytes.
     """
     checks: list[Check] = []
     layout = _find_layout(subject, checks)
+    if layout is not None and requires:
+        layout = layout._replace(added=(*layout.added, *Fetcher().additions(requires)))
     folders = _install(layout, checks) if layout is not None else []
     if layout is None or _has_errors(checks):
         entry_point = layout.entry_point if layout is not None else None
@@ -78,7 +85,10 @@ def validate_module(
     kind = tried.kind or kind
     checks += tried.checks
     output = tried.output
-    if behavioral and kind is not None and not _has_errors(checks):
+    if behavioral and any(check.message.startswith(ASKS) for check in checks):
+        advice = "pass its settings with --config"
+        checks.append(Check("behavior", False, "not checked: nothing is mounted", "info", advice))
+    elif behavioral and kind is not None and not _has_errors(checks):
         folders += _install_suite(folders, checks)
         request |= {"mode": "behaviour", "kind": kind, "import_paths": folders}
         request |= {"preferred_paths": _preferred_folders(folders)}

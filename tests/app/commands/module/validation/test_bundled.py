@@ -54,3 +54,13 @@ def test_a_bundled_module_is_valid_and_behaves(
         wrong = [check for check in wrong if check.name != "handlers"]
     assert (report.passed, wrong) == (True, []), report.output
     assert sum(c.message == "follows the contract" for c in report.checks) >= 4
+
+
+@pytest.mark.usefixtures("warm_checks")
+@pytest.mark.parametrize("module_id", ["provider-replay", "tool-mcp"])
+def test_a_module_that_needs_settings_is_valid_without_them(module_id: str) -> None:
+    report = validate_module(find_subject(module_id, AppModuleSourceResolver), behavioral=True)
+    assert report.passed, report.failed
+    texts = " ".join(check.message for check in report.checks if not check.passed)
+    assert ("mounts nothing" in texts or "mounts no tool" in texts) is True
+    assert "not checked" in texts

@@ -17,7 +17,9 @@ from tests.app.commands.module.validation.samples import (
     validated,
     write_module,
 )
+from tests.support.cli import run_amplifier
 from tests.support.module_repositories import SEED_TOOL, write_files
+from tests.support.packages import index, wheel
 from tests.support.schemas import VALIDATION
 
 
@@ -170,3 +172,16 @@ def test_a_report_is_json_of_the_shipped_schema(tmp_path: Path) -> None:
     }
     with pytest.raises(jsonschema.ValidationError):
         VALIDATION.validate({**good, "checks": [{"name": "x"}]})
+
+
+def test_requirements_that_a_plan_adds_are_installed(tmp_path: Path) -> None:
+    wheel(tmp_path / "wheels", "shared-lib", "1.0")
+    env = {"UV_DEFAULT_INDEX": index(tmp_path / "index", tmp_path / "wheels")}
+    folder = write_module(tmp_path / "thing", TOOL.replace("from", "import shared_lib\nfrom", 1))
+    arguments = ("module", "validate", folder, "--type", "tool")
+    refused = run_amplifier(*arguments)
+    assert (refused.code, "No module named 'shared_lib'" in refused.stdout) == (3, True)
+    added = run_amplifier(*arguments, "--requires", "shared-lib<2", env=env)
+    assert added.code == 0, added
+    invalid = run_amplifier(*arguments, "--requires", "shared-lib @ https://x/y.whl")
+    assert (invalid.code, "--requires: unsupported source" in invalid.stderr) == (2, True)
