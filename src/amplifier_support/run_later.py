@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+
+from amplifier_support.below import is_below
 
 IN_PROJECTS = (
     *(
@@ -31,7 +33,37 @@ IN_HOMES = (
 _PARTS = [tuple(name.split("/")) for name in IN_PROJECTS]
 
 
-def runs_later(parts: Sequence[str]) -> bool:
-    """True if a path, as its parts, leads to one of `IN_PROJECTS` in any folder, or below it."""
-    lower = tuple(part.casefold() for part in parts)
-    return any(lower[at : at + len(name)] == name for at in range(len(lower)) for name in _PARTS)
+def runs_later(path: str, base: str) -> bool:
+    """True if a file or folder runs later, or makes other programs run something.
+
+    These are `IN_PROJECTS` in any folder below `base`, `IN_HOMES` in the home directory, what links of
+    these names lead to, and all of a git repository without a working tree.
+
+    Args:
+        path: An absolute path below `base`, links resolved.
+        base: The folder of the project, links resolved.
+    """
+    parts = tuple(os.path.relpath(path, base).casefold().split("/"))
+    if any(parts[at : at + len(name)] == name for at in range(len(parts)) for name in _PARTS):
+        return True
+    home = os.path.expanduser("~")
+    places = [os.path.join(base, name) for name in (*IN_PROJECTS, *_hooks(base))]
+    places += [os.path.join(home, name) for name in IN_HOMES]
+    if any(is_below(path, os.path.realpath(place)) for place in places):
+        return True
+    above = path
+    while parts[-1] != "head" and above != base:
+        above = os.path.dirname(above)
+        # Git takes a folder with this file for a repository, if the rest is there as well.
+        if os.path.lexists(os.path.join(above, "HEAD")):
+            return True
+    return parts[-1] == "head"
+
+
+def _hooks(base: str) -> list[str]:
+    """The hooks of a repository, which may be links."""
+    folder = os.path.join(base, ".git", "hooks")
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder)]
+    except OSError:
+        return []

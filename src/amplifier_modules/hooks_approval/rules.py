@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -107,7 +106,7 @@ class Call:
             and all(
                 is_below(place.real, self.base)
                 and place.real not in self.plan_files
-                and not runs_later(os.path.relpath(place.real, self.base).split("/"))
+                and not runs_later(place.real, self.base)
                 for place in self.places
             )
         )

@@ -250,7 +250,9 @@ def test_a_mode_frees_or_denies_calls(mode: Mode, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["edits", "auto"])
-def test_edits_of_what_runs_later_ask_in_every_mode(mode: Mode, tmp_path: Path) -> None:
+def test_edits_of_what_runs_later_ask_in_every_mode(
+    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = os.path.realpath(tmp_path)
 
     def decide(name: str) -> str:
@@ -261,7 +263,36 @@ def test_edits_of_what_runs_later_ask_in_every_mode(mode: Mode, tmp_path: Path) 
     asked = [*(f"{name}/x" for name in IN_PROJECTS), *IN_PROJECTS, "sub/.VSCode/tasks.json"]
     asked += ["team/plan.yaml", "a/.github/workflows/b/c.yaml"]
     assert {name for name in asked if decide(name) != "ask"} == set()
-    free = ("plan.yaml", ".github/CODEOWNERS", "workflows/a.yaml", "envrc", ".vscode-notes")
+    # In the home directory, and what links lead to.
+    monkeypatch.setenv("HOME", f"{base}/home")
+    for link, target in (
+        (".envrc", "dot/envrc"),
+        (".git/hooks/x", "dot/x"),
+        ("home/.zshrc", "dot/z"),
+    ):
+        (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / link).symlink_to(tmp_path / target)
+    asked += [
+        "home/.bashrc",
+        "home/.config/git/config",
+        "dot/envrc",
+        "dot/x",
+        "dot/z",
+        "home/.zshrc",
+    ]
+    # Git takes a folder for a repository if it has this file.
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/HEAD").touch()
+    asked += ["docs/HEAD", "docs/head", "data/config", "data/objects/info/alternates"]
+    assert {name for name in asked if decide(name) != "ask"} == set()
+    free = (
+        "plan.yaml",
+        ".github/CODEOWNERS",
+        "workflows/a.yaml",
+        "envrc",
+        ".vscode-notes",
+        "dot/y",
+    )
     assert {name for name in free if decide(name) != "allow"} == set()
 
 
