@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_support.below import is_below
+from amplifier_support.below import folder_at, is_below
 from amplifier_support.run_later import IN_HOMES, IN_PROJECTS
 from amplifier_support.sandbox.entering import HIDE, OWN, READ, WRITE, Mount
 
@@ -86,8 +86,8 @@ def _mounts(view: View) -> Iterator[Mount]:
     for path in written:
         yield WRITE, path, path
     # The proxies of other policies of the session reach more.
-    yield HIDE, "", own[PROXIES]
-    hidden = [path for path in view.hidden if os.path.lexists(path) and not _holds(path, written)]
+    hidden = [own[PROXIES], *filter(os.path.lexists, view.hidden)]
+    hidden = [path for path in hidden if not _holds(path, written)]
     yield from _inside(view, written, hidden, own[_EMPTY])
     for path in hidden:
         if not _is_below_any(path, written):
@@ -141,11 +141,23 @@ def own_folders(private: str) -> dict[str, str]:
     """
     names = (_SHARED_MEMORY, _TEMPORARY, _EMPTY, PROXIES)
     own = {name: os.path.join(private, name) for name in names}
-    for path in own.values():
-        os.makedirs(path, mode=0o700, exist_ok=True)
+    for path in (private, *own.values()):
+        if path != private:
+            _make(path, lambda name, folder: os.mkdir(name, 0o700, dir_fd=folder))
         if os.path.realpath(path) != path:
             raise OSError(errno.ELOOP, "a command put a link in place of the folder", path)
     return own
+
+
+def _make(path: str, make: Callable[[str, int | None], object]) -> None:
+    """Make something, unless it is there already.
+
+    Raises:
+        OSError: It cannot be made, or a link leads to its folder.
+    """
+    folder, name = os.path.split(path)
+    with contextlib.suppress(FileExistsError), folder_at(folder) as descriptor:
+        make(name, descriptor)
 
 
 def paths_needed(argv: Sequence[str], environment: Mapping[str, str]) -> frozenset[str]:
@@ -280,7 +292,7 @@ def _guarded_repository(repository: str, empty: str) -> Iterator[Mount]:
         yield from _fixed(hooks)
     else:
         with contextlib.suppress(OSError):
-            os.mkdir(hooks)
+            _make(hooks, lambda name, folder: os.mkdir(name, dir_fd=folder))
         yield READ, empty, hooks
     for path in glob.glob(os.path.join(glob.escape(hooks), "*")):
         # A hook may be a link to a script in the working tree.
@@ -294,8 +306,12 @@ def _guarded_repository(repository: str, empty: str) -> Iterator[Mount]:
         for_work_tree = os.path.join(path, "config.worktree")
         if not os.path.lexists(for_work_tree) and "worktreeconfig" in text.lower():
             with contextlib.suppress(OSError):
-                os.close(os.open(for_work_tree, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644))
+                _make(for_work_tree, _make_file)
         yield from _fixed(for_work_tree)
+
+
+def _make_file(name: str, folder: int | None) -> None:
+    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder))
 
 
 def _text_of(config: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from amplifier_support.process.commands import Command, CommandNotStarted, Ended, ProcessRunner
-from amplifier_support.sandbox import available, seccomp
+from amplifier_support.sandbox import available, private_folder, seccomp
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
 from tests.support.waiting import eventually
@@ -519,6 +519,25 @@ async def test_links_in_place_of_folders_do_not_lead_out_of_later_commands(tmp_p
     finally:
         await box.close()
         shutil.rmtree(outside)
+
+
+@needs_namespaces
+async def test_the_folder_for_temporary_files_keeps_its_place_in_a_writable_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box, outside = Box(tmp_path), tmp_path / "outside"
+    outside.mkdir()
+    monkeypatch.setattr(private_folder, "temporary_folder", lambda: str(box.work))
+    try:
+        await box.run(
+            f"mv $TMPDIR moved; ln -s {outside} $TMPDIR; mv $TMPDIR/proxies x; echo x > $TMPDIR/x"
+        )
+        await box.runner.close()
+        assert (await box.run("cat $TMPDIR/x; test ! -w $TMPDIR/proxies")).exit_code == 0
+        assert box.output == "x\n"
+        assert list(outside.iterdir()) == []
+    finally:
+        await box.close()
 
 
 @needs_namespaces
