@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+MAX_MESSAGE = 32 * 1024 * 1024
+"""Bytes of a message from a server; reading one takes about twice as much memory."""
+
 _LONGEST_TEXT = 4000
 
 

@@ -11,9 +11,9 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from amplifier_modules._shared.http.certificates import certificates_of_environment
-from amplifier_modules.tool_mcp.connection import Connection
+from amplifier_modules.tool_mcp.connection import MAX_MESSAGE, Connection
 
-LONGEST_MESSAGE = 64 * 1024 * 1024
+LONGEST_MESSAGE = MAX_MESSAGE
 """Most bytes of a response, or of one event in a stream."""
 
 _ENCODING = "identity"

@@ -17,6 +17,7 @@ from amplifier_modules._shared.process.output import OutputCapture
 from amplifier_support.private_files import open_private_in
 
 _SPILL_LIMIT = 64 * 1024 * 1024
+_PIECE = 1 << 20
 _IMAGES = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
     "image/jpeg": (b"\xff\xd8\xff",),
@@ -80,15 +81,18 @@ class Results:
         return ToolResult(success=not failed, output=output, error=error, content=content)
 
     def _shortened(self, text: str) -> str:
-        data = text.encode("utf-8", "replace")
-        if len(data) <= self._max_output:
+        if (
+            len(text) <= self._max_output
+            and len(text.encode("utf-8", "replace")) <= self._max_output
+        ):
             return text
         capture = OutputCapture(
             limit=self._max_output,
             spill_limit=_SPILL_LIMIT,
             new_file=lambda: self._new_file("txt"),
         )
-        capture.feed(data)
+        for start in range(0, len(text), _PIECE):
+            capture.feed(text[start : start + _PIECE].encode("utf-8", "replace"))
         capture.close()
         shown = capture.captured()
         kept = f"its full text is in {shown.file}" if shown.file else f"not kept: {shown.problem}"

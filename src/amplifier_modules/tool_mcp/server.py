@@ -83,6 +83,7 @@ class Server:
         self._connect = connect
         self._listener = listener
         self._client: ServerClient | None = None
+        self._why_lost: Callable[[], str | None] = lambda: None
         self._ready = asyncio.Event()
         self._lost = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -170,8 +171,11 @@ class Server:
                 f"{self.config.timeout:g} s; whether the call took effect is unknown"
             ) from error
         except CallLost as error:
-            if error.connection_ended and self._client is client:
-                self._drop()
+            if not error.connection_ended or self._client is not client:
+                raise
+            self._drop()
+            if (why := self._why_lost()) is not None:
+                raise CallLost(f"{error}; the reason: {why}", connection_ended=True) from error
             raise
         finally:
             self._in_flight -= 1
@@ -229,6 +233,7 @@ class Server:
     async def _one_connection(self, failures: int) -> None:
         """Connect and wait for the end; sets `problem` to its reason, unless it raises."""
         connection = await self._connect(self._lost.set)
+        self._why_lost = connection.problem
         from amplifier_modules.tool_mcp.client import ServerClient
 
         started = time.monotonic()

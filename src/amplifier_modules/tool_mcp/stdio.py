@@ -19,13 +19,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from amplifier_modules.tool_mcp.connection import Program
+from amplifier_modules.tool_mcp.connection import MAX_MESSAGE, Program
 from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
 
 _LEAVE_SECONDS = 1.0
 """Seconds a server has to exit once its stdin is closed."""
 
-_LONGEST_LINE = 64 * 1024 * 1024
+_LONGEST_LINE = MAX_MESSAGE
 _MOST_WAITING = 2 * _LONGEST_LINE
 _READ_SIZE = 64 * 1024
 
@@ -56,7 +56,7 @@ class StdioTransport:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._unread = bytearray()
-        self._lines: deque[bytes] = deque()
+        self._lines: deque[bytearray] = deque()
         self._waiting = 0
         self._arrived = asyncio.Event()
         self._has_ended = False
@@ -134,11 +134,11 @@ class StdioTransport:
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._unread += line
-            if self._unread.strip():
-                self._lines.append(bytes(self._unread))
+            if self._unread and not self._unread.isspace():
+                self._lines.append(self._unread)
                 self._waiting += len(self._unread)
                 self._arrived.set()
-            self._unread.clear()
+            self._unread = bytearray()
         self._unread += rest
         if len(self._unread) > _LONGEST_LINE:
             self._give_up(f"it wrote a line longer than {_LONGEST_LINE} bytes")
@@ -160,17 +160,19 @@ class StdioTransport:
                     line = self._lines.popleft()
                     self._waiting -= len(line)
                     message = self._message(line)
+                    del line  # It may be long, and the session has its content.
                     if message is None:
                         await asyncio.sleep(0)
                     else:
                         await self._to_session.send(message)
+                        del message
                 if self._has_ended:
                     break
                 self._arrived.clear()
                 await self._arrived.wait()
         self._to_session.close()
 
-    def _message(self, line: bytes) -> SessionMessage | None:
+    def _message(self, line: bytearray) -> SessionMessage | None:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:

@@ -57,6 +57,7 @@ def call(number: Any, name: str, arguments: dict[str, Any]) -> None:
         TOOLS.remove("hang")
         send({"method": "notifications/tools/list_changed"})
     text = str(os.getpid()) if name == "pid" else str(arguments.get("text", name))
+    text *= int(arguments.get("times", 1))
     answer(number, {"content": [{"type": "text", "text": text}]})
 
 

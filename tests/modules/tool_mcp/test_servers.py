@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import sys
+import threading
 import time
 import types
 from importlib.machinery import ModuleSpec
@@ -96,7 +97,7 @@ async def test_servers_start_in_parallel_and_slow_ones_are_mounted_late() -> Non
         (raw("exit"), "exited with code 1; its output: cannot work like this"),
         ({"command": "no-such-program"}, "program 'no-such-program' not found"),
         ({"command": "./no-such-program"}, "program './no-such-program' not found"),
-        (raw("flood"), "it wrote a line longer than 67108864 bytes"),
+        (raw("flood"), "it wrote a line longer than 33554432 bytes"),
         ({"command": "true"}, "exited with code 0"),
         (raw(cwd="/no/such/folder"), "cannot open its folder /no/such/folder"),
         ({"url": "http://127.0.0.1:9/mcp"}, ""),
@@ -349,6 +350,34 @@ async def test_a_servers_error_text_is_shortened() -> None:
         refused = error_of(await mcp.call("raw_refuse", text="never", times=100_000))
     assert refused["message"].startswith("the server raw returned an error: nevernever")
     assert len(refused["message"]) < 5000
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+async def test_long_results_take_little_memory_and_too_long_ones_fail() -> None:
+    peak, done = 0, threading.Event()
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.002):
+            peak = max(peak, resident())
+
+    async with session({"raw": raw()}) as mcp:
+        text_of(await mcp.call("raw_echo", text="x" * 1000))
+        before, watching = resident(), threading.Thread(target=watch)
+        watching.start()
+        try:
+            result = text_of(await mcp.call("raw_echo", text="x" * 1000, times=30_000))
+        finally:
+            done.set()
+            watching.join()
+        assert "the result has 30000000 bytes; its full text is in" in result
+        assert peak - before < 100_000_000
+        error = error_of(await mcp.call("raw_echo", text="x" * 1000, times=40_000))
+        assert "it wrote a line longer than 33554432 bytes" in error["message"]
+        assert text_of(await mcp.call("raw_echo", text="again")) == "again"
 
 
 async def test_constant_tool_changes_do_not_cause_constant_requests() -> None:
