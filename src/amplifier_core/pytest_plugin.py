@@ -1,13 +1,16 @@
 """pytest plugin for module authors: fixtures that find, mount and clean up the module under test.
 
 pytest loads it in every environment that has the kernel installed. It does nothing until one of its
-fixtures is used: it does not import the kernel, search folders or affect other tests.
+fixtures is used: it does not import the kernel, search folders or affect other tests. Its options exist only in
+runs that use one of them, because other projects may have options of the same names.
 
 Options: ``--module-path``, ``--module-type``, ``--module-config``. Marker: ``module_validation``.
 """
 
 import argparse
 import json
+import os
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,27 +26,41 @@ try:
 except ImportError:  # pragma: no cover - pytest itself reports async fixtures without a plugin
     _async_fixture = cast("Any", pytest.fixture)
 
-# Failed assertions of the suites then show their values.
-pytest.register_assert_rewrite("amplifier_core.validation.behavioral")
+_BEHAVIORAL = "amplifier_core.validation.behavioral"
+if _BEHAVIORAL not in sys.modules:  # pytest would warn about one that is loaded.
+    # Failed assertions of the suites then show their values.
+    pytest.register_assert_rewrite(_BEHAVIORAL)
 
 # A copy, as the plugin does not import the kernel; a test compares it.
 MODULE_TYPES = ("provider", "tool", "hook", "orchestrator", "context")
 
+_OPTION = "--module-"
 _SUITES_FOLDER = Path(__file__).parent / "validation"
 _SUITE_FILES = ("structural.py", "behavioral.py")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register the options of this plugin."""
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register the options of this plugin, if one of them or the help is asked for."""
+    config = cast("pytest.Config", pluginmanager.get_plugin("pytestconfig"))
+    given = (*config.invocation_params.args, *config.getini("addopts"))
+    text = " ".join(map(str, (os.environ.get("PYTEST_ADDOPTS", ""), *given)))
+    if _OPTION not in text and not {"-h", "--help"} & {*map(str, given)}:
+        return
     group = parser.getgroup("amplifier", "Amplifier module validation")
-    group.addoption("--module-path", help="package folder of the module under test")
+    group.addoption(
+        "--module-path",
+        dest="amplifier_module_path",
+        help="package folder of the module under test",
+    )
     group.addoption(
         "--module-type",
+        dest="amplifier_module_type",
         choices=MODULE_TYPES,
         help="kind of the module under test (default: guessed from its name)",
     )
     group.addoption(
         "--module-config",
+        dest="amplifier_module_config",
         type=_json_object,
         help="JSON object passed to mount() of the module under test (default: {})",
     )
@@ -54,19 +71,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "module_validation: checks a module against the contract of its kind"
     )
-    given = config.getoption("--module-path")
+    given = config.getoption("amplifier_module_path", None)
     if given and not (config.invocation_params.dir / given).exists():
         raise pytest.UsageError(f"--module-path: '{given}' does not exist")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     """Skip suites for other kinds of modules when the kernel's suite files are run directly."""
-    ours = [
-        item
-        for item in items
-        if item.path.parent == _SUITES_FOLDER and item.path.name in _SUITE_FILES
-    ]
-    for item in ours:
+    folder = str(_SUITES_FOLDER)
+    for item in items:
+        # Comparing texts costs a run with many tests nothing.
+        if not str(item.path).startswith(folder) or item.path.name not in _SUITE_FILES:
+            continue
         located = _fixtures().locate(config, item.path)
         expected = getattr(getattr(item, "cls", None), "module_kind", None)
         if located is not None and located.kind not in (None, expected):

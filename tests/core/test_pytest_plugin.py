@@ -165,6 +165,63 @@ def test_a_run_without_the_fixtures_does_not_import_the_kernel(project: Project)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_other_projects_are_not_affected(project: Project) -> None:
+    """Options of the same names, errors for warnings, and no more modules than without the plugins."""
+    project.write(
+        "conftest.py",
+        """
+        def pytest_addoption(parser):
+            parser.addoption("--module-path", default="theirs")
+            parser.addoption("--module-type", type=int, default=1)
+            parser.addoption("--module-config", action="store_true")
+
+        def pytest_sessionfinish(session):
+            import sys
+            print("\\nLOADED", *sorted(sys.modules))
+        """,
+    )
+    project.write("a.test.yaml", "not: [ours")
+    project.write(
+        "test_it.py",
+        """
+        def test_it(pytestconfig):
+            assert pytestconfig.getoption("--module-path") == "theirs"
+            assert pytestconfig.getoption("--module-type") == 1
+        """,
+    )
+    loaded: list[set[str]] = []
+    for plugins in ((), ("-p", "no:amplifier_module", "-p", "no:amplifier_plans")):
+        command = [sys.executable, "-m", "pytest", "-q", "-s", "-W", "error", *plugins]
+        run = subprocess.run(
+            [*command, "-p", "no:cacheprovider"], cwd=project.root, capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "1 passed" in run.stdout
+        line = next(line for line in run.stdout.splitlines() if line.startswith("LOADED"))
+        loaded.append({*line.split()})
+    more = {name for name in loaded[0] - loaded[1] if not name.startswith("amplifier")}
+    assert more == set()
+    ours = {name for name in loaded[0] if name.startswith("amplifier")}
+    assert ours <= {
+        "amplifier_app",
+        "amplifier_app.pytest_plugin",
+        "amplifier_core",
+        "amplifier_core.pytest_plugin",
+    } | {name for name in ours if name.startswith("amplifier_core._")}
+
+
+def test_the_options_can_be_set_in_the_settings_of_a_project(project: Project) -> None:
+    package = project.module("tool-shout", "")
+    project.write("test_it.py", SHOW.format(expected=(package.name, "hook", True)))
+    project.write("pytest.ini", "[pytest]\naddopts = --module-type=hook\n")
+    path = ("--module-path", "amplifier-module-tool-shout")
+    project.run(*path).assert_outcomes(passed=1)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", *path]
+    run = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+    assert "1 passed" in run.stdout, run.stdout + run.stderr
+    project.run("--help").stdout.fnmatch_lines(["*--module-type=*"])
+
+
 def test_the_marker_is_registered(project: Project) -> None:
     project.write(
         "test_it.py",

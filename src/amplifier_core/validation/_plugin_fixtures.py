@@ -33,7 +33,7 @@ def orchestrator_arguments() -> tuple[
 def locate(config: pytest.Config, test_file: Path) -> _locate.LocatedModule | None:
     """The module under test, from the options or else from the surrounding folders."""
     start = config.invocation_params.dir
-    given = config.getoption("--module-path")
+    given = config.getoption("amplifier_module_path", None)
     if given:
         located = _locate.locate_given((start / given).resolve())
     else:
@@ -41,7 +41,7 @@ def locate(config: pytest.Config, test_file: Path) -> _locate.LocatedModule | No
         located = _locate.locate_around(test_file) or next(
             filter(None, map(_locate.locate_in, [start, config.rootpath, *arguments])), None
         )
-    kind = config.getoption("--module-type")
+    kind = config.getoption("amplifier_module_type", None)
     return located._replace(kind=kind) if located and kind else located
 
 
@@ -52,7 +52,7 @@ async def mounted(
     """Mount the module for the duration of a test; yields the return value of its ``mount``."""
     if module_path is None:
         pytest.skip(_locate.NO_MODULE)
-    settings = config.getoption("--module-config") or {}
+    settings = config.getoption("amplifier_module_config", None) or {}
     with fresh_module(module_path) as module:
         returned = await module.mount(coordinator, dict(settings))
         try:
