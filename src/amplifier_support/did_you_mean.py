@@ -19,10 +19,24 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None
     # The dashes that all options begin with do not make them alike.
     wanted, letters = _compared(name), sorted(_compared(name))
     by_compared = {_compared(one): one for one in known}
-    near = get_close_matches(wanted, by_compared, cutoff=cutoff)
+    near = [
+        one
+        for one in get_close_matches(wanted, by_compared, cutoff=cutoff)
+        if _rest_is_similar(wanted, one, cutoff)
+    ]
     # Most often two letters were exchanged: `--modle` is `--model`, and not `--mode`.
     near.sort(key=lambda one: sorted(one) != letters)
     return by_compared[near[0]] if near else None
+
+
+def _rest_is_similar(name: str, known: str, cutoff: float) -> bool:
+    """Compare what follows a common first word, such as `tool-`: it does not make names alike."""
+    from difflib import SequenceMatcher
+
+    (first, dash, rest), (other, _, others) = name.partition("-"), known.partition("-")
+    if not dash or first != other or rest.startswith(others) or others.startswith(rest):
+        return True
+    return SequenceMatcher(None, rest, others).ratio() >= cutoff
 
 
 def _compared(name: str) -> str:

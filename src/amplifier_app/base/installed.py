@@ -1,4 +1,4 @@
-"""Modules available without fetching: the bundled ones, and those of installed distributions.
+"""Modules available without fetching: bundled, of installed distributions, in the user's folders.
 
 Our own entry points are read directly from our `entry_points.txt`: importing `importlib.metadata` and
 scanning every distribution takes thirty times as long, and a session uses seven or eight bundled
@@ -10,14 +10,18 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_core.discovery import ENTRY_POINT_GROUP, conventional_name
+from amplifier_core.discovery import ENTRY_POINT_GROUP, conventional_name, project_name
 
 DISTRIBUTION = "amplifier"
+
+FOLDERS = "AMPLIFIER_MODULES"
+"""The variable with the user's folders of modules, separated as in `PATH`."""
 
 OURS = ("amplifier-core", DISTRIBUTION)
 """Distributions that are part of the running program, whatever version is required."""
@@ -122,6 +126,28 @@ def modules_of(distribution: str) -> list[Installed] | None:
         Installed(point.name, point.value, found.name, found.version)
         for point in found.entry_points.select(group=ENTRY_POINT_GROUP)
     ]
+
+
+def modules_in_folders(environ: Mapping[str, str] | None = None) -> dict[str, Path]:
+    """The projects `amplifier-module-<id>` in the folders of `AMPLIFIER_MODULES`, by id.
+
+    Relative folders are ignored: they would be those of any project one works in.
+    """
+    listed = (os.environ if environ is None else environ).get(FOLDERS, "").split(os.pathsep)
+    prefix = project_name("")
+    found: dict[str, Path] = {}
+    for folder in filter(os.path.isabs, listed):
+        for name in sorted(_listing(folder)):
+            path = Path(folder, name)
+            if name.startswith(prefix) and path.is_dir():
+                found.setdefault(name.removeprefix(prefix), path)
+    return found
+
+
+def known_ids() -> set[str]:
+    """The ids of all modules that are available without a source."""
+    on_path = (one.module_id for one in modules_on_path())
+    return {*bundled_modules(), *on_path, *modules_in_folders()}
 
 
 def version_of(distribution: str) -> str:

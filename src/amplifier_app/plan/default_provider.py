@@ -96,7 +96,7 @@ def _named(offered: _Offered, name: str, *, has_others: bool) -> tuple[MapNode, 
             continue
         entry = next(entry for entry in entries if entry_key(entry) == key)
         return entry, f"--provider {name}, as configured in {_place(entry)}"
-    known = {*installed.bundled_modules(), *(one.module_id for one in installed.modules_on_path())}
+    known = installed.known_ids()
     for module in (name, f"{_PREFIX}{name}"):
         if module in known and module.startswith(_PREFIX):
             return MapNode({"module": Scalar(module, _OPTION)}, _OPTION), f"--provider {name}"

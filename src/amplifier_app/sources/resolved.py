@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 Kind = Literal["bundled", "installed", "folder", "git", "archive", "package"]
 
 Place = Literal[
-    "environment", "workspace", "settings", "plan", "bundled", "installed", "convention"
+    "environment",
+    "workspace",
+    "settings",
+    "plan",
+    "bundled",
+    "installed",
+    "folders",
+    "convention",
 ]
 """Where a module is looked for, in this order; see `amplifier_app.sources.search_order`."""
 

@@ -314,12 +314,10 @@ def _modules(mount_plan: dict[str, Any]) -> Iterable[tuple[str, str | None]]:
 
 
 def _not_found(module_id: str) -> str:
-    known = sorted(
-        {*installed.bundled_modules(), *(one.module_id for one in installed.modules_on_path())}
-    )
-    # Ids share their first word, which is not enough of a resemblance.
-    advice = did_you_mean(module_id, known, 0.8) or f"available: {', '.join(known)}"
+    known = sorted(installed.known_ids())
+    folders = f" nor in {installed.FOLDERS}" if os.environ.get(installed.FOLDERS) else ""
+    advice = did_you_mean(module_id, known) or f"available: {', '.join(known)}"
     return (
-        f"unknown module {module_id!r}: it is neither bundled nor installed, "
+        f"unknown module {module_id!r}: it is neither bundled nor installed{folders}, "
         f"and the plan sets no 'source' for it; {advice}"
     )

@@ -6,7 +6,8 @@
     4  plan          the module's `source`
     5  bundled       a module that ships with the program
     6  installed     an entry point of an installed distribution
-    7  convention    an importable package `amplifier_module_<id>`
+    7  folders       a project `amplifier-module-<id>` in a folder of AMPLIFIER_MODULES
+    8  convention    an importable package `amplifier_module_<id>`
 
 If the first match is unavailable, that is an error: falling back to the next place would
 silently run a different module than the requested one.
@@ -14,6 +15,7 @@ silently run a different module than the requested one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -22,7 +24,7 @@ from amplifier_app.base import installed
 from amplifier_app.base.errors import Location
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolved import Considered, Place
-from amplifier_core.discovery import conventional_name
+from amplifier_core.discovery import conventional_name, project_name
 
 PREFIX = "AMPLIFIER_MODULE_"
 
@@ -103,6 +105,9 @@ class Places:
             yield _of_installed("bundled", own)
         for found in installed.modules_on_path(module_id):
             yield _of_installed("installed", found)
+        project = self._in_folders(module_id)
+        if project is not None:
+            yield Candidate("folders", str(project), str(project))
         target = installed.by_convention(module_id)
         if target is not None:
             yield Candidate("convention", target.partition(":")[0], entry_point=target)
@@ -139,8 +144,22 @@ class Places:
             "plan": "no source in the plan",
             "bundled": "not bundled",
             "installed": "not in any installed distribution",
+            "folders": self._nothing_in_folders(module_id),
             "convention": f"no package {conventional_name(module_id)}",
         }
+
+    def _in_folders(self, module_id: str) -> Path | None:
+        if not self._environ.get(installed.FOLDERS):
+            return None
+        return installed.modules_in_folders(self._environ).get(module_id)
+
+    def _nothing_in_folders(self, module_id: str) -> str:
+        listed = self._environ.get(installed.FOLDERS, "")
+        if not listed:
+            return f"{installed.FOLDERS} is not set"
+        relative = [one for one in listed.split(os.pathsep) if one and not os.path.isabs(one)]
+        ignored = f"; ignored, as it is relative: {relative[0]}" if relative else ""
+        return f"no {project_name(module_id)} in {installed.FOLDERS}{ignored}"
 
     def _in_workspace(self, module_id: str) -> Path | None:
         if self._workspace is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.test_installed import install
+from tests.support.cli import Finished, run_amplifier
 from tests.support.module_repositories import SEED_TOOL, write_files
 
 TOOL = "amplifier_module_tool_bash/__init__.py"
@@ -30,10 +32,14 @@ class World:
         self.folder = folder
         for name in ("environment", "workspace/tool-bash", "settings", "plan"):
             write_files(folder / name, SEED_TOOL)
+        write_files(folder / "modules" / "amplifier-module-tool-bash", SEED_TOOL)
         write_files(folder / "site", {TOOL: "def mount(): ..."})
         install(folder / "site", "their-modules", {"tool-bash": "theirs.x:mount"})
         monkeypatch.syspath_prepend(folder / "site")
-        self.environ = {"AMPLIFIER_MODULE_TOOL_BASH": str(folder / "environment")}
+        self.environ = {
+            "AMPLIFIER_MODULE_TOOL_BASH": str(folder / "environment"),
+            "AMPLIFIER_MODULES": f"/nowhere{os.pathsep}{folder / 'modules'}",
+        }
         self.workspace: Path | None = folder / "workspace"
         at = Location("settings.yaml", 3, 5)
         self.overrides = {"tool-bash": Override(str(folder / "settings"), at)}
@@ -63,12 +69,13 @@ def without_installed(world: World) -> None:
 
 def test_the_first_match_wins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[tuple[str, Callable[[], object]]] = [
-        ("environment", lambda: world.environ.clear()),
+        ("environment", lambda: world.environ.pop("AMPLIFIER_MODULE_TOOL_BASH")),
         ("workspace", lambda: setattr(world, "workspace", None)),
         ("settings", lambda: world.overrides.clear()),
         ("plan", lambda: setattr(world, "hint", None)),
         ("bundled", lambda: without_bundled(monkeypatch)),
         ("installed", lambda: without_installed(world)),
+        ("folders", lambda: world.environ.clear()),
         ("convention", lambda: None),
     ]
     expected = {
@@ -78,6 +85,7 @@ def test_the_first_match_wins(world: World, monkeypatch: pytest.MonkeyPatch) -> 
         "plan": str(world.folder / "plan"),
         "bundled": "amplifier",
         "installed": "their-modules 1.0",
+        "folders": str(world.folder / "modules" / "amplifier-module-tool-bash"),
         "convention": "amplifier_module_tool_bash",
     }
     for place, take in steps:
@@ -100,6 +108,7 @@ def test_every_place_is_listed_with_the_reason(
         ("plan", True, False),
         ("bundled", True, False),
         ("installed", True, False),
+        ("folders", False, False),
         ("convention", True, False),
     ]
     reasons = {row.place: row.reason for row in rows}
@@ -119,7 +128,7 @@ def test_two_distributions_with_one_id_are_both_listed(
     rows = AppModuleSourceResolver().resolve("tool-x").considered
     found = [(row.found, row.chosen) for row in rows if row.found]
     assert found == [("first-modules 1.0", True), ("second-modules 1.0", False)]
-    assert rows[-2].reason == "another distribution precedes it on the path"
+    assert rows[-3].reason == "another distribution precedes it on the path"
 
 
 @pytest.mark.parametrize(
@@ -192,3 +201,24 @@ async def test_failures_have_the_line_of_the_plan_or_of_its_override(
         await resolver.prefetch(plan)
     assert str(raised.value.location) == "plan.yaml:7"
     assert raised.value.message.startswith(f"a: folder {tmp_path}/a does not exist")
+
+
+def test_folders_of_modules_are_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path / "mods" / "amplifier-module-tool-echo", SEED_TOOL)
+    (tmp_path / "plan.yaml").write_text("extends: mock\ntools: [tool-echo]\n")
+
+    def checked(folders: str | None) -> Finished:
+        env = {"AMPLIFIER_MODULES": folders}
+        return run_amplifier("plan", "check", "-f", "plan.yaml", cwd=tmp_path, env=env)
+
+    found = checked(str(tmp_path / "mods"))
+    assert (found.code, "amplifier-module-tool-echo" in found.stdout) == (0, True), found
+    for folders in ("mods", "./mods", "", None):
+        missing = checked(folders)
+        assert (missing.code, "unknown module 'tool-echo'" in missing.stderr) == (3, True)
+        # Ids of one kind begin alike; that does not make them similar.
+        assert "did you mean" not in missing.stderr
+    listed = run_amplifier("module", "list", env={"AMPLIFIER_MODULES": str(tmp_path / "mods")})
+    assert "amplifier-module-tool-echo" in listed.stdout
+    removed = run_amplifier("module", "remove", "tool-echo")
+    assert (removed.code, "did you mean" in removed.stderr) == (2, False)

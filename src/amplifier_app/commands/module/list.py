@@ -67,6 +67,7 @@ def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
         one.module_id: one
         for one in [*installed.modules_on_path(), *installed.bundled_modules().values()]
     }
+    folders = installed.modules_in_folders()
     rows: list[dict[str, Any]] = []
 
     def add(
@@ -78,6 +79,8 @@ def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
         left_out: str | None = None,
     ) -> None:
         found = available.get(module_id) if source is None else None
+        if source is None and found is None and (folder := folders.get(module_id)):
+            source = str(folder)
         rows.append(
             {
                 "id": module_id,
@@ -98,6 +101,8 @@ def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
         add(left.module, "provider", f"no: {left.reason}", left.source, str(left.at), left.reason)
     named = {row["id"] for row in rows}
     for module_id in sorted(available.keys() - named):
+        add(module_id, None, "", None, None)
+    for module_id in sorted(folders.keys() - named - available.keys()):
         add(module_id, None, "", None, None)
     return rows
 

@@ -239,7 +239,7 @@ def config_of(texts: Sequence[str]) -> MapNode:
 
 def known_modules(project: Path | None) -> set[str]:
     """Ids of the modules in the profile, settings and workspace, and of bundled and installed ones."""
-    known = {*installed.bundled_modules(), *(one.module_id for one in installed.modules_on_path())}
+    known = installed.known_ids()
     known |= set(_modules(load_profile(project=project).merged.document))
     workspace = project / "modules" if project is not None else None
     if workspace is not None and workspace.is_dir():
