@@ -75,7 +75,9 @@ class Enforcement:
         if sys.platform == "darwin":
             argv = [available.SEATBELT, "-p", self._profile(), *argv]
             return Confined(argv, environment, None)
-        needed = namespaces.paths_needed(argv, environment)
+        needed = frozenset[str]()
+        if self._has_namespaces:
+            needed = namespaces.paths_needed(argv, environment)
         return Confined(argv, environment, self._restrictions(), needed)
 
     def view(self, needed: frozenset[str]) -> bytes:

@@ -43,7 +43,7 @@ _AT_FDCWD, _AT_RECURSIVE, _AT_EMPTY_PATH = -100, 0x8000, 0x1000
 _CLONE, _FROM_DESCRIPTOR, _TO_DESCRIPTOR = 1, 0x4, 0x40
 _NO_LINKS = 0x02 | 0x04
 _PR_SET_PDEATHSIG = 1
-_ATTEMPTS = 10
+_ATTEMPTS = 100
 _SIOCSIFFLAGS, _UP_RUNNING = 0x8914, 0x41
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -184,6 +184,8 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
     _mount("tmpfs", "/dev", "tmpfs", _NO_SET_ID | _NO_PROGRAMS, "mode=755")
     for name, tree in devices:
         if tree >= 0:
+            # Their mode and owner are those of the machine.
+            _restrict("", _READ_ONLY | _NO_SET_ID | _NO_PROGRAMS, folder=tree)
             os.close(os.open(f"/dev/{name}", os.O_CREAT | os.O_WRONLY))
             _attach(tree, f"/dev/{name}")
     for name, target in _LINKS:
@@ -223,18 +225,21 @@ def _tree(path: str, flags: int = 0) -> int:
 
 
 def _hide(path: str, *, has_places: bool) -> None:
-    """Mount something empty over a path; with `has_places`, what can be mounted in."""
-    place = _open(path)
-    if place < 0:
-        return
-    folder, file = COVERS
-    is_folder = stat.S_ISDIR(os.fstat(place).st_mode)
-    if has_places:
-        flags = _NO_SET_ID | _NO_DEVICES | _NO_PROGRAMS
-        _mount("tmpfs", f"/proc/self/fd/{place}", "tmpfs", flags, "mode=755")
-    else:
-        _attach(_tree(folder if is_folder else file), path)
-    os.close(place)
+    """Mount something empty over a path, if it exists; with `has_places`, what can be mounted in."""
+    flags = _NO_SET_ID | _NO_DEVICES | _NO_PROGRAMS
+    for attempt in range(_ATTEMPTS):
+        place = _open(path)
+        if place < 0:
+            return
+        try:
+            if has_places:
+                return _mount("tmpfs", f"/proc/self/fd/{place}", "tmpfs", flags, "mode=755")
+            is_folder = stat.S_ISDIR(os.fstat(place).st_mode)
+            return _move(_tree(COVERS[not is_folder]), place)
+        except OSError as error:
+            _raise_unless_removed(error, attempt)
+        finally:
+            os.close(place)
 
 
 def _attach(tree: int, path: str) -> None:
@@ -247,15 +252,23 @@ def _attach(tree: int, path: str) -> None:
         if place < 0:
             break
         try:
-            system_call(_MOVE_MOUNT, tree, b"", place, b"", _FROM_DESCRIPTOR | _TO_DESCRIPTOR)
-            break
+            return _move(tree, place)
         except OSError as error:
-            # It may have been removed since it was opened, and made again.
-            if error.errno != errno.ENOENT or attempt == _ATTEMPTS - 1:
-                raise
+            _raise_unless_removed(error, attempt)
         finally:
             os.close(place)
     os.close(tree)
+
+
+def _move(tree: int, place: int) -> None:
+    system_call(_MOVE_MOUNT, tree, b"", place, b"", _FROM_DESCRIPTOR | _TO_DESCRIPTOR)
+    os.close(tree)
+
+
+def _raise_unless_removed(error: OSError, attempt: int) -> None:
+    # It may have been removed since it was opened, and made again: sockets come and go.
+    if error.errno != errno.ENOENT or attempt == _ATTEMPTS - 1:
+        raise error
 
 
 def _make(path: str, *, is_folder: bool) -> int:

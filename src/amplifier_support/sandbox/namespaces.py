@@ -26,6 +26,7 @@ from amplifier_support.run_later import IN_HOMES, IN_PROJECTS
 from amplifier_support.sandbox.entering import HIDE, OWN, READ, WRITE, Mount
 
 _TEMPORARY_FOLDERS = ("/tmp", "/var/tmp")
+_OWN_FOLDERS = (*_TEMPORARY_FOLDERS, "/run", "/dev/shm")
 _SHOWN_BELOW_RUN = ("/run/current-system", "/run/opengl-driver", "/run/systemd/resolve")
 _LARGEST_CONFIG = 1024 * 1024
 _MAX_LINKS = 40
@@ -107,11 +108,12 @@ def _inside(
     for folder in dict.fromkeys((*view.write, view.folder)):
         if _is_below_any(folder, view.write):
             found |= {mount[2]: mount for mount in _guarded(folder, view.write, empty)}
-            # Another folder must not take its place.
-            found.setdefault(folder, (WRITE, folder, folder))
     home = os.path.realpath(os.path.expanduser("~"))
     fixed = [*view.fixed, *(os.path.join(home, name) for name in IN_HOMES)]
     found |= {mount[2]: mount for path in fixed for mount in _fixed(path)}
+    # What the policy names may be changed; and another folder must not take its place.
+    found |= {path: (WRITE, path, path) for path in view.write}
+    found.setdefault(view.folder, (WRITE, view.folder, view.folder))
     found |= {path: (HIDE, "", path) for path in hidden}
     for path in list(found):
         # A mount cannot be renamed, but a folder above it can.
@@ -179,7 +181,7 @@ def _whole(path: str) -> str:
     """The folder of a program or a script, with the one above `bin`; what is in `/tmp` itself is alone."""
     for _ in range(2 if os.path.basename(os.path.dirname(path)) == "bin" else 1):
         above = os.path.dirname(path)
-        if above in (*_TEMPORARY_FOLDERS, *_temporary_folders(), "/run"):
+        if above in (*_OWN_FOLDERS, *_temporary_folders()):
             break
         path = above
     return path
@@ -193,7 +195,7 @@ def interpreter() -> Iterator[str]:
 
 def is_covered(path: str) -> bool:
     """Whether a folder of the namespaces' own is in the place of a path, or of a folder above it."""
-    return _is_below_any(path, (*_TEMPORARY_FOLDERS, *_temporary_folders(), "/run"))
+    return _is_below_any(path, (*_OWN_FOLDERS, *_temporary_folders()))
 
 
 def _temporary_folders() -> list[str]:

@@ -351,6 +351,45 @@ async def test_what_commands_make_that_runs_later_is_reported_once(box: Box) -> 
 
 
 @needs_namespaces
+async def test_a_policy_may_name_what_runs_later(tmp_path: Path) -> None:
+    box = Box(tmp_path, write=[".", ".github/workflows"])
+    for name in (".github/workflows", ".vscode"):
+        (box.work / name).mkdir(parents=True)
+    try:
+        await box.run("echo x > .github/workflows/a; echo x > .vscode/a; mv .github g")
+        assert (box.work / ".github/workflows/a").exists()
+        assert not list((box.work / ".vscode").iterdir())
+    finally:
+        await box.close()
+
+
+@pytest.mark.parametrize("write", [["."], [], ["~"], ["/"]], ids=str)
+@needs_namespaces
+async def test_a_shown_folder_is_visible_in_a_hidden_one(
+    write: list[str], home: Path, tmp_path: Path
+) -> None:
+    for name in ("state/keys", "state/output/long", ".claude/here/text"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(f"text of {name}\n")
+    for folder in (tmp_path, home / ".claude/here"):
+        sandbox = Sandbox(
+            parse_policy({"write": write}),
+            folder=str(folder),
+            hidden=[str(home / "state")],
+            readable=[str(home / "state/output")],
+        )
+        box = Box.__new__(Box)
+        box.work, box.sandbox, box.runner = folder, sandbox, ProcessRunner(sandbox)
+        try:
+            await box.run(f"cat {home}/state/output/long {home}/state/keys; cat text")
+            assert "text of state/output/long" in box.output, box.output
+            assert "text of state/keys" not in box.output
+            assert ("text of .claude/here/text" in box.output) == (folder != tmp_path)
+        finally:
+            await box.close()
+
+
+@needs_namespaces
 async def test_what_commands_need_to_start_is_visible_in_their_own_tmp(tmp_path: Path) -> None:
     programs, plans, other = (tmp_path / name for name in ("env/bin", "plans", "other"))
     for folder in (programs, plans, other, tmp_path / "env/lib"):

@@ -179,3 +179,10 @@ def launcher_folder(at: Situation) -> None:
     places = [f"/proc/{pid}/{name}" for pid in pids for name in ("root", "cwd")]
     places += [f"/proc/{pid}/fd/{number}" for pid in pids for number in range(64)]
     any_of([lambda p=place: write(p) for place in places])
+
+
+@attempt(117, "namespaces", "change the mode of a device of the machine")
+def device_mode(at: Situation) -> None:
+    mode = os.stat("/dev/full").st_mode & 0o777
+    os.chmod("/dev/full", mode ^ 1)
+    os.chmod("/dev/full", mode)
