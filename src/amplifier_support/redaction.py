@@ -19,7 +19,12 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from amplifier_support.secret_names import SENSITIVE_KEYS, is_secret_name, names_variable
+from amplifier_support.secret_names import (
+    SENSITIVE_KEYS,
+    is_secret_name,
+    names_variable,
+    refers_to_variables,
+)
 from amplifier_support.secret_shapes import Shape, compiled, secret_shapes
 
 MAX_DEPTH = 128
@@ -76,7 +81,7 @@ def _configured(value: Any, depth: int) -> Iterator[str]:
         for key, inner in cast("Mapping[Any, Any]", value).items():
             if not isinstance(inner, str):
                 yield from _configured(inner, depth + 1)
-            elif names_variable(str(key), inner):
+            elif names_variable(str(key), inner) or refers_to_variables(inner):
                 continue
             elif _is_sensitive(key) or is_secret_name(str(key)):
                 yield inner
@@ -202,7 +207,8 @@ class Redactor:
             if key in self._allowlist or inner in self._allowlist:
                 continue
             if _is_sensitive(key) and isinstance(item, str) and item:
-                new: Any = item if item.startswith("[REDACTED") else f"[REDACTED:{KNOWN}]"
+                is_safe = item.startswith("[REDACTED") or refers_to_variables(item)
+                new: Any = item if is_safe else f"[REDACTED:{KNOWN}]"
             else:
                 new = self.value(item, inner, depth + 1)
             if new is not item:

@@ -39,6 +39,14 @@ def is_secret_name(name: str) -> bool:
 _OF_VARIABLE = re.compile(r"(?i)[_-]env(?:[_-]?var(?:iable)?)?$")
 
 
+_REFERENCES = re.compile(r"(?:\$\{[A-Za-z_]\w*\})+|\$[A-Za-z_]\w*")
+
+
+def refers_to_variables(value: str) -> bool:
+    """Whether a text is nothing but references to variables: ``${API_KEY}``."""
+    return _REFERENCES.fullmatch(value) is not None
+
+
 def names_variable(key: str, value: Any) -> bool:
     """Whether a value is the name of the variable that holds the secret: ``passphrase_env: KIT_KEY``."""
     is_name = isinstance(value, str) and re.fullmatch("[A-Z_][A-Z0-9_]*", value) is not None

@@ -37,6 +37,8 @@ _PASSWORD_HINTS = (
     *(f"{a}{sep}key" for a in ("api", "access", "account") for sep in ("", "_", "-")),
     *(f"{a}{sep}token" for a in ("auth", "access", "refresh", "api") for sep in ("", "_", "-")),
 )
+_ENVIRONMENT = r"(?:os\.environ|process\.env|import\.meta\.env|ENV)[.\[]"
+"""Code that reads a variable, of which only the name is there."""
 _PLACEHOLDER = r"(?!\[|\{|\*+@|\$\{|\$[A-Za-z_]\w*@)"
 
 
@@ -204,7 +206,7 @@ _OWN = (
         _PASSWORD_HINTS,
         rf"(?P<keep>(?i:{_PASSWORD_NAME}){_QUOTE}?\s{{0,3}}"
         rf"(?:=\s{{0,3}}|:\s{{0,3}}(?={_QUOTE}|[^\s\"',;&]{{0,60}}[0-9])){_QUOTE}?)"
-        rf"(?!{_QUOTE}|[\[$%*{{<(]|(?i:none|null|true|false|undefined|str|string)\b)"
+        rf"(?!{_QUOTE}|[\[$%*{{<(]|(?i:none|null|true|false|undefined|str|string)\b|{_ENVIRONMENT})"
         r"[^\s\"'\\&;,<>(){}]{4,512}+(?![({])",
     ),
     _any_text(

@@ -137,6 +137,22 @@ def test_secrets_of_a_config_are_those_under_telling_keys() -> None:
     ]
 
 
+def test_names_of_variables_stay() -> None:
+    references = {"api_key": "${MY_SECRET_API_KEY}", "token": "$GITHUB_TOKEN", "x_key": "${A}${B}"}
+    assert configured_secrets(references) == []
+    assert configured_secrets({"api_key": "${KEY:-a-default-secret}"}) == [
+        "${KEY:-a-default-secret}"
+    ]
+    assert REDACTOR.value(references) == references
+    for code in (
+        "password = os.environ['DB_PASSWORD_1']",
+        "const apiKey = process.env.API_KEY_2",
+        "api_key: ENV['API_KEY_2']",
+    ):
+        assert REDACTOR.text(code) == code
+    assert "hunter" not in REDACTOR.text("password = ENVhunter2secret")
+
+
 HINTS = [
     *(
         "eyJ",

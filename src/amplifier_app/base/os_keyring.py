@@ -41,7 +41,9 @@ class Keyring:
         try:
             import keyring
         except ImportError:
-            raise KeyringUnavailable("the package 'keyring' is not installed") from None
+            raise KeyringUnavailable(
+                "the package 'keyring' is not installed; install it with: pip install 'amplifier[keyring]'"
+            ) from None
         self._backend: Any = _call_with_limit(keyring.get_keyring)
         priority = _call_with_limit(lambda: self._backend.priority)
         if not isinstance(priority, (int, float)) or priority < _LOWEST_PRIORITY:

@@ -52,7 +52,8 @@ class CloudTransport:
         except ImportError as error:
             raise ConfigurationError(
                 f"{provider}: transport {config.transport} needs the package "
-                f"{error.name}, which is not installed; install amplifier[{config.transport}]",
+                f"{error.name}, which is not installed; install it with: "
+                f"pip install 'amplifier[{config.transport}]'",
                 provider=provider,
             ) from error
         except ValueError as error:  # how the SDK reports a setting it misses

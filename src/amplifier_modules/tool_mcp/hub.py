@@ -69,7 +69,7 @@ class Hub(Listener):
             return
         if find_spec("mcp") is None:
             raise RuntimeError(
-                f"{MODULE_ID}: the MCP SDK is not installed; install it with "
+                f"{MODULE_ID}: the MCP SDK is not installed; install it with: "
                 "pip install 'amplifier[mcp]'"
             )
         if OFFLINE.of(self._coordinator):
@@ -225,5 +225,5 @@ def _import_sdk() -> None:
     except ImportError as error:
         raise CannotStart(
             f"the installed MCP SDK is unusable ({error}); version 2 is required, "
-            "install it with pip install 'amplifier[mcp]'"
+            "install it with: pip install 'amplifier[mcp]'"
         ) from error

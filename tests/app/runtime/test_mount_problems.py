@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.support.cli import Finished, run_amplifier
+from tests.support.cli import Finished, child_environment, run_amplifier
 from tests.support.plans import module_folder
 
 NEEDS_A_CITY = """
@@ -44,9 +46,57 @@ async def mount(coordinator, config=None):
 """
 
 
+WITHOUT = """
+import sys
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        missing = name.partition(".")[0] in ("mcp", "opentelemetry")
+        return None if missing else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = map(Without, sys.meta_path)
+from amplifier_app.cli import main
+sys.exit(main())
+"""
+
+
 def run(folder: Path, plan: str, *arguments: str) -> Finished:
     (folder / "plan.yaml").write_text(plan, encoding="utf-8")
     return run_amplifier("run", "hello", "-f", "plan.yaml", *arguments, cwd=folder)
+
+
+def test_a_missing_optional_package_is_reported_with_the_command_that_installs_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "plan.yaml").write_text(
+        "extends: mock\n"
+        "tools: [{module: tool-mcp, config: {servers: {x: {command: x}}}}]\n"
+        "hooks: [hooks-otel]\n"
+    )
+    command = [sys.executable, "-c", WITHOUT, "plan", "check", "-f", "plan.yaml"]
+    environment = child_environment(tmp_path / "home")
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert (
+        "tool 'tool-mcp' cannot be mounted: the MCP SDK is not installed; install it with: "
+        "pip install 'amplifier[mcp]'\n"
+    ) in done.stderr
+    assert "is missing); install it with: pip install 'amplifier[otel]'\n" in done.stderr
+    assert "line " not in done.stderr
+    assert "check its config" not in done.stderr
+
+
+def test_an_unset_variable_is_named_in_its_line(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(
+        "extends: mock\nproviders:\n- module: provider-openai\n  config:\n    api_key: ${MY_SECRET_API_KEY}\n"
+    )
+    done = run_amplifier("plan", "check", "-f", "plan.yaml", cwd=tmp_path)
+    assert "5 |     api_key: ${MY_SECRET_API_KEY}\n" in done.stderr
 
 
 def test_invalid_config_keys_are_reported_with_their_lines(tmp_path: Path) -> None:

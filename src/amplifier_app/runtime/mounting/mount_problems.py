@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,11 @@ from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.discovery import find_package
 from amplifier_core.load_errors import MISCONFIGURED
+
+_MISSING_EXTRA = re.compile(
+    r"mount\(\) raised \w+: (?:[\w-]+: )?(.*pip install (?:-U )?'amplifier\[\w+\]').*", re.DOTALL
+)
+"""The error of a bundled module whose optional package is missing; where it was raised is no help."""
 
 
 class MountFailure(NamedTuple):
@@ -89,6 +95,7 @@ def mount_problem(
     named = f"{module.kind} '{module.key}'"
     # Kernel errors start with the module id; name the module as the plan does instead.
     prefix = f"Module '{module.module}' "
+    error = _MISSING_EXTRA.sub(r"\1", error)
     text = error.removeprefix(prefix) if error.startswith(prefix) else f"cannot be mounted: {error}"
     hint = _hint(module, found, text, missing_import)
     return Problem(f"{named} {text}", module.entry.key_at("module"), hint)
@@ -103,7 +110,7 @@ def _hint(
     hint = None if missing_its_own else requires_hint(text)
     if hint is not None:
         return hint
-    if MISCONFIGURED in text or "list it under '" in text:
+    if MISCONFIGURED in text or "pip install" in text or "list it under '" in text:
         return None
     if "(session.mount_timeout)" in text:
         return "fix what it waits for, or set a longer session.mount_timeout"
