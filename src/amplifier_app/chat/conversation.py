@@ -38,6 +38,7 @@ from amplifier_app.runtime.approvals.approval_mode import NO_MODES, NO_MODES_HIN
 from amplifier_app.runtime.continuation import prompt_to_continue
 from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
 from amplifier_app.runtime.status import status_of
+from amplifier_app.sessions.store import SessionStore
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -88,7 +89,8 @@ async def chat(
         if is_over and session.is_saved:
             renderer.close()
             with terminal.suspended():
-                stdout.write(f"Resume with: amplifier run --resume {session.id}\n")
+                id = SessionStore().shortest_id(session.id)
+                stdout.write(f"Resume with: amplifier run --resume {id}\n")
     return OK
 
 

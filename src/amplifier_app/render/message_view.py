@@ -30,6 +30,7 @@ class MessageView:
 
     Attributes:
         has_text: Whether text of the message has been shown.
+        folded: The thinking that was folded since it was emptied.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class MessageView:
         self._folds = folds
         self._omits = omits
         self._fold_hint = fold_hint
+        self.folded: list[str] = []
         self.begin()
 
     def begin(self) -> None:
@@ -151,6 +153,7 @@ class MessageView:
         if since is None:
             return
         if self._folds():
+            self.folded.append(thought.strip())
             seconds = describe.duration(time.monotonic() - since)
             self.print_retries()
             self._scrollback.begin("thinking", always=True)

@@ -16,6 +16,9 @@ from amplifier_app.runtime.observers.observer import Level
 from amplifier_app.runtime.turns.event_data import EventHandler, peek
 from amplifier_app.runtime.turns.turn import TurnResult
 
+_MAX_WORD = 80
+"""Characters of a word that is written before it has ended."""
+
 
 class PlainRenderer(StderrNotices):
     """Streams everything as lines of plain text, without a live region."""
@@ -65,7 +68,8 @@ class PlainRenderer(StderrNotices):
 
     def turn_ended(self, result: TurnResult) -> None:
         self._calls.turn_ended()
-        self._write(self._sanitizer.flush())
+        self._write(self._word + self._sanitizer.flush())
+        self._word = ""
         if not self._shown and result.has_answer:
             self._write(for_terminal(result.response))
         self._end_line()
@@ -103,6 +107,7 @@ class PlainRenderer(StderrNotices):
         self._sanitizer = StreamSanitizer(terminal=True)
         self._streamed: set[Any] = set()
         self._shown = False
+        self._word = ""  # the beginning of one, written when it ends: Enter must not break it
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._end_line()
@@ -133,7 +138,11 @@ class PlainRenderer(StderrNotices):
     def _show(self, data: dict[str, Any], text: str) -> None:
         if text and peek(data, "block_type") == "text":
             self._shown = True
-        self._write(text)
+        text = self._word + text
+        end = max(text.rfind(" "), text.rfind("\n")) + 1
+        end = len(text) if len(text) - end > _MAX_WORD else end
+        self._word = text[end:]
+        self._write(text[:end])
 
     def _write(self, text: str) -> None:
         if not text:
@@ -145,6 +154,8 @@ class PlainRenderer(StderrNotices):
             self.on_failure()
 
     def _end_line(self) -> None:
+        word, self._word = self._word, ""
+        self._write(word)
         if self._last_character != "\n":
             self._write("\n")
 

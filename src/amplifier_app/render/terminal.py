@@ -100,6 +100,10 @@ class TerminalRenderer(Renderer):
         self._changed: set[str] = set()
         self._seen: set[Any] = set()  # ids of calls that the user has allowed
 
+    @property
+    def folded_thinking(self) -> str:
+        return "\n\n".join(filter(None, self._message.folded))
+
     # Events of the session
 
     def handlers(self) -> dict[str, EventHandler]:
@@ -136,6 +140,7 @@ class TerminalRenderer(Renderer):
         self._progress.start_call()
         self._turn_began = time.monotonic()
         self._changed.clear()
+        self._message.folded.clear()
         self._set_title("● ")
         self._is_stopping = False
         self._is_live = True

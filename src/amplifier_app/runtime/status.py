@@ -96,7 +96,7 @@ def status_of(session: OpenSession) -> Status:
         provider=name,
         model=session.facts.model,
         context_used=session.recorder.context_tokens,
-        context_limit=_context_limit(provider),
+        context_limit=session.recorder.context_limit or _context_limit(provider),
         cost=_cost(session),
         is_estimate=bool(session.usage_so_far.tokens.get("estimated_calls")),
         budget=dollars(session.budget.limits.get("max_cost")),

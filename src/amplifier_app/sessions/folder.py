@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.private_files import write_private
 from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.metadata import SCHEMA_VERSION, Metadata, read_metadata, time_text
@@ -18,6 +20,7 @@ from amplifier_app.sessions.removal import AlreadyExists, is_remnant
 from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
 from amplifier_support.atomic_write import remove_unfinished
+from amplifier_support.printable import cut_text
 
 PLAN_FILE = "plan.yaml"
 
@@ -39,6 +42,27 @@ def write_metadata(path: Path, metadata: dict[str, Any]) -> None:
     # Published modules read `turn_count`.
     data = {**metadata, "turn_count": metadata.get("prompts", 0)}
     write_private(path / "metadata.json", json_text(data) + "\n")
+
+
+_FILES_ADDED = re.compile(r"\n\n<(?:file|folder) path=")
+_LINE_MARKUP = re.compile(
+    r"(?m)^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+|\d+[.)][ \t]+|(?:```|~~~).*$)"
+)
+_LINK = re.compile(r"!?\[([^\]\n]+)\]\([^)\s]+\)")
+_EMPHASIS = re.compile(r"(?<!\w)(\*\*|__|`+|\*|_)(?=\w)(.+?)(?<=\S)\1(?!\w)")
+_TAG = re.compile(r"(?:(?<!\w)<|</)[a-z][\w-]*(?:\s[^<>]*)?>")
+_MAX_TITLE = 80
+
+
+def make_title(prompt: str) -> str:
+    """Return the first words of a prompt as a title: one line without Markdown, tags and added files."""
+    text = _FILES_ADDED.split(prompt, maxsplit=1)[0]
+    text = _TAG.sub(" ", _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", _LINE_MARKUP.sub("", text))))
+    title = one_line(text, len(text)) or one_line(prompt, _MAX_TITLE)
+    if len(title) <= _MAX_TITLE:
+        return title
+    words = title[:_MAX_TITLE].rpartition(" ")[0]
+    return f"{words}…" if len(words) > _MAX_TITLE // 2 else cut_text(title, _MAX_TITLE)
 
 
 def title_metadata(title: str) -> dict[str, str]:

@@ -155,6 +155,13 @@ class SessionStore:
             f"there is no session {session_id!r}", hint="All sessions: amplifier session list --all"
         )
 
+    def shortest_id(self, session_id: str) -> str:
+        """Return the short id of a session if `find` finds it by that, otherwise its whole id."""
+        short = short_id(session_id)
+        with contextlib.suppress(SessionError):
+            return short if self.find(short).id == session_id else session_id
+        return session_id
+
     def latest(self, project: str | None = None) -> SessionFolder:
         """The last used session, optionally of one project; never a sub-session.
 

@@ -18,7 +18,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import read_conversation
-from amplifier_app.sessions.folder import IMPORTED_PLAN, write_metadata
+from amplifier_app.sessions.folder import IMPORTED_PLAN, make_title, write_metadata
 from amplifier_app.sessions.lock import SessionLock, is_locked
 from amplifier_app.sessions.metadata import SCHEMA_VERSION, read_metadata, time_text
 from amplifier_app.sessions.removal import is_remnant, remove_folder
@@ -28,7 +28,6 @@ from amplifier_support.atomic_write import create_atomically, write_private
 from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, read_regular, sync_folder
 
 _SPAWNED = re.compile(r"(.+)-[0-9a-f]{16}_(.+)")
-_TITLE = 80
 _RECORD_BEGINS = re.compile(r'\{"(role|control)":')
 
 
@@ -111,7 +110,7 @@ def _rebuild_metadata(path: Path) -> None:
     records = _good_records(path / "transcript.jsonl")[0]
     prompts = read_conversation(records).prompts
     if prompts:
-        facts |= {"title": one_line(redact(prompts[0].text), _TITLE), "prompts": len(prompts)}
+        facts |= {"title": make_title(redact(prompts[0].text)), "prompts": len(prompts)}
     spawned = _SPAWNED.fullmatch(path.name)
     if spawned and (path.parent / spawned[1]).is_dir():
         facts |= {"parent": spawned[1], "agent": spawned[2]}

@@ -49,6 +49,22 @@ class Impatient:
         yield ChatResponse(content=[TextBlock(text=text)])
 
 
+def test_enter_in_plain_output_does_not_break_a_word() -> None:
+    reading, writing = os.pipe()
+    renderer = PlainRenderer(Output(writing))
+    on_delta = renderer.handlers()["content_block:delta"]
+    block = {"block_type": "text", "block_index": 0}
+    for delta, written in (("The wo", "The "), ("rd is", "word "), (" long", "is ")):
+        on_delta("content_block:delta", {**block, "delta": delta})
+        assert os.read(reading, 99).decode() == written
+    renderer.handlers()["content_block:end"]("content_block:end", block)
+    assert os.read(reading, 99).decode() == "long\n"
+    on_delta("content_block:delta", {**block, "delta": "x" * 81})
+    assert os.read(reading, 99).decode() == "x" * 81
+    os.close(reading)
+    os.close(writing)
+
+
 Make = Callable[[Output], Renderer]
 
 

@@ -58,6 +58,22 @@ async def test_usage_of_model_calls_is_added_up() -> None:
     assert (result.steps, result.cost) == (2, Decimal("0.15"))
 
 
+async def test_the_context_is_as_full_as_the_refusal_of_a_long_request_says() -> None:
+    it = Recorded()
+    await it.emit("provider:response", usage=usage())
+    assert (it.recorder.context_tokens, it.recorder.context_limit) == (15, None)
+
+    async def refuse(message: str, kind: str = "ContextLengthError") -> None:
+        await it.emit("provider:error", error={"type": kind, "message": message})
+
+    await refuse("rate limit of 2000 tokens per minute: 5000", "RateLimitError")
+    assert it.recorder.context_tokens == 15
+    await refuse("400: prompt is too long: 213,000 tokens > 200000 maximum")
+    assert (it.recorder.context_tokens, it.recorder.context_limit) == (213_000, 200_000)
+    await refuse("400: the request is too long")
+    assert (it.recorder.context_tokens, it.recorder.context_limit) == (None, None)
+
+
 async def test_usage_of_the_provider_counts_if_the_loop_reports_none() -> None:
     it = Recorded()
     await it.emit("provider:response", usage={})

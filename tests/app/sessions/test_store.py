@@ -13,7 +13,7 @@ import pytest
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions import folder, lock
 from amplifier_app.sessions import store as store_module
-from amplifier_app.sessions.folder import SavedSession
+from amplifier_app.sessions.folder import SavedSession, make_title
 from amplifier_app.sessions.removal import remove_sessions
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.transcript import read_transcript
@@ -67,6 +67,35 @@ def hold(store: SessionStore, session_id: str) -> subprocess.Popen[str]:
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
+
+
+@pytest.mark.parametrize(
+    ("prompt", "title"),
+    [
+        ("# Fix the *parser*\n\n- it `breaks`\n- see [the log](http://x/y)", "Fix the parser it breaks see the log"),
+        ("<task>Sum up</task> List<int> and a < b", "Sum up List<int> and a < b"),
+        ("```python\nsnake_case_name = __init__ * 2 * 3\n```", "snake_case_name = init * 2 * 3"),
+        ('see @a.py\n\n<file path="a.py">\nx = 1\n</file>', "see @a.py"),
+        ("word " * 40, "word " * 15 + "word…"),
+        ("x" * 100, "x" * 79 + "…"),
+        ("***", "***"),
+    ],
+)  # fmt: skip
+def test_a_title_is_one_line_of_whole_words(prompt: str, title: str) -> None:
+    assert make_title(prompt) == title
+
+
+def test_the_shortest_id_finds_the_session(tmp_path: Path) -> None:
+    store = SessionStore(tmp_path)
+    for name in (
+        "20260101-000000-abc123",
+        "20260102-000000-abc123",
+        "20260103-000000-def456",
+        "mine",
+    ):
+        (tmp_path / name).mkdir()
+    ids = ["20260101-000000-abc123", "20260103-000000-def456", "mine"]
+    assert [store.shortest_id(one) for one in ids] == [ids[0], "def456", "mine"]
 
 
 def test_a_saved_session_can_be_reopened(store: SessionStore) -> None:

@@ -6,7 +6,10 @@ import inspect
 import json
 from typing import Any
 
+from rich.text import Text
+
 from amplifier_app.base.errors import AppError, UsageError
+from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Leave, Reply, command, one_of
 from amplifier_app.runtime import describe
@@ -68,8 +71,12 @@ async def leave(chat: Chat, argument: str) -> Reply:
 )
 async def think(chat: Chat, argument: str) -> Reply:
     wanted = {"": None, "on": True, "off": False}[one_of("/think", argument, ("", "on", "off"))]
-    shown = chat.session.renderer.visibility.show_thinking(wanted)
-    return "Thinking is shown." if shown else "Thinking is hidden."
+    if not chat.session.renderer.visibility.show_thinking(wanted):
+        return "Thinking is hidden."
+    thought = for_terminal(chat.renderer.folded_thinking)
+    return lines(
+        "Thinking is shown.", *([Text(f"\n{thought}", style="dim italic")] if thought else [])
+    )
 
 
 @command("/verbose", "Show or hide the output of tools", usage="[on|off]", during_turn=True)

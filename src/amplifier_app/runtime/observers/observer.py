@@ -136,6 +136,11 @@ class Renderer:
         self.retries = RetryReports()
         self.other_display: str | None = None
 
+    @property
+    def folded_thinking(self) -> str:
+        """The thinking of the running or last turn that was folded."""
+        return ""
+
     def handlers(self) -> dict[str, EventHandler]:
         """Return the handlers by event name. Handlers are synchronous and must not raise."""
         return {}

@@ -9,12 +9,11 @@ from typing import Any, Literal, TypeAlias
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
-from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.module_modes import module_mode_to_save, restore_module_mode
 from amplifier_app.runtime.saved.interrupted_tasks import answers_after_a_crash
 from amplifier_app.runtime.turns.module_faults import messages_of
-from amplifier_app.sessions.folder import SavedSession, SessionFolder
+from amplifier_app.sessions.folder import SavedSession, SessionFolder, make_title
 from amplifier_app.sessions.recording_context import RecordingContext, not_in
 from amplifier_app.sessions.removal import remove_folder
 from amplifier_app.sessions.store import SessionStore
@@ -154,7 +153,7 @@ class SessionRecord:
         tokens: dict[str, int] = dict(before.get("usage") or {})
         add_counts(tokens, usage)
         self.saved.update(
-            title=before.get("title") or one_line(redact(prompt[:_MOST_OF_PROMPT]), 80),
+            title=before.get("title") or make_title(redact(prompt[:_MOST_OF_PROMPT])),
             prompts=(before.get("prompts") or 0) + 1,
             usage=tokens,
             **module_mode_to_save(self._coordinator, before),

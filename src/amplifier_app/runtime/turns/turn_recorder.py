@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from typing import Any, Literal
@@ -22,9 +23,10 @@ from amplifier_app.runtime.turns.turn import (
 )
 from amplifier_app.runtime.turns.usage import Usage, total_tokens
 from amplifier_core.events import APPROVAL_DENIED
-from amplifier_core.llm_errors import LLMError
+from amplifier_core.llm_errors import ContextLengthError, LLMError
 from amplifier_support.fields import field_of
 
+_COUNT = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d{4,}\b")
 _OUTCOMES: dict[str, ToolOutcome] = {
     "Denied": "denied",
     "Interrupted": "interrupted",
@@ -38,11 +40,13 @@ class TurnRecorder:
 
     Attributes:
         context_tokens: Tokens of the conversation as of the last model call; None before the first.
+        context_limit: Tokens that fit the model, from its refusal of a longer request; None if unknown.
         provider_error: The error of a provider that a loop returns as its answer.
     """
 
     def __init__(self) -> None:
         self.context_tokens: int | None = None
+        self.context_limit: int | None = None
         self._tools: list[ToolUse] = []
         self._last_tool: ToolUse | None = None
         self.begin()
@@ -235,6 +239,14 @@ class TurnRecorder:
     def _on_error(self, event: str, data: dict[str, Any]) -> None:
         # Billed, though there is no answer.
         self._add_reported(data, peek(data, "usage"))
+
+        error = peek(data, "error")
+        if peek(error, "type") == ContextLengthError.__name__ and not peek(data, "purpose"):
+            # In most services' messages: "213000 tokens > 200000 maximum".
+            numbers = _COUNT.findall(str(peek(error, "message")))
+            counts = {int(number.replace(",", "")) for number in numbers}
+            both = (max(counts), min(counts)) if len(counts) == 2 else (None, None)
+            self.context_tokens, self.context_limit = both
 
     def _add_reported(self, data: dict[str, Any], usage: Any) -> None:
         self._reported_by_loop.add(usage)

@@ -130,6 +130,8 @@ def test_think_toggles_thinking_in_the_chat(tmp_path: Path) -> None:
             terminal.prompt()
             terminal.type("/think" + ENTER)
             terminal.until(answer)
+            if seen:  # what was folded, too
+                terminal.until("thought-unmarked")
             terminal.prompt()
             terminal.type("more" + ENTER)
             turn = terminal.until("text-unmarked")
