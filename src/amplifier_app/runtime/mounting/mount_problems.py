@@ -25,7 +25,7 @@ from amplifier_core.load_errors import MISCONFIGURED
 _MISSING_EXTRA = re.compile(
     r"mount\(\) raised \w+: (?:[\w-]+: )?(.*pip install (?:-U )?'amplifier\[\w+\]').*", re.DOTALL
 )
-"""The error of a bundled module whose optional package is missing; where it was raised is no help."""
+"""Matches the error of a missing optional package; the group is the message without exception type and place."""
 
 
 class MountFailure(NamedTuple):
