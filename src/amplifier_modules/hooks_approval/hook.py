@@ -203,6 +203,9 @@ class ApprovalHook:
         check = tool_check(call.tool).of(self._coordinator)
         if check is None or not call.changes_one_file:
             return False
+        # Another module may have replaced the tool that promises to fail.
+        if getattr(check, "__self__", None) is not self._coordinator.get("tools", call.tool):
+            return False
         file = call.places[0].real
         # The error may quote the file.
         reading = self._call("read_file", {"file_path": file}, call.base)
