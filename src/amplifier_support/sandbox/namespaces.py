@@ -24,6 +24,7 @@ from typing import NamedTuple
 from amplifier_support.below import folder_at, is_below
 from amplifier_support.run_later import IN_HOMES, IN_PROJECTS
 from amplifier_support.sandbox.entering import HIDE, OWN, READ, WRITE, Mount
+from amplifier_support.sandbox.mount_points import mount_points
 
 _TEMPORARY_FOLDERS = ("/tmp", "/var/tmp")
 _OWN_FOLDERS = (*_TEMPORARY_FOLDERS, "/run", "/dev/shm")
@@ -389,6 +390,8 @@ def _sockets_in_use(seen: Sequence[str]) -> Iterator[str]:
     relative = [name for name in names if not name.startswith(("/", "@"))]
     for folder in _folders_in_use() if relative else ():
         found.update(os.path.join(folder, name) for name in relative)
+    # A server in another network, such as that outside of a container, is not listed.
+    found.update(mount.path for mount in mount_points() if mount.root != "/")
     for path in sorted(set(map(os.path.realpath, found))):
         if not _is_below_any(path, seen) and _is_real(path, stat.S_ISSOCK):
             yield path

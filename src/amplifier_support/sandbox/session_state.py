@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_support.below import is_below
+from amplifier_support.sandbox.mount_points import other_paths
 from amplifier_support.sandbox.policy import Level, PolicyError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class SessionState:
         expanded = map(os.path.expanduser, (*list_credentials(self.folder), *self._hidden))
         own = [os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, __file__)]
         paths = dict.fromkeys(map(os.path.realpath, expanded))
+        paths |= dict.fromkeys([*other_paths(paths)])
         return tuple(path for path in paths if not any(is_below(place, path) for place in own))
 
     @cached_property

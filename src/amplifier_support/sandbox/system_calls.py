@@ -52,9 +52,10 @@ ASK, REFUSE = (
 """Instructions of a filter: to ask about the system call, and to refuse it."""
 
 _CAPABILITY_VERSION = 0x20080522
-# What the superuser needs for ordinary files: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID,
-# NET_BIND_SERVICE. Others would lead around the restrictions, such as PERFMON into other processes' memory.
-_KEPT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 10))
+# What the superuser needs for ordinary files: CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID,
+# NET_BIND_SERVICE. Others would lead around the restrictions: FSETID keeps the set-user-ID bit of a program
+# that is written to, and PERFMON reads the memory of other processes.
+_KEPT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 5, 6, 7, 10))
 
 libc = ctypes.CDLL(None, use_errno=True)
 

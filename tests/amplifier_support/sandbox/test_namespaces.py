@@ -502,6 +502,60 @@ async def test_servers_are_hidden_in_folders_that_commands_need_to_start(
         server.communicate()
 
 
+MOUNTED_TWICE = """
+import asyncio, subprocess, sys
+from pathlib import Path
+from amplifier_support.sandbox import available
+from tests.amplifier_support.sandbox.test_kernel import Box
+from tests.amplifier_support.sandbox.test_namespaces import SERVER
+
+async def main(place, level):
+    if level == "kernel":
+        available.namespace_layer = lambda: available.Layer(False, "left out")
+    box = Box(place)
+    for name, path in (("alias", box.home), ("part", box.home / ".ssh")):
+        (place / name).mkdir()
+        subprocess.run(["mount", "--bind", path, place / name], check=True)
+    line = ["unshare", "--net", sys.executable, "-c", SERVER, place / "socket"]
+    server = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    server.stdout.readline()
+    (place / "mounted").touch()
+    subprocess.run(["mount", "--bind", place / "socket", place / "mounted"], check=True)
+    connect = f"import socket; socket.socket(socket.AF_UNIX).connect('{place}/mounted')"
+    line = f'cat {place}/alias/notes/a; cat {place}/alias/.ssh/id {place}/part/id; '
+    print(await box.run(f'{line} {sys.executable} -c "{connect}" || echo refused'))
+    server.communicate()
+    box.close()
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("level", ["kernel", "namespaces"])
+@needs_namespaces
+def test_what_is_mounted_a_second_time_is_hidden_as_well(level: str, home: Path) -> None:
+    """Credentials, and the socket of a server that another network hides."""
+    rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+    line = ["unshare", "--mount", *rights, sys.executable, "-c", MOUNTED_TWICE, home, level]
+    done = subprocess.run(
+        line, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False, timeout=90
+    )
+    assert done.returncode == 0, done.stderr
+    assert "note" in done.stdout
+    assert "refused" in done.stdout
+    assert "secret" not in done.stdout
+
+
+@needs_namespaces
+async def test_a_program_that_is_written_to_loses_its_owners_rights(box: Box) -> None:
+    program = box.work / "program"
+    program.touch()
+    program.chmod(0o4755)
+    await box.run("echo x >> program")
+    assert program.read_text() == "x\n"
+    assert program.stat().st_mode & 0o7777 == 0o755
+
+
 COMING_AND_GOING = """
 import os, socket, sys
 while True:
