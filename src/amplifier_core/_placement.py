@@ -270,7 +270,8 @@ def _check_nothing(
     if not reason:
         reason = f"its mount function mounted no {entry.kind}{_instead(result, registered)}"
         if callable(result):
-            reason += f"; mount it with `{_how_to_mount(entry.kind)}`"
+            # Such as a module for servers whose config names none: nothing is wrong with it.
+            reason += "; it may need settings"
     raise NothingMountedError(reason)
 
 

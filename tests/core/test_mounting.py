@@ -180,7 +180,7 @@ async def test_a_tool_that_only_returns_a_cleanup_is_skipped_and_cleaned_up(benc
             return lambda: closed.append(1)
     """
     with pytest.raises(
-        NothingMountedError, match="mounted no tool and returned a cleanup; mount it"
+        NothingMountedError, match="mounted no tool and returned a cleanup; it may need settings"
     ):
         await bench.mount("tool", code)
     await bench.coordinator.cleanup()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import shlex
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +14,7 @@ from amplifier_app.base.slow_steps import report_slow_steps
 from amplifier_app.base.stdio import Output, is_dumb
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, sources_of, terminal_to_ask_on
+from amplifier_app.commands.run.plan_notices import show_plan_notices
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render import text
@@ -68,11 +70,19 @@ async def open_requested_session(
         renderer.other_display = module_with_display(session.session.coordinator.hooks)
         logs.show_held(session.mounting.not_mounted)
         invocation.report.note_session(session)
-        for warning in plan.warnings:
-            renderer.notice(warning, "info", "plan")
+        show_plan_notices(plan, renderer, _check_command(request))
         if request.provider is None and not request.is_set_up:
             notify_provider(plan, session, renderer)
         yield session
+
+
+def _check_command(request: Request) -> str:
+    """The command that lists the notices about the plan of a request."""
+    if request.plan is not None:
+        return f"amplifier plan check -f {shlex.quote(str(request.plan))}"
+    if request.profile is not None:
+        return f"amplifier plan check -P {shlex.quote(request.profile)}"
+    return "amplifier plan check"
 
 
 @contextlib.asynccontextmanager

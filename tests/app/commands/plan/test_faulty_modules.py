@@ -108,7 +108,7 @@ FAULTY = [
         ((MOUNTED_TOOL, "    return lambda: None\n"),),
         "tool",
         0,
-        ("its mount function mounted no tool and returned a cleanup; mount it with `await",),
+        ("its mount function mounted no tool and returned a cleanup; it may need settings",),
         ("skipped",),
     ),
     Faulty(

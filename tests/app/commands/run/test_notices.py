@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,31 @@ def test_the_event_stream_has_tool_errors_uncut(tmp_path: Path) -> None:
     events = [json.loads(line) for line in done.stdout.splitlines()]
     [ended] = [event for event in events if event["type"] == "tool_end"]
     assert missing.rstrip("/") in ended["output"]
+
+
+def test_many_notices_about_a_plan_are_shown_once_until_they_change(tmp_path: Path) -> None:
+    keys = ["spawn", "config", "ui", "task"]
+
+    def run(*keys: str) -> list[str]:
+        head = "".join(f"{key}: {{}}\n" for key in keys)
+        (tmp_path / "many.md").write_text(
+            "---\nbundle: {name: many, version: 1.0.0}\nproviders: [provider-mock]\n"
+            f"session: {{orchestrator: loop-basic, context: context-simple}}\n{head}---\nHi.\n"
+        )
+        done = run_amplifier("run", "-f", "many.md", "--no-save", "hi", cwd=tmp_path)
+        assert done.code == 0, done.stderr
+        return [line for line in done.stderr.splitlines() if "plan" in line]
+
+    assert len(run(*keys)) == 4
+    again = "amplifier: 4 notices about the plan, as before; list them with: amplifier plan check"
+    assert run(*keys) == [f"{again} -f many.md"]
+    changed = run(*keys, "hints")
+    assert len(changed) == 5
+    assert "'hints' in the plan is ignored" in changed[-1]
+    checked = run_amplifier("plan", "check", "-f", "many.md", cwd=tmp_path)
+    assert checked.stderr.count("in the plan is ignored") == 5
+    # Few are shown each time.
+    assert run("spawn") == run("spawn")
+    home = Path(os.environ["AMPLIFIER_HOME"])
+    (home / "notices.json").write_text("{")
+    assert len(run(*keys)) == 4
