@@ -2,8 +2,48 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+
+_WILD = frozenset("*?[")
+
+
+def fixed_start(pattern: str) -> str:
+    """The path below which everything is that an absolute pattern matches, links resolved."""
+    parts = pattern.split("/")
+    wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
+    return os.path.realpath("/".join(parts[:wild]) or "/")
+
+
+def find_matches(pattern: str, limit: int) -> list[str] | None:
+    """The files and folders that an absolute pattern matches, without what is in matching folders.
+
+    Args:
+        pattern: The pattern.
+        limit: Entries to look at.
+
+    Returns:
+        None if there are more entries.
+    """
+    parts = pattern.split("/")
+    wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
+    start, rest = fixed_start(pattern), parts[wild:]
+    if not set(rest) - {"**"}:
+        return [start]
+    pattern = "/".join([start, *rest])
+    found: list[str] = []
+    looked_at = 0
+    for place, folders, files in os.walk(start):
+        looked_at += len(folders) + len(files)
+        if looked_at > limit:
+            return None
+        matching = {name for name in (*folders, *files) if fits(os.path.join(place, name), pattern)}
+        found += [os.path.join(place, name) for name in sorted(matching)]
+        depth = len(os.path.relpath(place, start).split("/")) if place != start else 0
+        is_deep = "**" not in rest and depth + 1 >= len(rest)
+        folders[:] = [] if is_deep else [name for name in folders if name not in matching]
+    return found
 
 
 def fits(path: str, pattern: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from amplifier_app.base import paths
@@ -37,12 +38,14 @@ def register_sandbox(coordinator: Any, config: Mapping[str, Any], plan: Resolved
     """
     session: Mapping[str, Any] = config.get("session") or {}
     try:
-        return _register(coordinator, parse_policy(session.get("sandbox")), plan)
+        return _register(coordinator, parse_policy(session.get("sandbox")), config, plan)
     except PolicyError as error:
         raise ConfigError(f"session.sandbox: {error}") from error
 
 
-def _register(coordinator: Any, policy: SandboxPolicy | None, plan: ResolvedPlan) -> Sandbox:
+def _register(
+    coordinator: Any, policy: SandboxPolicy | None, config: Mapping[str, Any], plan: ResolvedPlan
+) -> Sandbox:
     parent = SANDBOX.of(coordinator)
     if parent is None:
         folder = SESSION_DIR.of(coordinator)
@@ -57,6 +60,7 @@ def _register(coordinator: Any, policy: SandboxPolicy | None, plan: ResolvedPlan
             hidden=map(str, (paths.config_dir(), paths.state_dir())),
             readable=() if folder is None else (os.path.join(folder, "tool-output"),),
             plan_files=map(str, files),
+            denied=_denied_paths(config),
         )
         coordinator.register_cleanup(sandbox.close)
     elif policy != parent.policy and is_at_least(policy, parent.policy):
@@ -65,6 +69,26 @@ def _register(coordinator: Any, policy: SandboxPolicy | None, plan: ResolvedPlan
         return parent
     SANDBOX.register(coordinator, sandbox)
     return sandbox
+
+
+def _denied_paths(config: Mapping[str, Any]) -> Iterator[str]:
+    """The paths that rules deny to every command."""
+    rules: list[Any] = list(config.get("approvals") or ())
+    for entry in config.get("hooks") or ():
+        if entry["module"] == "hooks-approval":
+            rules += (entry.get("config") or {}).get("rules") or ()
+    for rule in rules:
+        if isinstance(rule, Mapping):
+            parts = cast("Mapping[str, Any]", rule)
+            tools = _listed(parts.get("tool", "*"))
+            is_for_commands = any(fnmatchcase("bash", tool) for tool in tools)
+            if parts.get("action") == "deny" and not parts.get("command") and is_for_commands:
+                yield from _listed(parts.get("path"))
+
+
+def _listed(value: Any) -> list[str]:
+    values = cast("list[Any]", value if isinstance(value, list) else [value])
+    return [one for one in values if isinstance(one, str)]
 
 
 def unused_sandbox(sandbox: Sandbox, config: Mapping[str, Any]) -> str | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from amplifier_core.session_capabilities import MentionResolver
-from amplifier_support.path_patterns import fits
+from amplifier_support.path_patterns import fits, fixed_start
 
 _PATH_KEYS = """
     path paths file files file_path file_paths filepath filename directory dir folder cwd
@@ -16,6 +19,31 @@ _PATH_KEYS = """
 """
 _KEYS = frozenset(_PATH_KEYS.split())
 _WILD = frozenset("*?[")
+_WITHOUT_PATHS = frozenset(
+    [
+        "echo",
+        "true",
+        "pwd",
+        "whoami",
+        "id",
+        "uname",
+        "seq",
+        "sleep",
+        "tr",
+        "date",
+        "basename",
+        "dirname",
+        "which",
+        "ps",
+    ]
+)
+_WITH_PATTERN = frozenset(["grep", "egrep", "fgrep", "rg", "jq"])
+# The first word is then not a pattern.
+_PATTERN_ELSEWHERE = re.compile(r"-[^-]*[efL]|--(reg|fi|from)")
+_EXPANDED = re.compile(r"[*?\[{]")
+# A wildcard may match `..`; a home directory, a sequence or braces were not expanded; a slow search.
+_IS_UNCERTAIN = re.compile(r"(^|/)\.[^/]*[*?\[]|^~|[{}]|([*?\[][^/]*/.*){4}")
+_MAX_EXPANDED = 1000
 
 
 class Place(NamedTuple):
@@ -57,6 +85,79 @@ def _paths_in(value: Any, *, named: bool) -> Iterator[str]:
             yield from _paths_in(item, named=str(key).lower() in _KEYS)
 
 
+def places_in_words(words: Iterable[str], base: str) -> Iterator[Place]:
+    """The paths that words of a command may mean, as a whole or in part."""
+    for word in words:
+        for text in _path_texts(word):
+            if text.isprintable():
+                yield place(_without_tilde(text, base), base)
+
+
+def places_read(
+    segments: Sequence[Sequence[str]], start: str, *, expands: bool
+) -> list[Place] | None:
+    """The paths that a command that only reads names; None if that is uncertain.
+
+    Args:
+        segments: The words of its programs.
+        start: Where it starts.
+        expands: Whether wildcards and braces in the words are expanded.
+    """
+    starts = [start]
+    found: list[Place] = []
+    for program, *arguments in segments:
+        if program in _WITHOUT_PATHS:
+            continue
+        if program in _WITH_PATTERN and not any(map(_PATTERN_ELSEWHERE.match, arguments)):
+            first = next((at for at, word in enumerate(arguments) if word[:1] != "-"), None)
+            if first is not None and not (expands and _EXPANDED.search(arguments[first])):
+                arguments = arguments[:first] + arguments[first + 1 :]
+        texts = [_without_tilde(text, start) for word in arguments for text in _path_texts(word)]
+        if expands:
+            texts = [expanded for text in texts for expanded in _without_braces(text)]
+            if any(map(_IS_UNCERTAIN.search, texts)):
+                return None
+        elif any(text.startswith("~") for text in texts):
+            return None
+        for folder in starts:
+            for text in texts:
+                wild = expands and not _WILD.isdisjoint(text)
+                paths = glob.iglob(text, root_dir=folder) if wild else ()
+                expanded = list(islice(paths, _MAX_EXPANDED + 1))
+                if len(expanded) > _MAX_EXPANDED:
+                    return None
+                found += [place(path, folder) for path in (text, *expanded)]
+        if program == "cd":
+            if len(texts) != 1 or not _WILD.isdisjoint(texts[0]) or texts[0].startswith("-"):
+                return None
+            starts += [os.path.normpath(os.path.join(folder, texts[0])) for folder in starts]
+    return found
+
+
+def _without_tilde(text: str, base: str) -> str:
+    return f"{base}{text[2:]}" if text.startswith("~+") else os.path.expanduser(text)
+
+
+def _path_texts(word: str) -> Iterator[str]:
+    """A word, the value of an option in it, and a path in a commit of git."""
+    yield word
+    if "=" in word:
+        yield word.partition("=")[2]
+    if word.startswith("-") and not word.startswith("--"):
+        yield from (word[at:] for at in range(2, min(len(word), 8)) if word[at:] != "/")
+    for at, character in enumerate(word):
+        if character == ":":
+            yield word[at + 1 :]
+
+
+def _without_braces(text: str) -> list[str]:
+    inner = re.search(r"\{([^{}]*,[^{}]*)\}", text)
+    if inner is None or text.count("{") > 3:
+        return [text]
+    around = text[: inner.start()], text[inner.end() :]
+    return [one for part in inner[1].split(",") for one in _without_braces(part.join(around))]
+
+
 def place(path: str, base: str) -> Place:
     """Resolve `path` from `base`, following links and `..`.
 
@@ -88,5 +189,4 @@ def _real_start(pattern: str) -> str:
     """Resolve links in the part of the pattern without wildcards, as in paths."""
     parts = pattern.split("/")
     wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
-    start = os.path.realpath("/".join(parts[:wild]) or "/")
-    return "/".join([start, *parts[wild:]])
+    return "/".join([fixed_start(pattern), *parts[wild:]])

@@ -29,8 +29,9 @@ _HARMLESS = re.compile(
     |remote\..+\.(url|pushurl|fetch|push|tagopt|prune|prunetags|mirror|gh-resolved)
     |branch\..+\.[a-z0-9-]+ |submodule\..+\.(url|active|branch) |submodule\.active
     |(user|author|committer)\.[a-z]+ |(color|advice|http|url|gitflow|maintenance)\..+
-    |(init|pull|push|fetch|rebase|merge|commit|tag|gc|pack|index|receive|transfer|i18n|checkout|rerere
+    |(init|pull|push|fetch|rebase|merge|commit|tag|pack|index|receive|transfer|i18n|checkout|rerere
       |worktree|stash|column|feature)\.[a-z]+
+    |gc\.(auto|autodetach|autopacklimit|pruneexpire|reflogexpire)
     |diff\.(renames|renamelimit|algorithm|mnemonicprefix|noprefix|colormoved|colormovedws|context|relative
       |interhunkcontext|indentheuristic|wserrorhighlight|wordregex)
     |diff\..+\.(xfuncname|binary|wordregex)

@@ -105,6 +105,18 @@ def invocations(command: str) -> Iterator[list[str]]:
     yield from _invocations(re.sub(f"[{UNKNOWN}{PART}]", "$x", command), 0, is_code=True)
 
 
+def words_in(command: str, depth: int = 0) -> Iterator[str]:
+    """Yield every word of a command, also of the texts inside and the files it redirects to."""
+    reader = _Reader(command)
+    reader.read()
+    for word in (*reader.files, *(word for words in reader.commands for word in words)):
+        yield word
+        if _CODE.search(word) and word != command and depth < _MAX_DEPTH:
+            yield from words_in(word, depth + 1)
+    for inner, _ in reader.inner if depth < _MAX_DEPTH else ():
+        yield from words_in(inner, depth + 1)
+
+
 def forms(words: Sequence[str]) -> Iterator[list[str]]:
     """Yield the same for the words of one command that runs no other program."""
     yield from _of_program(list(words))
@@ -309,6 +321,7 @@ class _Reader:
     Attributes:
         commands: Their words, without redirections.
         inner: Texts inside, and whether the shell runs them.
+        files: What is redirected to or from.
     """
 
     def __init__(self, text: str, at: int = 0, *, nested: bool = False) -> None:
@@ -316,6 +329,7 @@ class _Reader:
         self.at = at
         self.commands: list[list[str]] = [[]]
         self.inner: list[tuple[str, bool]] = []
+        self.files: list[str] = []
         self._nested = nested
         self._open = 0
         self._cases = 0
@@ -359,8 +373,8 @@ class _Reader:
         kind, self._redirects = self._redirects, ""
         if kind == "<<<":
             self.inner.append((word, False))
-        elif not kind:
-            self.commands[-1].append(word)
+        else:
+            (self.files if kind else self.commands[-1]).append(word)
 
     def _separate(self, c: str) -> bool:
         """Begin a new command; return True if the text ends here."""
@@ -431,6 +445,7 @@ class _Reader:
                 reader.at += 1
         self.commands[-1:-1] = reader.commands
         self.inner += reader.inner
+        self.files += reader.files
 
     def _next(self, c: str, before: str | None) -> str:
         text, at = self.text, self.at
@@ -537,3 +552,4 @@ class _Reader:
         self.at = reader.at
         self.commands[-1:-1] = reader.commands
         self.inner += reader.inner
+        self.files += reader.files

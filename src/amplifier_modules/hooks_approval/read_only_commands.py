@@ -20,7 +20,7 @@ _ANY = """
 """Programs that only read, whatever their arguments."""
 
 _FORBIDDEN = {
-    "sort": r"-[^-]*[oT]|--[oct]",
+    "sort": r"-[^-]*[oT]|--[oct]|--fil",
     "tree": r"-[^-]*[oR]|--o",
     "rg": r"--pre|--hostname-bin|--search-zip|-[^-]*z",
     "find": r"-delete|-fprint|-fls|-exec|-ok|-files0-from",
@@ -56,6 +56,39 @@ _GIT_WRITES = re.compile(
 _GIT_GREP_WRITES = re.compile(r"-[^-]*O")
 
 
+_GIT_NAMES = frozenset(
+    [
+        "status",
+        "rev-parse",
+        "ls-files",
+        "ls-tree",
+        "describe",
+        "shortlog",
+        "rev-list",
+        "merge-base",
+        "name-rev",
+        "show-ref",
+        "for-each-ref",
+        "check-ignore",
+        "count-objects",
+        "branch",
+        "remote",
+        "tag",
+        "stash",
+        "worktree",
+        "reflog",
+    ]
+)
+"""Commands of git that show no content of files."""
+
+_GIT_LOG_NAMES = re.compile(
+    r"-n?\d*|--(oneline|graph|all|decorate|stat|shortstat|name-only|name-status|no-merges|merges|reverse"
+    r"|first-parent|follow|abbrev-commit|no-color|format|pretty|since|until|after|before|author|grep|date"
+    r"|max-count)(=.*)?|--",
+    re.DOTALL,
+)
+
+
 def only_reads(command: str) -> bool:
     """Whether a command can only read."""
     try:
@@ -66,9 +99,33 @@ def only_reads(command: str) -> bool:
     return all(_reads(words, moved=moved) for words in segments)
 
 
-def programs_in(command: str) -> list[str]:
-    """The programs of a command that `only_reads`."""
-    return [words[0] for words in segments_of(command, wildcards=True)]
+def segments_read(command: str) -> tuple[list[list[str]], bool]:
+    """The words of each program of a command that `only_reads`, and whether the shell expands them."""
+    try:
+        return segments_of(command), False
+    except Unclear:
+        return segments_of(command, wildcards=True), True
+
+
+def reads_below(words: Sequence[str]) -> bool:
+    """Whether a command that reads shows what is in files that it does not name."""
+    program, *arguments = words
+    if program in ("rg", "diff"):
+        return True
+    if program in ("grep", "egrep", "fgrep"):
+        return any(re.match(r"-[^-]*[rRd]|--(rec|deref|dir)", one) for one in arguments)
+    return program == "git" and _shows_content(arguments)
+
+
+def _shows_content(arguments: Sequence[str]) -> bool:
+    """Whether git shows the content of files, with these arguments."""
+    rest = [one for one in arguments if one != "--no-pager"]
+    if rest[:1] == ["log"]:
+        options = [one for one in rest if one.startswith("-")]
+        return not all(map(_GIT_LOG_NAMES.fullmatch, options))
+    if rest[:1] == ["status"]:
+        return any(re.match(r"-[^-]*v|--v", one) for one in rest[1:])
+    return rest[:1] not in [[name] for name in _GIT_NAMES]
 
 
 def takes_only_data(words: Sequence[str]) -> bool:

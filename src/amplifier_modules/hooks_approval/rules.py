@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -13,14 +14,17 @@ from amplifier_modules.hooks_approval import call_paths, commands
 from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, RuleAction
 from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.git_config import runs_only_git
+from amplifier_modules.hooks_approval.invocations import words_in
 from amplifier_modules.hooks_approval.modes import Mode
 from amplifier_modules.hooks_approval.programs import Programs
 from amplifier_modules.hooks_approval.read_only_commands import (
     only_reads,
-    programs_in,
+    reads_below,
+    segments_read,
     takes_only_data,
 )
 from amplifier_support.below import is_below
+from amplifier_support.path_patterns import fixed_start
 from amplifier_support.run_later import runs_later
 
 EDITS = frozenset({"write_file", "edit_file", "multi_edit", "apply_patch"})
@@ -134,6 +138,18 @@ class Call:
             return [call_paths.place(folder, self.start).real for folder in given] or [self.start]
         except (TypeError, ValueError):
             return None
+
+    @cached_property
+    def named(self) -> list[call_paths.Place]:
+        """The paths that the words of its command may mean."""
+        words: Iterable[str] = ()
+        if self.words is not None and takes_only_data(self.words):
+            words = self.words
+        elif self.command is not None:
+            words = words_in(self.command)
+        known = dict.fromkeys(words)
+        folders = self.folders or [self.start]
+        return [p for folder in folders for p in call_paths.places_in_words(known, folder)]
 
     def _read_command(self) -> None:
         given = [self.values[key] for key in _COMMAND_KEYS if key in self.values]
@@ -253,13 +269,49 @@ def _reads(policy: Policy, call: Call) -> bool:
         folders is not None
         and not call.runs_elsewhere
         and only_reads(call.command)
-        and policy.knows(programs_in(call.command), call)
+        and policy.knows((words[0] for words in segments_read(call.command)[0]), call)
+        and _reads_allowed_files(policy, call, folders)
+    )
+
+
+def _reads_allowed_files(policy: Policy, call: Call, folders: Iterable[str]) -> bool:
+    """Whether a command that only reads stays in the working directory and off what a rule denies."""
+    segments, expands = segments_read(call.command or "")
+    patterns = [
+        pattern
+        for _, rule in policy.rules()
+        if rule.action in ("ask", "deny") and rule.command is None and _names(rule, call.tool)
+        for pattern in listed(rule.path)
+    ]
+    for folder in folders:
+        places = call_paths.places_read(segments, folder, expands=expands)
+        if places is None:
+            return False
+        for place in places:
+            if place.real != os.devnull and not is_below(place.real, call.base):
+                return False
+            if any(
+                call_paths.matches(place.real, one, call.base, loosely=True) for one in patterns
+            ):
+                return False
+    starts = [
+        fixed_start(os.path.join(call.base, os.path.expanduser(pattern))) for pattern in patterns
+    ]
+    if not any(is_below(start, call.base) or is_below(call.base, start) for start in starts):
+        return True
+    # Where the sandbox hides the files, only git's copies of them are left.
+    return not any(
+        reads_below(words) and (words[0] == "git" or not call.is_sandboxed) for words in segments
     )
 
 
 def _git_risk(call: Call) -> str | None:
     """Why a call that only reads may run programs of the repository; None if it does not."""
-    if call.tool != "bash" or call.command is None or "git" not in programs_in(call.command):
+    if (
+        call.tool != "bash"
+        or call.command is None
+        or all(words[0] != "git" for words in segments_read(call.command)[0])
+    ):
         return None
     if all(map(runs_only_git, call.folders or ())):
         return None
@@ -353,7 +405,7 @@ def _is_caught_by(rule: Rule, call: Call) -> bool:
     return rule.path is None or any(
         call_paths.matches(path, pattern, call.base, loosely=True)
         for pattern in listed(rule.path)
-        for place in call.places
+        for place in (*call.places, *call.named)
         for path in place
     )
 

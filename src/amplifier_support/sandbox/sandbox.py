@@ -35,6 +35,7 @@ class Sandbox:
         readable: Folders below those that they can read nevertheless.
         plan_files: The files of the session's plan. Namespaces do not hide their folders, and commands
             cannot change them where there are namespaces.
+        denied: Patterns for more that they cannot read or change, from the rules of the plan.
 
     Attributes:
         policy: What commands may do; None for no sandbox.
@@ -50,8 +51,9 @@ class Sandbox:
         hidden: Iterable[str] = (),
         readable: Iterable[str] = (),
         plan_files: Iterable[str] = (),
+        denied: Iterable[str] = (),
     ) -> None:
-        self._set_up(policy, SessionState(folder, hidden, readable, plan_files))
+        self._set_up(policy, SessionState(folder, hidden, readable, plan_files, denied))
 
     def _set_up(self, policy: SandboxPolicy | None, shared: SessionState) -> None:
         self.policy = policy
@@ -103,9 +105,12 @@ class Sandbox:
     def describe(self) -> list[str]:
         """What commands may do, what enforces it, and what it does not cover on this machine."""
         if self.policy is None:
-            return ["commands run without a sandbox"]
+            return ["commands run without a sandbox", *self._reachable_although_denied()]
         if self.missing is not None:
-            return [f"commands run without a sandbox: {self.missing}"]
+            return [
+                f"commands run without a sandbox: {self.missing}",
+                *self._reachable_although_denied(),
+            ]
         layers = [available.kernel_layer()]
         if self.has_namespaces:
             layers.append(available.namespace_layer())
@@ -116,7 +121,23 @@ class Sandbox:
             if self.policy.network != "none":
                 gaps.append(available.WITHOUT_NAMESPACES_BUT_NETWORK)
         lines = [f"{self.policy}; enforced by {by}", *(f"not covered: {gap}" for gap in gaps)]
+        lines += self._reachable_although_denied()
         return lines + self.missing_folders + self.closed_folders
+
+    def _reachable_although_denied(self) -> list[str]:
+        """What commands can do with the files that rules deny, each as a sentence."""
+        if not self._shared.denied:
+            return []
+        patterns = ", ".join(self._shared.denied)
+        if not self.enforced:
+            return [f"commands that run without approval can reach what rules deny: {patterns}"]
+        return [
+            f"not covered: copies in git of what rules deny ({patterns}), and what they match only later",
+            *(
+                f"not covered: {pattern!r}, which a rule denies: there are too many files to search"
+                for pattern in self._shared.unsearched
+            ),
+        ]
 
     @property
     def missing_folders(self) -> list[str]:
@@ -163,6 +184,8 @@ class Sandbox:
             network = f", and reach only these hosts: {', '.join(policy.network)}"
         where = " and ".join([", ".join(places), "$TMPDIR"] if places else ["$TMPDIR"])
         closed = "".join(f" {line[0].upper()}{line[1:]}." for line in self.closed_folders)
+        if self._shared.denied:
+            closed += f" What rules deny is empty or unreadable: {', '.join(self._shared.denied)}."
         return f"Commands run in a sandbox: they change files only in {where}{network}.{closed}"
 
     @property

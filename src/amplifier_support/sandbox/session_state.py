@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amplifier_support.below import is_below
+from amplifier_support.path_patterns import find_matches
 from amplifier_support.sandbox.mount_points import other_paths
 from amplifier_support.sandbox.policy import Level, PolicyError
 
 if TYPE_CHECKING:
     from amplifier_support.sandbox.private_folder import PrivateFolder
 
+_MAX_SEARCHED = 20_000
 _CREDENTIALS = Path(__file__).with_name("credentials.txt")
 
 
@@ -42,9 +44,12 @@ class SessionState:
         hidden: What commands can neither read nor change, in addition to known credentials.
         readable: Folders below these that they can read nevertheless.
         plan_files: The files of the session's plan.
+        denied: Patterns for more that they can neither read nor change. What exists when the first
+            command starts is hidden.
 
     Attributes:
         folder: The session's working directory, links resolved.
+        denied: These patterns.
         private: The folder for temporary files, once there is one.
         sandboxes: All of them.
         needed: Whether something asked for a sandbox.
@@ -60,11 +65,13 @@ class SessionState:
         hidden: Iterable[str],
         readable: Iterable[str],
         plan_files: Iterable[str],
+        denied: Iterable[str],
     ) -> None:
         self.folder = os.path.realpath(folder)
         self._hidden = tuple(hidden)
         self._readable = tuple(readable)
         self._plan_files = tuple(plan_files)
+        self.denied = tuple(denied)
         self.private: PrivateFolder | None = None
         self.sandboxes: list[Any] = []
         self.needed = False
@@ -81,9 +88,27 @@ class SessionState:
         """
         expanded = map(os.path.expanduser, (*list_credentials(self.folder), *self._hidden))
         own = [os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, __file__)]
-        paths = dict.fromkeys(map(os.path.realpath, expanded))
+        paths = dict.fromkeys(map(os.path.realpath, (*expanded, *self._find_denied())))
         paths |= dict.fromkeys([*other_paths(paths)])
         return tuple(path for path in paths if not any(is_below(place, path) for place in own))
+
+    @property
+    def unsearched(self) -> list[str]:
+        """The patterns of `denied` for which there are too many files to find all that they match."""
+        return [pattern for pattern, paths in self._matches.items() if paths is None]
+
+    @cached_property
+    def _matches(self) -> dict[str, list[str] | None]:
+        full = {
+            pattern: os.path.join(self.folder, os.path.expanduser(pattern))
+            for pattern in self.denied
+        }
+        return {pattern: find_matches(path, _MAX_SEARCHED) for pattern, path in full.items()}
+
+    def _find_denied(self) -> Iterator[str]:
+        for paths in self._matches.values():
+            # Not the working directory itself: then nothing could run in it.
+            yield from (path for path in paths or () if not is_below(self.folder, path))
 
     @cached_property
     def readable(self) -> tuple[str, ...]:

@@ -192,7 +192,7 @@ def stand_ins(folder: Path) -> None:
 def run_all(lines: list[str], folder: Path) -> set[int]:
     """Run each line in a shell of its own; return the numbers of those that pushed."""
     log = folder / "log"
-    log.touch()
+    log.write_text("")
     script = "".join(
         f"(CASE={number}; export CASE; eval {shlex.quote(line)})\n"
         for number, line in enumerate(lines)
@@ -220,25 +220,27 @@ def pushes(words: list[str]) -> bool:
     return any(word in ("push", "send-pack", "p") or "alias." in word for word in words[1:])
 
 
+@pytest.mark.timeout(900)
 def test_no_disguise_passes_a_rule_that_denies(
     tmp_path: Path, scale: Callable[[int, int], int]
 ) -> None:
     rng = random.Random(scale(7, 20261125))
     stand_ins(tmp_path)
-    rule = {"action": "deny", "tool": "bash", "command": "git push *"}
-    ruled = Policy(ApprovalConfig.model_validate({"rules": [rule]}))
-    free = Policy(ApprovalConfig())
     work = str(tmp_path / "work")
-    reached = 0
-    for _ in range(scale(1, 50)):
-        lines = [disguise(rng) for _ in range(scale(500, 2000))]
-        for number in sorted(run_all(lines, tmp_path)):
-            reached += 1
-            call = Call("bash", {"command": lines[number]}, work)
-            assert judge(ruled, call, "auto").action != "allow", lines[number]
-            assert judge(free, call, "auto").action != "allow", lines[number]
-        (tmp_path / "log").unlink()
-    assert reached > scale(250, 50_000)
+    rule = {"action": "deny", "tool": "bash", "command": "git push *"}
+    policies = [ApprovalConfig.model_validate({"rules": rules}) for rules in ([rule], [])]
+
+    def is_free(line: str) -> bool:
+        call = Call("bash", {"command": line}, work)
+        return any(judge(Policy(one), call, "auto").action == "allow" for one in policies)
+
+    lines = [disguise(rng) for _ in range(scale(500, 100_000))]
+    sample = lines[:500]
+    reached = run_all(sample, tmp_path)
+    assert len(reached) > 250
+    assert not [sample[number] for number in sorted(reached) if is_free(sample[number])]
+    free = [line for line in lines[500:] if is_free(line)]
+    assert not [free[number] for number in run_all(free, tmp_path)]
 
 
 def test_no_trick_passes_a_rule_that_denies() -> None:

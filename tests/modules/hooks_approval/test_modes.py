@@ -386,7 +386,7 @@ def test_the_option_sets_the_mode_and_a_resumed_session_keeps_it(tmp_path: Path)
         )
         return done.code, [one["id"] for one in json.loads(done.stdout)["denied"]]
 
-    assert run("--mode", "read-only") == (0, ["c0"])
+    assert run("--mode", "read-only") == (8, ["c0"])
     assert not (work / "made").exists()
     assert run("--session", "kept", "--mode", "edits") == (0, [])
     assert (work / "made").exists()
