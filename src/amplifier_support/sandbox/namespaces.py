@@ -317,11 +317,16 @@ def _make_file(name: str, folder: int | None) -> None:
     os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder))
 
 
-def _text_of(config: str) -> str:
-    if not os.path.isfile(config):
+def _text_of(file: str) -> str:
+    """The text of a small file of git; empty if it is no file, or cannot be read."""
+    if not os.path.isfile(file):
         return ""
-    with open(config, "rb") as file:
-        return file.read(_LARGEST_CONFIG).decode("utf-8", "replace")
+    try:
+        # A command may put a pipe in its place, for which this would wait.
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+            return opened.read(_LARGEST_CONFIG).decode("utf-8", "replace").replace("\0", "")
+    except OSError:
+        return ""
 
 
 def _named_by_git(folder: str) -> Iterator[str]:

@@ -117,7 +117,7 @@ async def test_nothing_outlives_a_time_limit_or_the_runner(box: Box) -> None:
 async def test_what_runs_later_is_read_only_in_a_writable_folder(box: Box) -> None:
     for folder in (".amplifier", ".git/hooks", ".git/objects"):
         (box.work / folder).mkdir(parents=True)
-    config = "[core]\n\thooksPath = .husky\n[include]\n\tpath = ../shared.config\n"
+    config = "[core]\n\thooksPath = .husky\n[include]\n\tpath = ../shared.config\n\tpath = a\0b\n"
     (box.work / ".git/config").write_text(config)
     (box.work / ".husky").mkdir()
     (box.work / "shared.config").write_text("[core]\n")
