@@ -264,3 +264,10 @@ def test_plan_check_reports_what_is_enforced(project: Project) -> None:
     assert "the sandbox for commands is unavailable: user namespaces are" in lacking.stderr
     assert "plan has 1 problem" in lacking.stderr
     assert "broken: its sandbox is unavailable" in lacking.stdout
+
+
+def test_doctor_says_what_missing_namespaces_mean(project: Project) -> None:
+    done = run_amplifier("doctor", cwd=project.work, conditions=WITHOUT_NAMESPACES)
+    said = " ".join(f"{done.stdout} {done.stderr}".split())
+    assert f"no namespaces: {MISSING}; so commands can write to .git, .amplifier, .vscode" in said
+    assert "and change mode, owner and times of your files anywhere" in said

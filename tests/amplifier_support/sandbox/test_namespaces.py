@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -16,13 +17,21 @@ from typing import Any
 import pytest
 
 from amplifier_support.process.commands import Command, CommandNotStarted, Ended, ProcessRunner
-from amplifier_support.sandbox import available, private_folder, seccomp
+from amplifier_support.sandbox import available, namespaces, private_folder, seccomp
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
 from tests.support.waiting import eventually
 
 WORKS = sys.platform.startswith("linux") and available.namespace_layer().works
 needs_namespaces = pytest.mark.skipif(not WORKS, reason="there are no namespaces here")
+
+
+def place_outside() -> Path:
+    """A folder that commands see and cannot change: this one, unless it is below `/tmp`."""
+    here = Path(__file__).parent
+    if not namespaces.is_covered(str(here)):
+        return here
+    return Path(pwd.getpwuid(os.geteuid()).pw_dir)
 
 
 class Box:
@@ -275,7 +284,7 @@ OPEN = (
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home directory that no folder of the namespaces hides."""
-    with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as folder:
+    with tempfile.TemporaryDirectory(dir=place_outside()) as folder:
         monkeypatch.setenv("HOME", folder)
         yield Path(folder)
 
@@ -458,7 +467,7 @@ def start_server(name: str, folder: Path) -> subprocess.Popen[bytes]:
 
 @needs_namespaces
 async def test_servers_on_sockets_of_the_machine_are_hidden(box: Box) -> None:
-    folder = Path(__file__).parent  # neither below /tmp nor writable
+    folder = place_outside()
     names = (f".socket-{os.getpid()}", f".relative-{os.getpid()}")
     servers = [start_server(name, folder) for name in (str(folder / names[0]), names[1])]
     try:
@@ -570,7 +579,7 @@ while True:
 @pytest.fixture
 def passing_sockets() -> Iterator[None]:
     """Sockets of other programs, in a folder that commands see."""
-    folder = Path(__file__).parent
+    folder = place_outside()
     names = [f".passing-{os.getpid()}-{number}" for number in range(2)]
     line = [sys.executable, "-c", COMING_AND_GOING]
     others = [subprocess.Popen([*line, folder / name]) for name in names]
@@ -593,7 +602,7 @@ async def test_sockets_that_come_and_go_keep_no_command_from_starting(box: Box) 
 
 @needs_namespaces
 async def test_links_in_place_of_folders_do_not_lead_out_of_later_commands(tmp_path: Path) -> None:
-    outside = Path(__file__).parent / f".outside-{os.getpid()}"
+    outside = place_outside() / f".outside-{os.getpid()}"
     outside.mkdir()
     box = Box(tmp_path, write=[".", "build"])
     (box.work / "build").mkdir()
@@ -647,7 +656,7 @@ async def test_a_folder_that_was_exchanged_is_not_entered(box: Box, tmp_path: Pa
 
 REFUSING = """
 import struct, sys
-from amplifier_support.sandbox import available, seccomp, system_calls
+from amplifier_support.sandbox import available, namespaces, seccomp, system_calls
 number, error = int(sys.argv[1]), int(sys.argv[2])
 filter = b"".join(struct.pack("=HBBI", *each) for each in (
     (0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x50000 | error), (0x06, 0, 0, 0x7FFF0000)))

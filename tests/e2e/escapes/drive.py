@@ -32,7 +32,7 @@ from tests.support.plans import mock_plan
 
 _CATALOGUE = Path(__file__).with_name("catalogue.py")
 _SOURCES = Path(__file__).parents[3] / "src"
-_CLONE_NEWUSER, _MS_BIND = 0x10000000, 0x1000
+_CLONE_NEWUSER = 0x10000000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _ALLOW = 38, 22, 0x7FFF0000
 _SIOCSIFFLAGS, _UP_RUNNING = 0x8914, 0x41
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -77,16 +77,19 @@ def _place() -> Generator[Path]:
         return
     place = Path("/srv")
     _mount("tmpfs", place, "tmpfs", b"mode=755")
-    # Others could not reach the program below a home directory.
+    # Others could not reach the program below a home directory, or not read its files.
     for name, packages in (("src", _SOURCES), ("site", sysconfig.get_path("purelib"))):
-        (place / name).mkdir()
-        _mount(packages, place / name, "", flags=_MS_BIND)
+        for folder in (name, f"upper-{name}", f"work-{name}"):
+            (place / folder).mkdir()
+        layers = f"lowerdir={packages},upperdir={place}/upper-{name},workdir={place}/work-{name}"
+        _mount("overlay", place / name, "overlay", layers.encode())
+        unreadable = ["!", "-perm", "-o=r", "-exec", "chmod", "a+rX", "{}", "+"]
+        subprocess.run(["find", place / name, *unreadable], check=True)
     yield place
 
 
-def _mount(source: Path | str, target: Path, kind: str, data: bytes = b"", flags: int = 0) -> None:
-    names = (str(each).encode() for each in (source, target, kind))
-    if _LIBC.mount(*names, flags, data) != 0:
+def _mount(source: str, target: Path, kind: str, data: bytes) -> None:
+    if _LIBC.mount(source.encode(), bytes(target), kind.encode(), 0, data) != 0:
         raise OSError(ctypes.get_errno(), f"cannot mount {source} at {target}")
 
 
