@@ -43,7 +43,7 @@ _REFERENCES = re.compile(r"(?:\$\{[A-Za-z_]\w*\})+|\$[A-Za-z_]\w*")
 
 
 def refers_to_variables(value: str) -> bool:
-    """Whether a text is nothing but references to variables: ``${API_KEY}``."""
+    """Return true if a text is nothing but references to variables: ``${API_KEY}``."""
     return _REFERENCES.fullmatch(value) is not None
 
 

@@ -336,7 +336,9 @@ def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, how: str) -> 
         for number, answer in enumerate(("y", "Yes", "no", "yess")):
             terminal.until(f"{number + 1} of 4")
             terminal.until("Ctrl-C stop the prompt")
-            terminal.type(answer + ENTER)
+            for key in answer + ENTER:
+                terminal.type(key)
+                time.sleep(0.25 if answer == "no" else 0)  # as a person types
         terminal.until("ignored")
         terminal.type("y" + ENTER)
         terminal.until("done here")

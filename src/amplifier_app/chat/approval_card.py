@@ -24,7 +24,7 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.base.stdio import terminal_size
-from amplifier_app.chat.ask import ALONE_SECONDS, READ_SECONDS, Stopped, terminal_output
+from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Stopped, terminal_output
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
 from amplifier_app.render.approval import card_lines, key_lines, wrapped
@@ -36,6 +36,8 @@ _KEY_NAMES = ("y", "s", "a", "o", "n", "t", "v", "Esc", "Ctrl-C")
 _ALLOWING = ("y", "s", "a", "o")
 _ANSWERING = (*_ALLOWING, "n")
 """Keys that may be followed by Enter, and begin a word that is an answer, too."""
+_PAUSE_SECONDS = 0.2
+"""Seconds without another key after which what is typed has ended."""
 _IGNORED = "press one of these keys, or type yes or no and press Enter"
 
 
@@ -245,7 +247,10 @@ class _AnswerKeys:
         self._typed += event.data
         text = self._typed.rstrip("\r\n")
         answer = self._answers.get(text.lower())
-        wait = ALONE_SECONDS if text == self._typed else 0.0
+        begins_word = any(word != text and word.startswith(text.lower()) for word in self._answers)
+        wait = 0.0
+        if text == self._typed:
+            wait = WORD_SECONDS if begins_word else _PAUSE_SECONDS
         if answer in _ALLOWING:
             wait = max(wait, self._began + READ_SECONDS - loop.time())
         self._waiting = loop.call_later(wait, self._decide, event.app, text, answer)

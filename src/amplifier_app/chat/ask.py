@@ -19,8 +19,8 @@ from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import wrapped
 
-ALONE_SECONDS = 0.2
-"""Seconds without another key after which a key is an answer by itself."""
+WORD_SECONDS = 0.4
+"""Seconds in which a key may become a word: y yes, and n no."""
 READ_SECONDS = 1.0
 """Seconds a question has to be visible before it can be answered with yes."""
 
@@ -131,7 +131,7 @@ def _key_bindings(keys: dict[str, str]) -> KeyBindings:
                     app.exit(result=option)
 
             unread = began + READ_SECONDS - loop.time() if key == "y" else 0.0
-            loop.call_later(max(ALONE_SECONDS, unread), end)
+            loop.call_later(max(WORD_SECONDS, unread), end)
 
         return choose_option
 

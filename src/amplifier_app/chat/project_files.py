@@ -169,7 +169,7 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
 
 
 def _means_file(folder: str, path: str, mention: re.Match[str]) -> bool:
-    """Whether what does not exist was meant to be a file."""
+    """Return true if a missing path was meant to be a file."""
     above = os.path.dirname(path)
     return bool(
         mention["quoted"]

@@ -182,7 +182,7 @@ class ApprovalHook:
         return HookResult(action="continue")
 
     async def _is_futile(self, call: Call, data: Mapping[str, Any]) -> bool:
-        """Whether a call only returns an error, which its tool then guarantees by the span."""
+        """Return true if a call can only fail, which its tool then guarantees by the span."""
         span = data.get("span_id")
         calls = await calls_of_last_message(self._coordinator.get("context"))
         return isinstance(span, str) and await self._cannot_succeed(
@@ -192,7 +192,7 @@ class ApprovalHook:
     async def _cannot_succeed(
         self, call: Call, calls: Sequence[ModelCall], id: Any, span: str | None = None
     ) -> bool:
-        """Whether a call of the model's last message would fail and its error reveals nothing.
+        """Return true if a call of the model's last message would fail and its error reveals nothing.
 
         Args:
             call: The call.

@@ -58,12 +58,12 @@ class ChangingTool(FilesystemTool):
         """Do what `run` does without changing anything."""
 
     async def check(self, input: Mapping[str, Any], span: str | None = None) -> bool:
-        """The capability `*.check`: whether a call cannot succeed."""
+        """The capability `*.check`: true if a call cannot succeed."""
         # Hooks get aliases, too.
         known = {
             name: value for name, value in input.items() if name in self.input_schema["properties"]
         }
-        result = await self.result_of(self.rehearse, known)
+        result = await self.run_checked(self.rehearse, known)
         if span is not None and not result.success:
             self._failed[span] = result
         return not result.success

@@ -80,7 +80,8 @@ def fork(
             to_stderr(f"amplifier: not restored: {one_line(one.path)}: {one.reason}")
     print(new.id)
     step = new.metadata["forked_from"]["step"]
-    to_stderr(f"Forked {source.id} after step {step}. Resume with: amplifier run --resume {new.id}")
+    id = SessionStore().shortest_id(new.id)
+    to_stderr(f"Forked {source.id} after step {step}. Resume with: amplifier run --resume {id}")
 
 
 def _print_json(new: SessionFolder, restored: list[Restore]) -> None:

@@ -28,7 +28,7 @@ def result_in(data: object) -> Any:
 
 
 def is_answer(data: object) -> bool:
-    """Whether the user allowed the call of an `approval:granted` event when asked."""
+    """Return true if the user allowed the call of an `approval:granted` event when asked."""
     return str(peek(data, "decided_by")).startswith("answer")
 
 

@@ -32,9 +32,9 @@ class CheckedTool(ABC):
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """Run the tool; `error` of a failure has `message` and `type`."""
-        return await self.result_of(self.run, input)
+        return await self.run_checked(self.run, input)
 
-    async def result_of(
+    async def run_checked(
         self, run: Callable[[dict[str, Any]], Awaitable[ToolResult]], input: dict[str, Any]
     ) -> ToolResult:
         """Return the result of `run`, or of its failure, for an input that is checked first."""
