@@ -34,6 +34,8 @@ _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _SOCK_STREAM, _SOCK_SEQPACKET, _SOCKET_KIND = 1, 5, 0xF
 _CLONE_NEW = 0x7E020080
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# Of btrfs in two versions, and of bcachefs: a copy of all that is below a folder, whatever hides it.
+_SNAPSHOTS = (0x50009401, 0x50009417, 0x4020BC10)
 _O_ACCMODE, _O_CREAT, _O_TRUNC, _O_TMPFILE = 0o3, 0o100, 0o1000, 0o20000000
 _S_ISUID, _S_ISGID = 0o4000, 0o2000
 # Set in the types of character and block devices, but of nothing else that `mknod` makes.
@@ -305,7 +307,7 @@ def _sockets(calls: Mapping[str, int], refuse: bytes, *, internet: bool, asks: b
 
 
 def _processes(calls: Mapping[str, int], refuse: bytes, missing: bytes) -> list[bytes]:
-    """Refuse the limits of other processes, namespaces, and input to a terminal."""
+    """Refuse the limits of other processes, namespaces, input to a terminal, and snapshots."""
     program = _on(
         calls["prlimit64"],
         [_argument(0), _jump(_IF_EQUAL, 0, 1, 0), refuse, _return(_ALLOW)],
@@ -317,16 +319,10 @@ def _processes(calls: Mapping[str, int], refuse: bytes, missing: bytes) -> list[
             calls[name],
             [_argument(0), _jump(_IF_ANY_BIT, _CLONE_NEW, 0, 1), refuse, _return(_ALLOW)],
         )
-    program += _on(
-        calls["ioctl"],
-        [
-            _argument(1),
-            _jump(_IF_EQUAL, _TIOCSTI, 1, 0),
-            _jump(_IF_EQUAL, _TIOCLINUX, 0, 1),
-            refuse,
-            _return(_ALLOW),
-        ],
-    )
+    controls = [_argument(1)]
+    for control in (_TIOCSTI, _TIOCLINUX, *_SNAPSHOTS):
+        controls += [_jump(_IF_EQUAL, control, 0, 1), refuse]
+    program += _on(calls["ioctl"], [*controls, _return(_ALLOW)])
     return program
 
 
