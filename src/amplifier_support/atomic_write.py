@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,12 +64,14 @@ def write_atomically(
     _write(path, _New(data, mode, permissions, durable, True, staging), folder)
 
 
-def create_atomically(path: str | Path, data: bytes, *, mode: int = FILE_MODE) -> None:
+def create_atomically(
+    path: str | Path, data: bytes | Callable[[], Iterable[bytes]], *, mode: int = FILE_MODE
+) -> None:
     """Write a new file, on disk when this returns.
 
     Args:
         path: The file.
-        data: The whole content.
+        data: The whole content, or returns its pieces; it may be called twice.
         mode: Less the umask.
 
     Raises:
@@ -99,7 +101,7 @@ class _Place(NamedTuple):
 
 
 class _New(NamedTuple):
-    data: bytes
+    data: bytes | Callable[[], Iterable[bytes]]
     mode: int
     permissions: int | None
     durable: bool
@@ -221,7 +223,7 @@ def _fill(descriptor: int, place: _Place, new: _New) -> bool:
     with contextlib.suppress(OSError):
         try_lock(descriptor)
     with open(descriptor, "wb", closefd=False) as file:
-        file.write(new.data)
+        file.writelines([new.data] if isinstance(new.data, bytes) else new.data())
     try:
         path = place.path(place.name)
         old: os.stat_result | None = os.stat(path, dir_fd=place.folder, follow_symlinks=False)

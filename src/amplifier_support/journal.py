@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple, cast
 
 Record = dict[str, Any]
 
@@ -85,29 +86,63 @@ class Reading(NamedTuple):
 EMPTY = Reading((), 0, 0, True)
 
 
-def read(data: bytes) -> Reading:
-    """The records in the content of a journal.
+def read(source: bytes | BinaryIO) -> Reading:
+    """The records in the content of a journal, or in a file from its position to its end.
 
     Raises:
         Damaged: A record that is not the torn last one does not parse.
+        OSError: The file cannot be read.
     """
-    records: list[Record] = []
-    size = 0
-    lines = data.split(b"\n")
-    for index, line in enumerate(lines):
-        if index == len(lines) - 1 and not line:
-            break
-        record = parse(line)
-        if record is None:
-            if _is_torn(lines[index:]):
-                break
-            raise Damaged(index + 1)
-        records.append(record)
-        size += len(line) + 1
-    # The last record is whole even if only its line feed is missing.
-    ends_line = size <= len(data)
-    size = min(size, len(data))
-    return Reading(records, size, len(data) - size, ends_line)
+    scan = Scan(io.BytesIO(source) if isinstance(source, bytes) else source)
+    records = list(scan)
+    return Reading(records, scan.size, scan.torn, scan.ends_line)
+
+
+class Scan:
+    """Reads the records in the lines of a journal one by one; only one of them is in memory.
+
+    Args:
+        lines: The lines with their line feeds, such as an open file.
+
+    Attributes:
+        size: Bytes of the whole records so far.
+        torn: Bytes after the last whole record; known at the end.
+        ends_line: Whether the last record has its line feed.
+    """
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = iter(lines)
+        self.size = 0
+        self.torn = 0
+        self.ends_line = True
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the records. Raises `Damaged`."""
+        for number, line in enumerate(self._lines, 1):
+            record = parse(line)
+            if record is None:
+                self.torn = len(line)
+                if not self._is_torn(line):
+                    raise Damaged(number)
+                return
+            self.size += len(line)
+            # The last record is whole even if only its line feed is missing.
+            self.ends_line = line.endswith(b"\n")
+            yield record
+
+    def _is_torn(self, line: bytes) -> bool:
+        """Whether an invalid line and those after it are what an interrupted append leaves.
+
+        That is one unfinished line, or blocks of NUL bytes; never anything that is followed by a whole
+        record, because each record was on disk before the next was begun.
+        """
+        has_nul, finished = b"\x00" in line, line.endswith(b"\n")
+        for later in self._lines:
+            self.torn += len(later)
+            if parse(later):
+                return False
+            has_nul = has_nul or b"\x00" in later
+        return has_nul or not finished
 
 
 def current_items(
@@ -162,17 +197,6 @@ def ends_inside_line(descriptor: int) -> bool:
     """Whether an earlier write left the last line of a file unfinished."""
     size = os.fstat(descriptor).st_size
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-
-
-def _is_torn(lines: list[bytes]) -> bool:
-    """Whether these lines, from the first invalid one to the end, are what an interrupted append leaves.
-
-    That is one unfinished line, or blocks of NUL bytes; never anything that is followed by a whole
-    record, because each record was on disk before the next was begun.
-    """
-    if len(lines) == 1:
-        return True
-    return any(b"\x00" in line for line in lines) and not any(map(parse, lines))
 
 
 # -- writing -----------------------------------------------------------------------------

@@ -43,10 +43,17 @@ _LONG = 50_000
 _DATA = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 """Matches long encoded data, such as an image, in which every prefix occurs by chance."""
 
-_RUN = re.compile(rf"[A-Za-z0-9+/=_.~%-]{{{RUN},}}+")
+_IN_RUN = frozenset(f"{string.ascii_letters}{string.digits}+/=_.~%-".encode())
+_MASK = bytes(ord("x") if byte in _IN_RUN else ord(" ") for byte in range(256))
+_RUN_MASK = b"x" * RUN
+"""What a run is after `_MASK`: finding that is several times faster than a regular expression."""
+
 _DIGIT = re.compile("[0-9]")
 _WORDS = 20
 """Letters from which a run with capitals may be a token."""
+
+_PARTS = ("key", "token", "pass", "-----", "@")
+"""Texts that several hints have in common."""
 
 _BEFORE = 100
 """Characters before a token that say what it is: ``ACME_KEY: "…``."""
@@ -259,7 +266,11 @@ class _Index:
             hints = everywhere if shape.everywhere else self._in_runs
             for hint in shape.hints or ("",):
                 hints.setdefault(hint, []).append(number)
-        self._everywhere = list(everywhere.items())
+        # By a part that many of them share: one search then passes over all of these.
+        self._everywhere: dict[str, list[tuple[str, list[int]]]] = {}
+        for hint, numbers in everywhere.items():
+            part = next((part for part in _PARTS if part in hint), hint)
+            self._everywhere.setdefault(part, []).append((hint, numbers))
         # By their first three characters: most of them are in no text at all.
         self._by_start: dict[tuple[str, ...], list[str]] = {}
         self._short: list[str] = []
@@ -272,7 +283,14 @@ class _Index:
     def likely(self, text: str) -> list[Shape]:
         """The shapes that `text` may contain, in their order."""
         lowered = text.lower()
-        found = {n for hint, ns in self._everywhere if hint in lowered for n in ns}
+        found = {
+            number
+            for part, hints in self._everywhere.items()
+            if part in lowered
+            for hint, numbers in hints
+            if hint in lowered
+            for number in numbers
+        }
         if self._in_runs and (runs := _runs(text)):
             starts = self._by_start.keys() & set(zip(runs, runs[1:], runs[2:], strict=False))
             hints = [*self._short, *(hint for start in starts for hint in self._by_start[start])]
@@ -287,16 +305,20 @@ def _index(shapes: tuple[Shape, ...]) -> _Index:
 
 def _runs(text: str) -> str:
     """What may be tokens, each with the text before it, in lower case."""
+    # One byte for each character, whatever it is.
+    mask = text.encode("ascii", "replace").translate(_MASK)
     parts: list[str] = []
     end = 0
-    for match in _RUN.finditer(text):
-        run = match[0]
+    begin = mask.find(_RUN_MASK)
+    while begin >= 0:
+        stop = mask.find(b" ", begin)
+        stop = len(mask) if stop < 0 else stop
+        run = text[begin:stop]
         if _DIGIT.search(run) or (len(run) >= _WORDS and run != run.lower()):
-            start = max(end, match.start() - _BEFORE)
-            parts.append(
-                text[start : match.end()] if start == end else f" {text[start : match.end()]}"
-            )
-            end = match.end()
+            start = max(end, begin - _BEFORE)
+            parts.append(text[start:stop] if start == end else f" {text[start:stop]}")
+            end = stop
+        begin = mask.find(_RUN_MASK, stop)
     return "".join(parts).lower()
 
 

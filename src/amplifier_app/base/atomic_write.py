@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from amplifier_app.base import paths
@@ -40,20 +41,26 @@ def write_whole(file: Path, text: str) -> None:
         raise ConfigError(f"cannot write: {reason}", location=Location(str(file))) from error
 
 
-def write_new(file: Path, text: str, mode: int = FILE_MODE) -> None:
+def write_new(file: Path, text: str | Callable[[], Iterable[str]], mode: int = FILE_MODE) -> None:
     """Write a new file that the user named.
 
     Args:
         file: The file.
-        text: The content, written as UTF-8 with `?` for lone surrogates.
+        text: The content, written as UTF-8 with `?` for lone surrogates, or returns its pieces; it may be
+            called twice.
         mode: Less the umask.
 
     Raises:
         UsageError: There is a file or a link of this name.
         SessionError: It cannot be written; there is no such file.
     """
+
+    def data() -> Iterator[bytes]:
+        for piece in [text] if isinstance(text, str) else text():
+            yield piece.encode("utf-8", "replace")
+
     try:
-        create_atomically(file, text.encode("utf-8", "replace"), mode=mode)
+        create_atomically(file, data, mode=mode)
     except FileExistsError:
         raise UsageError(f"{file} already exists", hint="Choose another name.") from None
     except OSError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 from amplifier_support.journal import finite_data
 
@@ -11,6 +12,35 @@ from amplifier_support.journal import finite_data
 def json_text(value: Any) -> str:
     """Return ASCII JSON over several lines; numbers that JSON lacks become text, such as "inf"."""
     return _dumped(value, indent=2)
+
+
+def json_pieces(value: Any, indent: str = "") -> Iterator[str]:
+    """Yield `json_text` in pieces. In mappings and lists an iterator becomes a list, with one line for each item."""
+    inner = f"{indent}  "
+    if isinstance(value, Iterator):
+        before = f"[\n{inner}"
+        for item in cast("Iterator[Any]", value):
+            yield f"{before}{_dumped(item, separators=(', ', ': '))}"
+            before = f",\n{inner}"
+        yield f"\n{indent}]" if before.startswith(",") else "[]"
+    elif isinstance(value, dict) and value:
+        before = f"{{\n{inner}"
+        for key, item in cast("dict[str, Any]", value).items():
+            yield f"{before}{json.dumps(key)}: "
+            yield from json_pieces(item, inner)
+            before = f",\n{inner}"
+        yield f"\n{indent}}}"
+    elif isinstance(value, list) and any(
+        isinstance(item, dict) for item in cast("list[Any]", value)
+    ):
+        before = f"[\n{inner}"
+        for item in cast("list[Any]", value):
+            yield before
+            yield from json_pieces(item, inner)
+            before = f",\n{inner}"
+        yield f"\n{indent}]"
+    else:
+        yield json_text(value).replace("\n", f"\n{indent}")
 
 
 def json_line(value: Any) -> str:

@@ -8,23 +8,41 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 
 from amplifier_app.base.stdio import is_dumb
 from amplifier_support.environment import without_secrets
 from amplifier_support.programs import find_program
 
 _NO_PAGER = ("", "cat")
+_PART = 65_536
 
 
-def show_paged(text: str, *, use_pager: bool = True) -> None:
-    """Write `text` to stdout, through the user's pager if stdout is a terminal.
+def show_paged(text: str | Iterable[str], *, use_pager: bool = True) -> None:
+    """Write `text`, or its pieces, to stdout, through the user's pager if stdout is a terminal.
 
     The pager is AMPLIFIER_PAGER, PAGER or `less`; an empty value or `cat` means none.
     """
+    pieces = [text] if isinstance(text, str) else text
     command = _pager() if use_pager and sys.stdout.isatty() else None
-    if command is None or not _page(command, text):
-        sys.stdout.write(text)
+    if command is None or not _page(command, pieces):
+        for part in joined(pieces):
+            sys.stdout.write(part)
         sys.stdout.flush()
+
+
+def joined(pieces: Iterable[str]) -> Iterator[str]:
+    """Join short pieces into parts that are worth a write each."""
+    part: list[str] = []
+    size = 0
+    for piece in pieces:
+        part.append(piece)
+        size += len(piece)
+        if size >= _PART:
+            yield "".join(part)
+            part.clear()
+            size = 0
+    yield "".join(part)
 
 
 def page_on(terminal: int, text: str) -> bool:
@@ -35,7 +53,7 @@ def page_on(terminal: int, text: str) -> bool:
         text: The text.
     """
     command = _pager()
-    return command is not None and _page(command, text, terminal)
+    return command is not None and _page(command, [text], terminal)
 
 
 def _pager() -> list[str] | None:
@@ -52,7 +70,7 @@ def _pager() -> list[str] | None:
     return None if program is None else [program, *words[1:]]
 
 
-def _page(command: list[str], text: str, terminal: int | None = None) -> bool:
+def _page(command: list[str], pieces: Iterable[str], terminal: int | None = None) -> bool:
     """Whether the pager could be started."""
     # Keep colours, leave the text on the screen, and end at once if all of it fits.
     environment = {"LESS": "FRX", "LV": "-c", **without_secrets(os.environ)}
@@ -68,7 +86,8 @@ def _page(command: list[str], text: str, terminal: int | None = None) -> bool:
     try:
         # The pager may end before it has read everything.
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
-            pipe.write(text.encode("utf-8", "replace"))
+            for part in joined(pieces):
+                pipe.write(part.encode("utf-8", "replace"))
         process.wait()
     finally:
         signal.signal(signal.SIGINT, before)

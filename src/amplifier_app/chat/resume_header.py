@@ -29,7 +29,7 @@ async def conversation_of(session: OpenSession) -> Conversation:
     """
     if session.saved is None:
         return read_conversation(await session.context.get_messages())
-    return read_conversation(SessionFolder(session.saved.path).reading().file.records)
+    return SessionFolder(session.saved.path).conversation()
 
 
 async def resume_header(session: OpenSession, conversation: Conversation) -> Group:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -14,13 +14,15 @@ from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import Heading, Part
 
 
-def as_ansi(heading: Heading, parts: Sequence[Part], width: int) -> str:
-    """The conversation with colours, in lines of at most `width` cells."""
+def as_ansi(heading: Heading, parts: Iterable[Part], width: int) -> Iterator[str]:
+    """The conversation with colours, in lines of at most `width` cells, in pieces."""
     lines = [paint(clip(for_terminal(heading.title), width), "bold")]
     facts = " · ".join(heading.facts)
     for line in [*([facts] if facts else []), *heading.lines]:
         lines += [paint(one, "dim") for one in wrapped(for_terminal(line), width)]
-    return "\n".join([*lines, "", *part_lines(parts, width), ""])
+    yield "\n".join([*lines, "", ""])
+    for line in _part_lines(parts, width):
+        yield f"{line}\n"
 
 
 def part_lines(
@@ -34,21 +36,25 @@ def part_lines(
         markdown: Whether to render answers; otherwise they are shown as they were written.
         max_lines: Lines of each part that are shown; the others are counted.
     """
-    lines: list[str] = []
+    return list(_part_lines(parts, width, markdown=markdown, max_lines=max_lines))
+
+
+def _part_lines(
+    parts: Iterable[Part], width: int, *, markdown: bool = True, max_lines: int | None = None
+) -> Iterator[str]:
     before = ""
     for part in parts:
         text = for_terminal(part.text).strip("\n")
         if not text.strip():
             continue
-        if lines and not part.kind == before == "call":
-            lines.append("")
+        if before and not part.kind == before == "call":
+            yield ""
         before = part.kind
         rows = _part(part.kind, text, width, markdown=markdown)
-        lines += rows[:max_lines]
+        yield from rows[:max_lines]
         more = len(rows[max_lines:]) if max_lines is not None else 0
         if more:
-            lines.append(f"… {describe.count(more, 'more line')}")
-    return lines
+            yield f"… {describe.count(more, 'more line')}"
 
 
 def _part(kind: str, text: str, width: int, *, markdown: bool) -> list[str]:

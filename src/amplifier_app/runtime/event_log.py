@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from amplifier_support.journal import readable_records
-from amplifier_support.private_files import read_regular
+from amplifier_support.journal import parse
+from amplifier_support.private_files import open_regular
 
 
-def read_events(session: Path) -> list[dict[str, Any]]:
-    """The events that hooks-logging wrote for a session; lines that cannot be read are left out."""
-    events: list[dict[str, Any]] = []
+def read_events(session: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events that hooks-logging wrote for a session; lines that cannot be read are left out."""
     numbered = [path for path in session.glob("events.jsonl.*") if path.suffix[1:].isdecimal()]
     rotated = sorted(numbered, key=lambda path: int(path.suffix[1:]), reverse=True)
     for file in [*rotated, session / "events.jsonl"]:
-        try:
-            found = readable_records(read_regular(file))
-        except (OSError, ValueError):
-            continue
-        events += [event for event in found if "event" in event]
-    return events
+        with contextlib.suppress(OSError), open(open_regular(file, os.O_RDONLY), "rb") as lines:
+            for line in lines:
+                event = parse(line)
+                if event is not None and "event" in event:
+                    yield event
 
 
 def time_of(event: Mapping[str, Any]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 from amplifier_app.sessions.conversation import Conversation, Item, Note, Prompt, Step
@@ -13,19 +14,16 @@ class Comparison(NamedTuple):
     """Two conversations compared.
 
     Attributes:
-        common: Items that both begin with.
+        common: The number of items that both begin with.
+        last_common_step: The number of the last step they share; 0 if none.
         left: The further items of the first.
         right: The further items of the second.
     """
 
-    common: list[Item]
+    common: int
+    last_common_step: int
     left: list[Item]
     right: list[Item]
-
-    @property
-    def last_common_step(self) -> int:
-        """The number of the last step they share; 0 if none."""
-        return max((item.number for item in self.common if isinstance(item, Step)), default=0)
 
 
 def compare(left: Conversation, right: Conversation) -> Comparison:
@@ -33,12 +31,15 @@ def compare(left: Conversation, right: Conversation) -> Comparison:
 
     Ids, times and usage do not count: two runs that said and did the same are the same.
     """
-    count = 0
-    for one, other in zip(left.items, right.items, strict=False):
-        if _essence(one) != _essence(other):
-            break
+    lefts, rights = iter(left), iter(right)
+    count = step = 0
+    for one, other in itertools.zip_longest(lefts, rights):
+        if one is None or other is None or _essence(one) != _essence(other):
+            after = [[] if item is None else [item] for item in (one, other)]
+            return Comparison(count, step, [*after[0], *lefts], [*after[1], *rights])
         count += 1
-    return Comparison(left.items[:count], left.items[count:], right.items[count:])
+        step = one.number if isinstance(one, Step) else step
+    return Comparison(count, step, [], [])
 
 
 def _essence(item: Item) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.sessions.search_text import as_text
@@ -106,11 +107,28 @@ class Note(NamedTuple):
 
 Item = Prompt | Step | Note
 
+_MAX_WAITING = 1000
+"""Items after a step while its calls wait for a result."""
 
-class Conversation(NamedTuple):
-    """All that a transcript records, in order, cleared parts included."""
 
-    items: list[Item]
+class Conversation:
+    """All that a transcript records, in order, cleared parts included.
+
+    Iterating reads the records again, so that a long conversation need not be in memory; the lists are.
+
+    Args:
+        records: The records of a transcript.
+    """
+
+    def __init__(self, records: Iterable[Message]) -> None:
+        self._records = records
+
+    def __iter__(self) -> Iterator[Item]:
+        return _items(self._records)
+
+    @functools.cached_property
+    def items(self) -> list[Item]:
+        return list(self)
 
     @property
     def prompts(self) -> list[Prompt]:
@@ -124,10 +142,31 @@ class Conversation(NamedTuple):
     def calls(self) -> list[Call]:
         return [call for step in self.steps for call in step.calls]
 
+    @functools.cached_property
+    def size(self) -> Size:
+        """The number of its prompts and steps."""
+        prompts = steps = 0
+        for item in self:
+            prompts += isinstance(item, Prompt)
+            steps += isinstance(item, Step)
+        return Size(prompts, steps)
+
+
+class Size(NamedTuple):
+    """How long a conversation is."""
+
+    prompts: int
+    steps: int
+
 
 def read_conversation(records: Iterable[Message]) -> Conversation:
     """The conversation in the records of a transcript."""
+    return Conversation(records)
+
+
+def _items(records: Iterable[Message]) -> Iterator[Item]:
     numbers = CallNumbers()
+    # From the last step whose calls may still get a result.
     items: list[Item] = []
     prompts = steps = 0
     for end, record in enumerate(records, 1):
@@ -137,6 +176,8 @@ def read_conversation(records: Iterable[Message]) -> Conversation:
         if role is None and record.get("control") is not None:
             items.append(_change(record))
         elif role == "assistant":
+            yield from items
+            items.clear()
             steps += 1
             calls = tuple(
                 Call(number, call.id, call.name, call.input, None, steps)
@@ -150,7 +191,18 @@ def read_conversation(records: Iterable[Message]) -> Conversation:
             items.append(Prompt(prompts, record, end))
         else:
             items.append(Note(str(role), record))
-    return Conversation(items)
+        if items and not _may_change(items):
+            yield from items
+            items.clear()
+    yield from items
+
+
+def _may_change(items: list[Item]) -> bool:
+    """Whether the first of the items is a step that may still get a result."""
+    first = items[0]
+    if not isinstance(first, Step) or len(items) > _MAX_WAITING:
+        return False
+    return len(items) == 1 or any(call.result is None for call in first.calls)
 
 
 def _change(record: Message) -> Note:

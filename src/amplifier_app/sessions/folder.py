@@ -18,7 +18,12 @@ from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.metadata import SCHEMA_VERSION, Metadata, read_metadata, time_text
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant
 from amplifier_app.sessions.tool_calls import CallNumbers
-from amplifier_app.sessions.transcript import Reading, TranscriptWriter, read_transcript
+from amplifier_app.sessions.transcript import (
+    Reading,
+    SavedRecords,
+    TranscriptWriter,
+    read_transcript,
+)
 from amplifier_support.atomic_write import remove_unfinished
 from amplifier_support.printable import cut_text
 
@@ -272,7 +277,17 @@ class SessionFolder:
         Raises:
             SessionError: It is damaged.
         """
-        return read_conversation(self.reading().file.records)
+        return read_conversation(self.records())
+
+    def records(self) -> SavedRecords:
+        """The records of its transcript, read each time they are iterated over.
+
+        Raises:
+            SessionError: It is missing; while iterating, it is damaged.
+        """
+        transcript = self.path / "transcript.jsonl"
+        _require_content(transcript, self.metadata)
+        return SavedRecords(transcript)
 
 
 def _require_known_version(metadata: dict[str, Any], session_id: str) -> None:
@@ -293,12 +308,24 @@ def _read_saved(path: Path, metadata: dict[str, Any]) -> Reading:
     """
     transcript = path / "transcript.jsonl"
     reading = read_transcript(transcript)
+    if not reading.file.size:
+        _require_content(transcript, metadata)
+    return reading
+
+
+def _require_content(transcript: Path, metadata: dict[str, Any]) -> None:
+    """Raise SessionError if the messages of a session are lost."""
     exists, prompts = transcript.exists(), metadata.get("prompts")
-    if exists and (reading.file.size or not prompts):
-        return reading
+    if exists and (not prompts or _has_record(transcript)):
+        return
+    path = transcript.parent
     state = "is empty" if exists else "is missing"
     note = f" (it had {prompts} {'prompt' if prompts == 1 else 'prompts'})" if prompts else ""
     raise SessionError(
         f"the transcript of session {path.name} {state}{note}: {transcript}",
         hint=f"Restore the file, or remove the session: amplifier session delete {path.name}",
     )
+
+
+def _has_record(transcript: Path) -> bool:
+    return next(iter(SavedRecords(transcript)), None) is not None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from amplifier_app.base.errors import SessionError, UsageError
-from amplifier_app.sessions.conversation import Conversation, Step, read_conversation
+from amplifier_app.sessions.conversation import Conversation, Step
 from amplifier_app.sessions.creation import unfinished_session
 from amplifier_app.sessions.folder import SessionFolder, now
 from amplifier_app.sessions.metadata import SCHEMA_VERSION
 from amplifier_app.sessions.store import SessionStore, new_session_id
-from amplifier_support.atomic_write import write_private
+from amplifier_support.atomic_write import create_atomically, write_private
 from amplifier_support.private_files import read_regular
 
 _OF_THE_SOURCE = ("usage", "spent", "parent", "agent", "depth", "spawned_with")
@@ -46,66 +48,51 @@ def fork_session(
         UsageError: The session has no such step.
         SessionError: The source is damaged or has no plan, or the fork cannot be written.
     """
-    records = source.reading().file.records
-    # Read again as bytes; it may have grown, and lines are only added.
-    transcript = _transcript(source)
-    conversation = read_conversation(records)
-    count = len(records) if end is None else end
-    if step is not None:
-        count = _step(conversation, step, source.id).end
-    prefix = _first_lines(transcript, count)
-    taken = read_conversation(records[:count])
+    saved = source.records()
+    count = end if step is None else _end_of_step(source, step)
+    taken = Conversation(itertools.islice(saved, count)).size
+    # The last record may lack its line feed.
+    size = sum(len(line) for _, line in itertools.islice(saved.with_lines(), count))
+
+    def prefix() -> Iterator[bytes]:
+        return (line for _, line in itertools.islice(saved.with_lines(), count))
+
     metadata: dict[str, Any] = {
         key: value for key, value in source.metadata.items() if key not in _OF_THE_SOURCE
     }
     session_id = session_id or new_session_id()
-    point = {"session": source.id, "step": len(taken.steps), "bytes": len(prefix)}
+    point = {"session": source.id, "step": taken.steps, "bytes": size}
     metadata |= {
         "schema_version": SCHEMA_VERSION,
         "id": session_id,
         "created": now(),
         "updated": now(),
-        "prompts": len(taken.prompts),
+        "prompts": taken.prompts,
         "forked_from": point,
         **facts,
     }
     plan = _plan(source) if plan_yaml is None else plan_yaml.encode()
     with unfinished_session(store.root, session_id) as path:
-        write_private(path / "transcript.jsonl", prefix)
+        create_atomically(path / "transcript.jsonl", prefix)
         write_private(path / "plan.yaml", plan)
         text = json.dumps(metadata, indent=2, default=str) + "\n"
         write_private(path / "metadata.json", text.encode("utf-8", "backslashreplace"))
     return SessionFolder(store.root / session_id)
 
 
-def _step(conversation: Conversation, number: int, session_id: str) -> Step:
-    steps = conversation.steps
-    if not 1 <= number <= len(steps):
-        has = f"it has steps 1 to {len(steps)}" if steps else "it has none"
-        raise UsageError(
-            f"session {session_id} has no step {number}; {has}",
-            hint=f"Show them: amplifier session show {session_id}",
-        )
-    return steps[number - 1]
-
-
-def _transcript(source: SessionFolder) -> bytes:
-    path = source.path / "transcript.jsonl"
-    try:
-        return read_regular(path)
-    except OSError as error:
-        raise SessionError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _first_lines(data: bytes, count: int) -> bytes:
-    """The first lines of a transcript, as they are."""
-    end = 0
-    for _ in range(count):
-        found = data.find(b"\n", end)
-        if found < 0:
-            return data
-        end = found + 1
-    return data[:end]
+def _end_of_step(source: SessionFolder, number: int) -> int:
+    """The number of records up to the end of a step."""
+    count = 0
+    for item in source.conversation():
+        if isinstance(item, Step):
+            count = item.number
+            if item.number == number:
+                return item.end
+    has = f"it has steps 1 to {count}" if count else "it has none"
+    raise UsageError(
+        f"session {source.id} has no step {number}; {has}",
+        hint=f"Show them: amplifier session show {source.id}",
+    )
 
 
 def _plan(source: SessionFolder) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any, cast
 from amplifier_app.base.redact import redact
 from amplifier_app.sessions.summary import read_summary
 from amplifier_app.sessions.tool_calls import agent_answer, blocks_in, calls_in, results_in
-from amplifier_support.journal import readable_records
+from amplifier_support.journal import parse
 from amplifier_support.printable import cut_text
 from amplifier_support.private_files import open_regular
 
@@ -24,15 +25,16 @@ def search_text(path: Path) -> str:
 
     Damaged records are left out.
     """
-    parts = [read_summary(path).title or ""]
-    try:
-        with open(open_regular(path / "transcript.jsonl", os.O_RDONLY), "rb") as file:
-            data = file.read(_MOST_BYTES)
-    except OSError:
-        data = b""
-    for record in readable_records(data):
-        if record.get("role") not in ("system", "developer"):
-            parts += _texts(record)
+    parts, left = [read_summary(path).title or ""], _MOST_BYTES
+    with (
+        contextlib.suppress(OSError),
+        open(open_regular(path / "transcript.jsonl", os.O_RDONLY), "rb") as file,
+    ):
+        for line in file:
+            left -= len(line)
+            record = parse(line) if left >= 0 else None
+            if record is not None and record.get("role") not in ("system", "developer"):
+                parts += _texts(record)
     text = "\n".join(filter(None, parts)).replace("\x01", "").replace("\x02", "")
     return redact(text.encode("utf-8", "replace").decode())
 

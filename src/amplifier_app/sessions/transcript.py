@@ -4,15 +4,17 @@ A line is either a message as the context received it, or a control record about
 message without a role is still a message.
 """
 
+import contextlib
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from amplifier_app.base.errors import Location, SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_support import journal
-from amplifier_support.private_files import read_regular, sync_folder
+from amplifier_support.private_files import open_regular, sync_folder
 
 
 class Reading(NamedTuple):
@@ -34,11 +36,74 @@ def read_transcript(path: Path) -> Reading:
         SessionError: The file cannot be read, or a record other than an incomplete last one is
             invalid.
     """
-    try:
-        found = journal.read(read_regular(path))
+    with _reported(path):
+        try:
+            with open(open_regular(path, os.O_RDONLY), "rb") as file:
+                found = journal.read(file)
+        except FileNotFoundError:
+            return Reading([])
         return Reading(journal.current_items(found.records, is_message), found)
-    except FileNotFoundError:
-        return Reading([])
+
+
+class SavedRecords:
+    """The records of a transcript, read from its file each time they are iterated over.
+
+    Only one of them is in memory. Records that are appended later are left out.
+
+    Args:
+        path: The file.
+
+    Raises:
+        SessionError: It cannot be opened; while iterating, a record other than an incomplete last one
+            is invalid.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._open() as file:
+            self._size = os.fstat(file.fileno()).st_size
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (record for record, _ in self.with_lines())
+
+    def with_lines(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Yield each record with its line."""
+        with _reported(self._path), self._open() as file:
+            latest = b""
+
+            def lines() -> Iterator[bytes]:
+                nonlocal latest
+                left = self._size
+                for line in file:
+                    latest = line[:left]
+                    left -= len(latest)
+                    if latest:
+                        yield latest
+
+            for number, record in enumerate(journal.Scan(lines()), 1):
+                if not is_message(record):
+                    journal.current_items([record], is_message, number)
+                yield record, latest
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """The conversation since it was last cleared or replaced."""
+        start, kept = 0, list[dict[str, Any]]()
+        for number, record in enumerate(self, 1):
+            if not is_message(record):
+                start, kept = number, journal.current_items([record], is_message)
+        yield from kept
+        yield from itertools.islice(self, start, None)
+
+    def _open(self) -> BinaryIO:
+        with _reported(self._path):
+            return open(open_regular(self._path, os.O_RDONLY), "rb")
+
+
+@contextlib.contextmanager
+def _reported(path: Path) -> Generator[None]:
+    """Raise SessionError for a file that cannot be read, and for an invalid record."""
+    try:
+        yield
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}") from error
     except journal.Damaged as error:

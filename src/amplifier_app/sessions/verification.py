@@ -25,7 +25,13 @@ from amplifier_app.sessions.removal import is_remnant, remove_folder
 from amplifier_app.sessions.transcript import is_message
 from amplifier_support import journal
 from amplifier_support.atomic_write import create_atomically, write_private
-from amplifier_support.private_files import FILE_MODE, FOLDER_MODE, read_regular, sync_folder
+from amplifier_support.private_files import (
+    FILE_MODE,
+    FOLDER_MODE,
+    open_regular,
+    read_regular,
+    sync_folder,
+)
 
 _SPAWNED = re.compile(r"(.+)-[0-9a-f]{16}_(.+)")
 _RECORD_BEGINS = re.compile(r'\{"(role|control)":')
@@ -135,25 +141,24 @@ def _transcript(path: Path) -> list[Finding]:
         hint = f"Restore it, or remove the session: amplifier session delete {path.name}"
         return [Finding("the transcript is missing or empty", True, hint=hint)]
     try:
-        reading = journal.read(read_regular(file))
-        for line, record in enumerate(reading.records, 1):
-            if not _is_good(record):
-                raise journal.Damaged(line)
+        unknown: list[Any] = []
+        with open(open_regular(file, os.O_RDONLY), "rb") as lines:
+            scan = journal.Scan(lines)
+            for number, record in enumerate(scan, 1):
+                if not _is_good(record):
+                    raise journal.Damaged(number)
+                if "role" not in record and record.get("control") not in (None, "clear", "replace"):
+                    unknown.append(record["control"])
     except journal.Damaged as error:
         problem = f"the transcript is damaged at line {error.line}"
         return [Finding(problem, True, lambda: _drop_damaged_records(file))]
     except OSError as error:
         return [Finding(f"the transcript is unreadable: {error.strerror}", True)]
-    unknown = [
-        record["control"]
-        for record in reading.records
-        if "role" not in record and record.get("control") not in (None, "clear", "replace")
-    ]
     if unknown:
         problem = f"the transcript has an unsupported record: {one_line(str(unknown[0]), 40)}"
         return [Finding(problem, True, hint="Use the version of Amplifier that wrote it.")]
-    if reading.torn:
-        problem = f"the last record of the transcript is incomplete ({reading.torn} bytes)"
+    if scan.torn:
+        problem = f"the last record of the transcript is incomplete ({scan.torn} bytes)"
         return [Finding(problem, False, lambda: _drop_damaged_records(file))]
     return []
 

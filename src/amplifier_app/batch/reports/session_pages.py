@@ -44,7 +44,8 @@ class SessionPages:
             return None
         below = (self._find(one["session_id"]) for one in result["sub_sessions"])
         try:
-            text = as_page(export_session(session, filter(None, below), self._redact))
+            page = as_page(export_session(session, filter(None, below), self._redact))
+            text = "".join(page)
         except SessionError:  # The session is damaged; the report is still useful.
             return None
         write_whole(self.folder / f"{session.id}.html", text)

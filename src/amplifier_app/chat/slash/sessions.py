@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, SessionError, UsageError
-from amplifier_app.base.json_text import json_text
+from amplifier_app.base.json_text import json_pieces
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
@@ -153,7 +154,7 @@ async def save(chat: Chat, argument: str) -> Reply:
     ]
     if not answers:
         raise UsageError("there is no answer to save yet")
-    return _write(Path(argument), answers[-1].rstrip("\n") + "\n")
+    return _write(Path(argument), lambda: [answers[-1].rstrip("\n"), "\n"])
 
 
 _FORMATS = {".md": "Markdown", ".json": "JSON", ".html": "a page", ".gz": "a bundle"}
@@ -186,10 +187,10 @@ async def export(chat: Chat, argument: str) -> Reply:
             return f"Written to {path}."
         found = export_session(folder, spawned, redact)
     if path.suffix == ".html":
-        return _write(path, as_page(found))
-    data = path.suffix == ".json"
-    text = json_text(as_data(found)) + "\n" if data else session_markdown(found)
-    return _write(path, text)
+        return _write(path, lambda: as_page(found))
+    if path.suffix == ".json":
+        return _write(path, lambda: itertools.chain(json_pieces(as_data(found)), ["\n"]))
+    return _write(path, lambda: session_markdown(found))
 
 
 def _sub_sessions(folder: SessionFolder) -> list[SessionFolder]:
@@ -200,10 +201,14 @@ def _sub_sessions(folder: SessionFolder) -> list[SessionFolder]:
     return [SessionFolder(root / one.id) for one in found]
 
 
-def _write(path: Path, text: str) -> str:
+def _write(path: Path, pieces: Callable[[], Iterable[str]]) -> str:
     path = Path(os.path.expanduser(path))
+
+    def data() -> Iterator[bytes]:
+        return (piece.encode("utf-8", "replace") for piece in pieces())
+
     try:
-        create_atomically(path, text.encode("utf-8", "replace"), mode=0o666)
+        create_atomically(path, data, mode=0o666)
     except FileExistsError:
         raise UsageError(f"{path} already exists", hint="Choose another name.") from None
     except OSError as error:

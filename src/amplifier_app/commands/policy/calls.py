@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import typer
@@ -97,19 +97,19 @@ def saved_calls(session_ids: Sequence[str]) -> Iterator[SavedCall]:
     for name in session_ids or [one.id for one in store.summaries()]:
         folder = store.find(name)
         try:
-            records = folder.reading().file.records
+            calls = list(calls_of(folder.id, folder.metadata, folder.records()))
         except SessionError as error:
             if session_ids:
                 raise
             to_stderr(f"amplifier: skipped session {name}: {error.message}")
             continue
-        yield from calls_of(folder.id, folder.metadata, records)
+        yield from calls
 
 
 def calls_of(
-    session_id: str, metadata: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+    session_id: str, metadata: Mapping[str, Any], records: Iterable[Mapping[str, Any]]
 ) -> Iterator[SavedCall]:
-    """The tool calls in the transcript of a session."""
+    """The tool calls in the transcript of a session, whose records are read twice."""
     numbers = CallNumbers()
     project = str(metadata.get("project") or os.getcwd())
     denied = {

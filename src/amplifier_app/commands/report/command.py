@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -140,7 +141,7 @@ def _session(wanted: str | None, redact: Callable[[Any], Any], *, texts: bool) -
             raise
         return []
     # Before texts are cut: half a secret is not recognized.
-    events = map(redact, read_events(found.path)[-_MOST_EVENTS:])
+    events = map(redact, deque(read_events(found.path), _MOST_EVENTS))
     shown = [one if texts else _without_texts(one) for one in events]
     kept = "with all texts" if texts else "texts replaced by their length"
     count = describe.count(len(shown), "event")

@@ -63,7 +63,7 @@ def _where(compared: Comparison) -> str:
     step = compared.last_common_step
     if not compared.common:
         return "The sessions have nothing in common."
-    same = describe.count(len(compared.common), "message")
+    same = describe.count(compared.common, "message")
     after = f" and part after step {step}" if step else ""
     return f"The sessions begin with the same {same}{after}."
 
@@ -117,7 +117,7 @@ def _as_data(first: SessionFolder, second: SessionFolder, compared: Comparison) 
         "a": first.id,
         "b": second.id,
         "same": not compared.left and not compared.right,
-        "common_items": len(compared.common),
+        "common_items": compared.common,
         "last_common_step": compared.last_common_step or None,
         "same_plan": _plan(first) == _plan(second),
         "only_a": items(compared.left),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +13,8 @@ import typer
 from amplifier_app import __version__
 from amplifier_app.base.atomic_write import write_new
 from amplifier_app.base.errors import UsageError
-from amplifier_app.base.json_text import json_text
+from amplifier_app.base.json_text import json_pieces
+from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
@@ -70,15 +73,17 @@ def export(
         write_bundle(to, [found, *spawned], redact, __version__)
         to_stderr(f"Written to {to}.")
         return
-    text = _text(export_session(found, spawned, redact), chosen[0] if chosen else "--md")
+    exported, kind = export_session(found, spawned, redact), chosen[0] if chosen else "--md"
     if to is None:
-        print(for_terminal(text) if sys.stdout.isatty() else text, end="")
+        pieces = _pieces(exported, kind)
+        safe = map(for_terminal, pieces) if sys.stdout.isatty() else pieces
+        show_paged(safe, use_pager=False)
         return
-    write_new(to, text, mode=0o666)
+    write_new(to, lambda: _pieces(exported, kind), mode=0o666)
     to_stderr(f"Written to {to}.")
 
 
-def _text(session: Exported, kind: str) -> str:
+def _pieces(session: Exported, kind: str) -> Iterable[str]:
     if kind == "--html":
         from amplifier_app.runtime.export.page import as_page  # Loads a Markdown parser.
 
@@ -86,4 +91,4 @@ def _text(session: Exported, kind: str) -> str:
     if kind == "--md":
         return session_markdown(session)
     data: Any = as_data(session) if kind == "--json" else as_trajectory(session)
-    return json_text(data) + "\n"
+    return itertools.chain(json_pieces(data), ["\n"])

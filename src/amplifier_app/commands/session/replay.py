@@ -45,7 +45,7 @@ def replay(
     if not 0 <= speed < float("inf"):
         raise UsageError(f"--speed must not be negative (got {speed:g})")
     found = SessionStore().find(session_id)
-    events = read_events(found.path)
+    events = list(read_events(found.path))
     if not any(event.get("event") == "prompt:submit" for event in events):
         raise SessionError(
             f"session {found.id} has no log of what happened",
@@ -59,7 +59,7 @@ def replay(
         renderer = TerminalRenderer(AnsiScreen(output))
         hint = f"amplifier session show {found.id} --call N shows a whole result"
         renderer.full_result_hint = hint
-    numbers = CallNumbers(found.reading().file.records)
+    numbers = CallNumbers(found.records())
     renderer.call_number = numbers.of
     try:
         run_loop(play(events, renderer, speed))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.base.json_text import json_text
+from amplifier_app.base.json_text import json_pieces, json_text
 from amplifier_app.base.pager import show_paged
 from amplifier_app.base.sanitize import for_pipe, for_terminal, one_line
 from amplifier_app.base.stdio import terminal_width
@@ -23,7 +24,7 @@ from amplifier_app.runtime.export.parts import (
     parts_of,
 )
 from amplifier_app.runtime.observers.visibility import Shown, Visibility, mark_of, shown_blocks
-from amplifier_app.sessions.conversation import Conversation
+from amplifier_app.sessions.conversation import Conversation, Step
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary
@@ -76,12 +77,12 @@ def show(
     if output == "json":
         _print_json(found, spawned, visibility)
         return
-    parts = list(parts_of(last_prompts(conversation, last or 0), visibility))
+    parts = parts_of(last_prompts(conversation, last or 0), visibility)
     heading = heading_of(found.id, found.metadata, conversation, age=width is not None)
     lines = [f"sub-session {one.id} ({one_line(one.about, 60)})" for one in spawned]
     heading = Heading(heading.title, heading.facts, lines)
     if width is None:
-        print(as_markdown(heading, parts), end="")
+        show_paged(as_markdown(heading, parts))
         return
     from amplifier_app.render.conversation import as_ansi  # Loads Rich.
 
@@ -96,10 +97,15 @@ def _show_call(
     *,
     use_pager: bool,
 ) -> None:
-    calls = conversation.calls
-    wanted = next((call for call in calls if call.number == number), None)
+    calls = (call for item in conversation if isinstance(item, Step) for call in item.calls)
+    wanted, count = None, 0
+    for call in calls:
+        count += 1
+        if call.number == number:
+            wanted = call
+            break
     if wanted is None:
-        has = f"it has {len(calls)}" if calls else "it has none"
+        has = f"it has {count}" if count else "it has none"
         raise UsageError(f"session {found.id} has no tool call {number}; {has}")
     if output == "json":
         print(json_text(wanted._asdict()))
@@ -112,10 +118,10 @@ def _show_call(
 def _print_json(
     found: SessionFolder, spawned: list[SessionSummary], visibility: Visibility
 ) -> None:
-    messages = [_visible(message, visibility) for message in found.messages()]
+    messages = (_visible(message, visibility) for message in found.records().messages())
     ids = [one.id for one in spawned if one.parent == found.id]
     shown = {"metadata": found.metadata, "sub_sessions": ids, "messages": messages}
-    print(json_text(shown))
+    show_paged(itertools.chain(json_pieces(shown), ["\n"]), use_pager=False)
 
 
 def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:

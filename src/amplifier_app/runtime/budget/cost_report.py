@@ -174,7 +174,7 @@ def _charges(
     billed_from = forked_at if isinstance(forked_at, int) else 0
     context: list[_Held] = []
     overhead: Fraction | None = None
-    for item in billed.conversation.items:
+    for item in billed.conversation:
         if isinstance(item, Step):
             used = _tokens(item.usage)
             # What a fork took over was billed to the session it comes from.

@@ -25,20 +25,20 @@ ATIF_VERSION = "ATIF-v1.7"
 
 
 def as_data(session: Exported) -> dict[str, Any]:
-    """Everything stored of a session and its sub-sessions."""
+    """Everything stored of a session and its sub-sessions, for `json_pieces`."""
     return {
         "format": "amplifier-session",
         "version": 1,
         "id": session.id,
         "metadata": session.metadata,
-        "transcript": session.records,
-        "events": session.events,
+        "transcript": iter(session.records),
+        "events": iter(session.events),
         "sub_sessions": [as_data(one) for one in session.sub_sessions],
     }
 
 
 def as_trajectory(session: Exported) -> dict[str, Any]:
-    """A session as an ATIF trajectory, with those of its sub-agents.
+    """A session as an ATIF trajectory, with those of its sub-agents, for `json_pieces`.
 
     Raises:
         SessionError: It has no messages; a trajectory must have a step.
@@ -63,12 +63,10 @@ def _trajectory(
     """
     spawned = {one.id: _trajectory(one, below) for one in below.get(session.id, ())}
     spawned = {key: value for key, value in spawned.items() if value is not None}
-    steps = [step for item in session.conversation.items for step in _atif_step(item)]
-    if not steps:
+    if not (
+        count := sum(_is_atif_step(item) for item in session.unredacted or session.conversation)
+    ):
         return None
-    for number, step in enumerate(steps, 1):
-        step["step_id"] = number
-        _refer_to(spawned, step)
     agent: dict[str, Any] = {"name": "amplifier", "version": __version__}
     model, role = session.metadata.get("model"), session.metadata.get("agent")
     if isinstance(model, str):
@@ -80,10 +78,23 @@ def _trajectory(
         "session_id": session.id,
         "trajectory_id": session.id,
         "agent": agent,
-        "steps": steps,
-        "final_metrics": _final_metrics(session, len(steps)),
+        "steps": _atif_steps(session, spawned),
+        "final_metrics": _final_metrics(session, count),
     }
     return {**found, "subagent_trajectories": [*spawned.values()]} if spawned else found
+
+
+def _atif_steps(session: Exported, spawned: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    items = filter(_is_atif_step, session.conversation)
+    for number, item in enumerate(items, 1):
+        step = _atif_step(item)
+        step["step_id"] = number
+        _refer_to(spawned, step)
+        yield step
+
+
+def _is_atif_step(item: Item) -> bool:
+    return not isinstance(item, Note) or bool(item.message)
 
 
 def _refer_to(spawned: Mapping[str, Any], step: Mapping[str, Any]) -> None:
@@ -94,14 +105,13 @@ def _refer_to(spawned: Mapping[str, Any], step: Mapping[str, Any]) -> None:
             result["subagent_trajectory_ref"] = [{"trajectory_id": called}]
 
 
-def _atif_step(item: Item) -> Iterator[dict[str, Any]]:
+def _atif_step(item: Item) -> dict[str, Any]:
     if isinstance(item, Prompt):
-        yield {"step_id": 0, "source": "user", "message": item.text}
-    elif isinstance(item, Step):
-        yield _agent_step(item)
-    elif isinstance(item, Note) and item.message:
-        text = as_text(item.message.get("content"))
-        yield {"step_id": 0, "source": "system" if item.is_instruction else "user", "message": text}
+        return {"step_id": 0, "source": "user", "message": item.text}
+    if isinstance(item, Step):
+        return _agent_step(item)
+    text = as_text(item.message.get("content"))
+    return {"step_id": 0, "source": "system" if item.is_instruction else "user", "message": text}
 
 
 def _agent_step(step: Step) -> dict[str, Any]:

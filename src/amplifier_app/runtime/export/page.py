@@ -30,19 +30,20 @@ _WIDTH, _ROW, _LABEL, _VALUE = 1000, 22, 190, 200
 _MOST_ROWS = 60
 
 
-def as_page(session: Exported) -> str:
-    """The page, as text."""
+def as_page(session: Exported) -> Iterator[str]:
+    """The page, in pieces."""
     title = heading_of(session.id, session.metadata, session.conversation, age=False).title
-    body = "".join(_session(session, level=1))
     style = (files("amplifier_app.runtime.export") / "page.css").read_text(encoding="utf-8")
-    return (
+    yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{_text(title)}</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+        "<body>\n<main>\n"
     )
+    yield from _session(session, level=1)
+    yield "</main>\n</body>\n</html>\n"
 
 
 def _session(session: Exported, *, level: int) -> Iterator[str]:
@@ -53,7 +54,7 @@ def _session(session: Exported, *, level: int) -> Iterator[str]:
     yield "</ul></header>\n"
     turns = turns_of(session.events)
     prompts = 0
-    for item in conversation.items:
+    for item in conversation:
         if isinstance(item, Prompt):
             prompts += 1
             yield f'<section class=prompt id="{_id(session, f"prompt-{prompts}")}">'

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from amplifier_app.base.json_text import value_text
@@ -43,8 +44,8 @@ def heading_of(
     cost = cost_in(metadata)
     facts = (
         session_id,
-        describe.count(len(conversation.prompts), "prompt"),
-        describe.count(len(conversation.steps), "step"),
+        describe.count(conversation.size.prompts, "prompt"),
+        describe.count(conversation.size.steps, "step"),
         f"{describe.tokens(total)} tokens" if isinstance(total, int) else "",
         "" if cost is None else describe.cost(cost),
         text("model"),
@@ -54,7 +55,7 @@ def heading_of(
     return Heading(text("title") or session_id, [fact for fact in facts if fact])
 
 
-def parts_of(items: Sequence[Item], visibility: Visibility) -> Iterator[Part]:
+def parts_of(items: Iterable[Item], visibility: Visibility) -> Iterator[Part]:
     """The parts of a conversation that are shown at a level of visibility."""
     for item in items:
         if isinstance(item, Prompt):
@@ -67,12 +68,14 @@ def parts_of(items: Sequence[Item], visibility: Visibility) -> Iterator[Part]:
             yield Part("note", _note(item, whole=visibility.level == "internal"))
 
 
-def last_prompts(conversation: Conversation, count: int) -> list[Item]:
+def last_prompts(conversation: Conversation, count: int) -> Iterator[Item]:
     """The items from the beginning of the last `count` prompts; all with 0."""
-    prompts = [n for n, item in enumerate(conversation.items) if isinstance(item, Prompt)]
-    return (
-        conversation.items[prompts[-count] :] if 0 < count <= len(prompts) else conversation.items
-    )
+    first = conversation.size.prompts - count + 1 if count else 0
+
+    def is_before(item: Item) -> bool:
+        return first > 0 and not (isinstance(item, Prompt) and item.number == first)
+
+    return itertools.dropwhile(is_before, conversation)
 
 
 def _answer(step: Step, visibility: Visibility) -> Iterator[Part]:

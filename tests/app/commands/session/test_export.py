@@ -1,15 +1,24 @@
 """`amplifier session export|import` as their users meet them."""
 
+import gzip
 import json
 import re
+import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.runtime.export.content import Exported
-from amplifier_app.runtime.export.data import as_trajectory
+from amplifier_app.base.json_text import json_pieces
+from amplifier_app.runtime.export.content import Exported, export_session, redactor
+from amplifier_app.runtime.export.data import as_data, as_trajectory
+from amplifier_app.runtime.export.markdown import as_markdown, session_markdown
+from amplifier_app.runtime.export.parts import Heading, parts_of
+from amplifier_app.runtime.observers.visibility import Visibility
+from amplifier_app.sessions.bundle import write_bundle
+from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
 from tests.support import planted
 from tests.support.cli import Finished, run_amplifier
@@ -201,15 +210,54 @@ def test_results_of_sub_agents_refer_to_their_trajectories() -> None:
         Exported("s-2", {"parent": "s"}, [], []),
     ]
     found = as_trajectory(Exported("s", {}, records, [], tuple(below)))
-    references = [
-        one.get("subagent_trajectory_ref") for one in found["steps"][0]["observation"]["results"]
-    ]
+    [step] = found["steps"]
+    references = [one.get("subagent_trajectory_ref") for one in step["observation"]["results"]]
     assert references == [[{"trajectory_id": "s-1"}], None, None, None]
     [reader] = found["subagent_trajectories"]  # a session without messages has no trajectory
     assert (reader["trajectory_id"], reader["agent"]["extra"]) == ("s-1", {"role": "reader"})
     assert [one["trajectory_id"] for one in reader["subagent_trajectories"]] == ["s-1-1"]
     with pytest.raises(SessionError, match="session s-2 has no messages"):
         as_trajectory(below[2])
+
+
+def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path) -> None:
+    """Of 6 MB of conversation little more than a message is in memory, and no secret is left in it."""
+    store, token = SessionStore(tmp_path), planted.SECRETS["github-classic"]
+    saved = store.create("long", project="/")
+    saved.close()
+    text = f"{'some words ' * 900}use {token}"
+    turn: list[dict[str, Any]] = [
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": [{"type": "text", "text": text}, CALL]},
+        {"role": "tool", "tool_call_id": CALL["id"], "content": text},
+        {"role": "assistant", "content": text},
+    ]
+    lines = "".join(json.dumps(record) + "\n" for record in turn)
+    (saved.path / "transcript.jsonl").write_text(lines * 150)
+    found = store.find("long")
+    heading = Heading("long")
+    written = {
+        "show": lambda: as_markdown(heading, parts_of(found.conversation(), Visibility())),
+        "messages": lambda: json_pieces({"messages": found.records().messages()}),
+        "md": lambda: session_markdown(export_session(found, [], redactor().value)),
+        "json": lambda: json_pieces(as_data(export_session(found, [], redactor().value))),
+        "atif": lambda: json_pieces(as_trajectory(export_session(found, [], redactor().value))),
+        "fork": lambda: [str(fork_session(store, found, step=299).conversation().size)],
+        "bundle": lambda: [str(write_bundle(tmp_path / "b", [found], redactor().value, "1"))],
+    }
+    for name, pieces in written.items():
+        size = count = 0
+        tracemalloc.start()
+        for piece in pieces():
+            size += len(piece)
+            count += piece.count(token)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2_500_000, (name, peak)
+        assert size > (4_000_000 if name not in ("fork", "bundle") else 1), name
+        assert (count > 0) == (name in ("show", "messages")), name
+    assert b"REDACTED" in gzip.decompress((tmp_path / "b").read_bytes())
+    assert token.encode() not in gzip.decompress((tmp_path / "b").read_bytes())
 
 
 def test_files_are_never_overwritten(home: Path, tmp_path: Path) -> None:
