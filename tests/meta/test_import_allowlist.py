@@ -152,7 +152,7 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
         "amplifier_app.chat.conversation",
         "amplifier_core.testing",
         "amplifier_modules.hooks_backup.hook",
-        "amplifier_modules.provider_anthropic.cloud",
+        "amplifier_modules.provider_anthropic.sdk",
     }
     # pydantic looks for its plugins in every distribution when the first validator is built. With
     # its defaults nothing needs one; Typer does.

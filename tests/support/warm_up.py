@@ -36,7 +36,7 @@ _LEFT_OUT = (
     *("amplifier_core.pytest_plugin", "amplifier_core.validation.behavioral"),
     *("amplifier_core.validation.structural", "amplifier_modules.provider_local.engine"),
     # A process that has imported anthropic refuses modules that require another version of it.
-    "amplifier_modules.provider_anthropic.cloud",
+    "amplifier_modules.provider_anthropic.sdk",
     "_pytest.pytester",
 )
 """What few runs import, pytest has to import itself, or starts threads."""

@@ -72,6 +72,7 @@ class AnthropicConfig(HTTPProviderConfig):
         prompt_caching: Off, on, or the lifetime of a cached prompt (on is 5 minutes).
         beta: Names for the `anthropic-beta` header, as a list or with commas between them.
         api_version: The `anthropic-version` header; by default the newest compatible one.
+        client: `builtin` for the HTTP client of Amplifier, `sdk` for that of the `anthropic` SDK.
         transport: Anthropic's own API or a compatible one over HTTP, or Claude on Amazon Bedrock or
             Google Vertex AI through the `anthropic` SDK (extras `bedrock` and `vertex`).
         region: Cloud region, for `bedrock` and `vertex`.
@@ -135,6 +136,7 @@ class AnthropicConfig(HTTPProviderConfig):
         list[str], BeforeValidator(_as_list, json_schema_input_type=list[str] | str)
     ] = Field(default_factory=list[str])
     api_version: str | None = None
+    client: Literal["builtin", "sdk"] = "builtin"
     transport: Literal["http", "bedrock", "vertex"] = "http"
     region: str | None = None
     project_id: str | None = None

@@ -1,4 +1,4 @@
-"""The transports for the Messages API: HTTP by default, or a cloud (`cloud.py`)."""
+"""The transports for the Messages API: HTTP by default, or the SDK's clients (`sdk.py`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from urllib.parse import urlsplit
 
 from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.pacing.rate_limiter import pacing_of
-from amplifier_modules._shared.providers.settings import from_environment
-from amplifier_modules.provider_anthropic.config import AnthropicConfig
-from amplifier_modules.provider_anthropic.request import NEWEST_VERSION, Prepared
+from amplifier_modules.provider_anthropic.request import Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 
 Chunks = list[dict[str, Any]]
@@ -24,36 +21,6 @@ BASE_URL = "https://api.anthropic.com"
 MESSAGES = "/v1/messages"
 COUNT_TOKENS = "/v1/messages/count_tokens"
 MODELS = "/v1/models"
-
-
-def open_transport(config: AnthropicConfig, coordinator: Any = None) -> Transport | None:
-    """The transport for the settings and the environment; None without credentials.
-
-    Raises:
-        ConfigurationError: The address or the key is invalid, or a package is missing.
-    """
-    if config.transport != "http":
-        from amplifier_modules.provider_anthropic.cloud import CloudTransport
-
-        return CloudTransport(config, PROVIDER)
-    key, token = from_environment(config.api_key), from_environment(config.auth_token)
-    if not (key or token):
-        key, token = from_environment(None, API_KEY), from_environment(None, AUTH_TOKEN)
-    if not (key or token):
-        return None
-    # A key takes precedence over a token, as in Anthropic's clients; sending both is refused.
-    headers = {"x-api-key": key} if key else {"authorization": f"Bearer {token}"}
-    base_url = from_environment(config.base_url, BASE_URL_VARIABLE) or BASE_URL
-    endpoint = Endpoint(
-        base_url.rstrip("/").removesuffix("/v1"),
-        {**headers, "anthropic-version": config.api_version or NEWEST_VERSION},
-        provider=PROVIDER,
-        enter=pacing_of(coordinator),
-        connect_timeout=config.connect_timeout,
-        idle_timeout=config.idle_timeout,
-        address_from="base_url" if config.base_url else BASE_URL_VARIABLE,
-    )
-    return HTTPTransport(endpoint)
 
 
 class Transport(Protocol):

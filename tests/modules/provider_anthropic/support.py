@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,9 @@ from tests.support.llm_server import Item, ScriptedLLM
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 READ = {"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}
 
+
+client: ContextVar[str] = ContextVar("client", default="builtin")
+"""The `client` of the provider in these tests; see the fixture `each_client`."""
 
 _EVENTS = ("llm:request", "llm:response", "provider:retry", "provider:tool_sequence_repaired")
 
@@ -58,7 +62,8 @@ async def playing(
     """The provider against a server that plays `replies`."""
     async with ScriptedLLM(replies, **(server or {})) as scripted:
         coordinator = MockCoordinator()
-        settings = {"api_key": "test-key", "base_url": scripted.base_url, **config}
+        own = {"api_key": "test-key", "base_url": scripted.base_url, "client": client.get()}
+        settings = {**own, **config}
         cleanup = await mount(coordinator, settings)
         assert cleanup is not None
         setting = Setting(scripted, coordinator.get("providers", "anthropic"), coordinator)

@@ -25,6 +25,8 @@ from tests.support.llm_server import (
 if TYPE_CHECKING:
     import anthropic
 
+pytestmark = pytest.mark.usefixtures("each_client")
+
 MODEL = "claude-haiku-4-5"
 MARK = {"cache_control": {"type": "ephemeral"}}
 READ = {

@@ -19,6 +19,8 @@ from amplifier_modules.provider_anthropic.models import Features, find_model, kn
 from tests.modules.provider_anthropic.support import HELLO, READ, playing
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall, Usage, closed_port
 
+pytestmark = pytest.mark.usefixtures("each_client")
+
 KEY = {"api_key": "test-key"}
 
 

@@ -15,6 +15,8 @@ from amplifier_modules.provider_anthropic.stream import StreamAssembly, read_arg
 from tests.modules.provider_anthropic.support import HELLO, READ, playing
 from tests.support.llm_server import RedactedThinking, Reply, Text, Thinking, ToolCall, Usage
 
+pytestmark = pytest.mark.usefixtures("each_client")
+
 RICH = Reply(
     blocks=[
         Thinking("let me think", "sig=="),

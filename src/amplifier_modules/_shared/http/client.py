@@ -97,7 +97,7 @@ class Endpoint:
         idle_timeout: float = IDLE_TIMEOUT,
         address_from: str = "base_url",
     ) -> None:
-        self._enter = enter
+        self.enter = enter
         self.base_url = base_url.rstrip("/")
         self.provider = provider
         self.connect_timeout = connect_timeout
@@ -162,15 +162,15 @@ class Endpoint:
         Raises:
             StreamError: The connection breaks before the end.
         """
-        with self._faults(None):
+        with self.faults(None):
             client = self._open_client()
             response = await client.send(
                 self._request(client, "GET", path, None, None), stream=True
             )
         rest = bytearray()
         try:
-            with self._faults(None):
-                await self._check(response, None)
+            with self.faults(None):
+                await self.check(response, None)
             chunks = cast("AsyncGenerator[bytes]", response.aiter_bytes())
             async with aclosing(chunks):
                 while (chunk := await self._next_chunk(chunks)) is not None:
@@ -195,7 +195,7 @@ class Endpoint:
         try:
             return await anext(chunks, None)
         except Exception as error:
-            named = self._faults(None).as_kernel_error(error, streaming=True)
+            named = self.faults(None).as_kernel_error(error, streaming=True)
             if named is error:
                 raise
             raise named from error
@@ -221,9 +221,9 @@ class Endpoint:
             LLMError: As for `post_json`; `StreamError` if the connection breaks while reading.
         """
         content = encode_body(body, self.provider, model)
-        turn = await self._enter(f"{self.account} {model or ''}", len(content))
+        turn = await self.enter(f"{self.account} {model or ''}", len(content))
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        with self._faults(model):
+        with self.faults(model):
             client = self._open_client()
             request = self._request(client, "POST", path, content, headers)
             request.headers["accept"] = "text/event-stream"
@@ -233,13 +233,13 @@ class Endpoint:
             except BaseException:
                 await turn.record_failure()
                 raise
-        stream = SSEStream(response, self._faults(model), deadline, self.idle_timeout)
+        stream = SSEStream(response, self.faults(model), deadline, self.idle_timeout)
         try:
             await turn.record_answer(response.status_code, response.headers)
-            with self._faults(model):
+            with self.faults(model):
                 async with asyncio.timeout_at(deadline):
-                    await self._check(response, model)
-            self._check_event_stream(response, model)
+                    await self.check(response, model)
+            self.check_event_stream(response, model)
             yield stream
         finally:
             await stream.aclose()
@@ -260,13 +260,13 @@ class Endpoint:
         timeout: float | None,
         params: Mapping[str, str | int] | None = None,
     ) -> dict[str, Any]:
-        with self._faults(model):
+        with self.faults(model):
             client = self._open_client()
             request = self._request(client, method, path, content, headers, params)
             async with asyncio.timeout(2 * self.idle_timeout if timeout is None else timeout):
                 response = await client.send(request, stream=True)
                 try:
-                    await self._check(response, model)
+                    await self.check(response, model)
                     raw = await _beginning(response, _JSON_LIMIT)
                 finally:
                     await response.aclose()
@@ -275,15 +275,18 @@ class Endpoint:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise ProviderUnavailableError(
-                f"{self.provider} answered {request.url} with something other than a JSON object; "
-                "check base_url",
-                provider=self.provider,
-                model=model,
-                status_code=response.status_code,
-                retryable=False,
-            )
+            raise self.no_object(str(request.url), model)
         return cast("dict[str, Any]", answer)
+
+    def no_object(self, url: str, model: str | None = None) -> ProviderUnavailableError:
+        """The error for a successful answer that is not a JSON object."""
+        return ProviderUnavailableError(
+            f"{self.provider} answered {url} with something other than a JSON object; check base_url",
+            provider=self.provider,
+            model=model,
+            status_code=200,
+            retryable=False,
+        )
 
     def _open_client(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -317,7 +320,8 @@ class Endpoint:
             method, self.base_url + path, content=content, headers=headers, params=params
         )
 
-    async def _check(self, response: httpx.Response, model: str | None) -> None:
+    async def check(self, response: httpx.Response, model: str | None) -> None:
+        """Raise the error for the head of an answer that is not a success, or is compressed."""
         encoding = response.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise ProviderUnavailableError(
@@ -343,7 +347,8 @@ class Endpoint:
             model=model,
         )
 
-    def _check_event_stream(self, response: httpx.Response, model: str | None) -> None:
+    def check_event_stream(self, response: httpx.Response, model: str | None) -> None:
+        """Raise the error for an answer that is no event stream."""
         # Some servers stream without a content type; reject only what cannot be a stream.
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in ("text/html", "application/json"):
@@ -355,7 +360,7 @@ class Endpoint:
                 retryable=False,
             )
 
-    def _faults(self, model: str | None) -> TransportFaults:
+    def faults(self, model: str | None) -> TransportFaults:
         return TransportFaults(
             provider=self.provider,
             model=model,

@@ -30,12 +30,10 @@ def open_client(
         UnusableProxy: The proxy of the environment for this address cannot be used.
     """
     timeout = httpx.Timeout(idle, connect=connect)
-    proxy = proxy_for(url)
+    proxy = usable_proxy(url)
     if proxy is None:
         transport = AsyncioTransport(trusted_context, _KEEPALIVE_SECONDS)
         return httpx.AsyncClient(headers=headers, timeout=timeout, transport=transport)
-    if not is_usable(proxy):
-        raise UnusableProxy(proxy, "it is not the address of a proxy")
     try:
         return httpx.AsyncClient(
             headers=headers,
@@ -49,6 +47,18 @@ def open_client(
     except ImportError as error:
         reason = "SOCKS needs the package socksio, which is not installed"
         raise UnusableProxy(proxy, reason) from error
+
+
+def usable_proxy(url: str) -> str | None:
+    """The proxy of the environment for an address; None if there is none.
+
+    Raises:
+        UnusableProxy: It cannot be used.
+    """
+    proxy = proxy_for(url)
+    if proxy is not None and not is_usable(proxy):
+        raise UnusableProxy(proxy, "it is not the address of a proxy")
+    return proxy
 
 
 class UnusableProxy(Exception):

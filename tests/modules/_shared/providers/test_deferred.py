@@ -30,8 +30,8 @@ from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest, Pro
 from amplifier_core.session_capabilities import DEFERRAL
 from amplifier_modules._shared.providers.deferred import number_in, step_of
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
+from amplifier_modules.provider_anthropic.mounting import open_transport
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider
-from amplifier_modules.provider_anthropic.transport import open_transport
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.provider import OpenAIProvider
 from tests.support.fixtures import StartLLM

@@ -1,4 +1,8 @@
-"""Claude through the clouds' clients: the same body, the same message."""
+"""Claude through the SDK's clients: the same body, the same message.
+
+The other files run with `client: sdk`, too (`conftest.py`); here is what its client could do by itself, and
+what is special about the clouds.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import struct
 import zlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,10 +30,12 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
+from amplifier_core.session_capabilities import PACE_DIR
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules._shared.providers import base as provider_base
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.models import known_models
+from tests.bench import anthropic_clients
 from tests.modules.provider_anthropic.support import HELLO, READ
 from tests.support.llm.anthropic import Anthropic
 from tests.support.llm_server import Reply, Text, Thinking, ToolCall
@@ -55,6 +62,7 @@ BLOCKS = [
     {"type": "tool_call", "id": "t1", "name": "read", "input": {"path": "x"}},
 ]
 VERTEX = {"transport": "vertex", "auth_token": "tok", "region": "global", "project_id": "p1"}
+SDK = {"client": "sdk", "api_key": "k"}
 BEDROCK = {"transport": "bedrock", "api_key": "key", "region": "eu-west-1"}
 
 
@@ -214,6 +222,73 @@ async def test_a_missing_package_is_named(config: dict[str, str], package: str):
     command = f"install it with: pip install 'amplifier[{config['transport']}]'"
     with pytest.raises(ConfigurationError, match=re.escape(command)):
         await mount(MockCoordinator(), config)
+
+
+# -- the SDK at the API itself -------------------------------------------------------------------
+
+
+async def test_nothing_follows_a_redirect_with_the_key():
+    async def redirect(_: Request, write: Write) -> None:
+        await write(answer(307, "", {"location": "http://127.0.0.1:9/stolen"}))
+
+    async with raw_server(redirect) as server, cloud(server, **SDK) as provider:
+        for call in (provider.complete, provider.count_tokens):
+            with pytest.raises(ConfigurationError, match="redirects are not followed"):
+                await call(HELLO)
+    assert len(server.requests) == 2
+
+
+async def test_one_credential_and_no_proxy_for_this_machine(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "other")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    async with raw_server(speak_vertex) as server, cloud(server, **SDK) as provider:
+        await provider.complete(HELLO)
+    (sent,) = server.requests
+    # Releases of the SDK differ in the header; a service refuses both.
+    credentials = [sent.headers.get(name) for name in ("x-api-key", "authorization")]
+    assert [value for value in credentials if value] in (["k"], ["Bearer k"])
+    assert sent.headers["accept-encoding"] == "identity"
+    monkeypatch.setenv("HTTPS_PROXY", "gopher://x")
+    with pytest.raises(ConfigurationError, match="set HTTPS_PROXY"):
+        await mount(MockCoordinator(), {**SDK, "base_url": "https://api.example.com"})
+
+
+async def test_the_pace_of_the_key_is_kept(tmp_path: Path):
+    async def limited(_: Request, write: Write) -> None:
+        await write(answer(429, "{}", {"retry-after-ms": "1"}))
+
+    async with raw_server(limited) as server:
+        coordinator = MockCoordinator()
+        PACE_DIR.register(coordinator, str(tmp_path))
+        config = {**SDK, "base_url": server.url, "max_retries": 0}
+        cleanup = await mount(coordinator, config)
+        assert cleanup is not None
+        with pytest.raises(RateLimitError):
+            await coordinator.get("providers", "anthropic").complete(HELLO)
+        await cleanup()
+    assert list(tmp_path.iterdir())
+
+
+async def test_an_answer_that_is_no_event_stream_is_refused():
+    async def page(_: Request, write: Write) -> None:
+        await write(answer(200, "<html>", {"content-type": "text/html"}))
+
+    async with raw_server(page) as server, cloud(server, **SDK, max_retries=0) as provider:
+        with pytest.raises(StreamError, match="expected an event stream; check base_url"):
+            await provider.complete(HELLO)
+        with pytest.raises(LLMError, match="check base_url"):
+            await provider.list_models()
+
+
+@pytest.mark.thorough
+def test_the_costs_of_the_clients_are_measured(capsys: pytest.CaptureFixture[str]):
+    anthropic_clients.main(deltas=200, processes=1)
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split(" | ")[0] for row in rows[2:]] == [
+        "| `builtin`",
+        "| the same over httpx",
+        "| `sdk`",
+    ]
 
 
 # -- Bedrock, whose events come in frames of their own -------------------------------------------

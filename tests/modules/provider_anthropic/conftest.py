@@ -1,0 +1,17 @@
+"""Runs tests of the provider with each of its HTTP clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.modules.provider_anthropic import support
+
+
+@pytest.fixture(params=["builtin", "sdk"])
+def each_client(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The provider with its own client, and with that of the SDK."""
+    token = support.client.set(request.param)
+    yield
+    support.client.reset(token)
