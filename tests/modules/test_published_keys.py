@@ -42,6 +42,10 @@ PROVIDER = {
     "debug": True,
     "raw_debug": True,
     "raw": True,
+    "filtered": True,
+    "rate_limit_state_path": "s.json",
+    "throttle_delay": 1.0,
+    "throttle_threshold": 0.02,
     "use_streaming": True,
     "max_retries": 5,
     "min_retry_delay": 1.0,
@@ -59,6 +63,12 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "goal_stall_threshold": 3,
         "goal_model_role": "fast",
         "goal_provider_preferences": [{"provider": "anthropic"}],
+        "goal_busy_stall_window": 3,
+        "goal_busy_stall_min_overlap": 0.5,
+        "goal_max_transcript_messages": 20,
+        "goal_summary_max_reasons": 3,
+        "goal_tool_content_clip_chars": 500,
+        "goal_transcript_char_budget": 20_000,
     },
     "loop-events": LOOP,
     "context-simple": CONTEXT
@@ -66,6 +76,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "compaction_notice_enabled": True,
         "compaction_notice_min_level": 1,
         "compaction_notice_verbosity": "normal",
+        "compaction_notice_token_reserve": 800,
         "token_meter": "actual",
         "max_tool_result_bytes": 131_072,
     },
@@ -87,7 +98,19 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "overloaded_delay_multiplier": 10.0,
         "fallback_on_overload": True,
         "refusal_fallback_enabled": True,
-        "throttle_threshold": 0.02,
+        "fallback_state_path": "f.json",
+        "fallback_cooldown_seconds": 60,
+        "fallback_retry_count": 2,
+        "fallback_sonnet_model": "m",
+        "fallback_haiku_model": "m",
+        "persist_fallback_state": True,
+        "refusal_fallback_model": "m",
+        "speed": "fast",
+        "task_budget_tokens": 1000,
+        "auth_file": "a.json",
+        "enable_web_search": True,
+        "web_search_max_uses": 3,
+        "web_search_user_location": {"country": "CH"},
         "extra_request_params": {"a": 1},
     },
     "provider-openai": PROVIDER
@@ -102,6 +125,15 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "enable_response_chaining": "auto",
         "enable_state": True,
         "poll_interval": 5,
+        "background_timeout": 1800.0,
+        "enable_long_context": True,
+        "thinking_budget_buffer": 4096,
+    },
+    "provider-local": {
+        "default_model": "smollm2-135m",
+        "debug": True,
+        "max_tokens": 4096,
+        "priority": 1,
     },
     "provider-mock": {"responses": ["one"], "debug": True, "raw_debug": True},
     "tool-bash": {
@@ -113,6 +145,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "safety_overrides": {},
         "working_dir": ".",
         "max_concurrent": None,
+        "max_output_bytes": 100_000,
     },
     "tool-filesystem": {
         "allowed_read_paths": ["."],
@@ -146,7 +179,14 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "exclude_tools": ["tool-task"],
         "exclude_hooks": [],
     },
-    "tool-mcp": {"mcpServers": {}, "max_content_size": 50_000, "verbose_servers": True},
+    "tool-mcp": {
+        "mcpServers": {},
+        "max_content_size": 50_000,
+        "verbose_servers": True,
+        "server_log_dir": "logs",
+        "visibility": {"enabled": True, "max_servers_visible": 50},
+        "max_servers_visible": 50,
+    },
     "hooks-approval": {
         "rules": [{"pattern": "ls*", "action": "auto_approve", "description": "safe"}],
         "default_action": "deny",
@@ -267,6 +307,12 @@ async def test_a_key_that_restricts_is_refused_with_the_reason(
         ("provider-anthropic", {"enable_prompt_caching": False}, {"prompt_caching": False}),
         ("provider-anthropic", {"reasoning_effort": "low"}, {"effort": "low"}),
         ("provider-openai", {"prompt_cache_key": "k"}, {"extra_body": {"prompt_cache_key": "k"}}),
+        (
+            "provider-anthropic",
+            {"enable_web_search": True, "web_search_max_uses": 3},
+            {"web_search": {"enabled": True, "max_uses": 3}},
+        ),
+        ("tool-bash", {"max_output_bytes": 5000}, {"max_output": 5000}),
         ("provider-mock", {"responses": ["a"]}, {"replies": ["a"]}),
         ("context-persistent", {"transcript_path": "t"}, {"path": "t"}),
         ("hooks-logging", {"exclude_events": ["a"]}, {"events": {"exclude": ["a"]}}),
@@ -296,6 +342,16 @@ def test_a_published_key_means_the_setting(
 ) -> None:
     model = model_of(module_id)
     assert parse_config(model, published, module_id) == parse_config(model, own, module_id)
+
+
+async def test_keys_without_effect_are_reported_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    await mount(
+        "tool-mcp", {"server_log_dir": "l", "verbose_servers": True, "visibility": {"a": 1}}
+    )
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert "tool-mcp: 'server_log_dir', 'verbose_servers' have no effect: what servers log" in text
+    assert "; 'visibility' has no effect: " in text
 
 
 async def test_a_setting_under_two_names_is_refused() -> None:

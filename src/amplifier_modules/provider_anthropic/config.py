@@ -46,6 +46,20 @@ class ThinkingConfig(ModuleConfig):
         return self
 
 
+class WebSearchConfig(ModuleConfig):
+    """Searches of the web that the service makes for the model; `true` and `false` are short forms.
+
+    Attributes:
+        enabled: Offer them to the model.
+        max_uses: Limit of searches in a request.
+        user_location: The user's approximate location, with `city`, `region`, `country` or `timezone`.
+    """
+
+    enabled: bool = False
+    max_uses: int | None = Field(default=None, ge=1)
+    user_location: dict[str, str] | None = None
+
+
 def _spelled_out(value: Any) -> Any:
     if isinstance(value, bool):
         return {"enabled": value}
@@ -72,6 +86,7 @@ class AnthropicConfig(HTTPProviderConfig):
         prompt_caching: Off, on, or the lifetime of a cached prompt (on is 5 minutes).
         beta: Names for the `anthropic-beta` header, as a list or with commas between them.
         api_version: The `anthropic-version` header; by default the newest compatible one.
+        web_search: Searches of the web by the service: true, false or details.
         client: `builtin` for the HTTP client of Amplifier, `sdk` for that of the `anthropic` SDK.
         transport: Anthropic's own API or a compatible one over HTTP, or Claude on Amazon Bedrock or
             Google Vertex AI through the `anthropic` SDK (extras `bedrock` and `vertex`).
@@ -90,6 +105,9 @@ class AnthropicConfig(HTTPProviderConfig):
         "reasoning_effort": another_name_of("effort"),
         "enable_prompt_caching": another_name_of("prompt_caching"),
         "beta_headers": another_name_of("beta"),
+        "enable_web_search": another_name_of("web_search.enabled"),
+        "web_search_max_uses": another_name_of("web_search.max_uses"),
+        "web_search_user_location": another_name_of("web_search.user_location"),
         "cache_stable_region_ttl_1h": ignored("set 'prompt_caching: 1h'"),
         "cache_infer_stability_from_history": ignored("set 'prompt_caching'"),
         "thinking_budget_buffer": ignored("set 'max_tokens'"),
@@ -104,7 +122,7 @@ class AnthropicConfig(HTTPProviderConfig):
             (
                 *("fallback_on_overload", "fallback_retry_count", "fallback_cooldown_seconds"),
                 *("fallback_models", "fallback_sonnet_model", "fallback_haiku_model"),
-                *("persist_fallback_state", "refusal_fallback_enabled"),
+                *("persist_fallback_state", "fallback_state_path", "refusal_fallback_enabled"),
                 "refusal_fallback_model",
             ),
             ignored("list other providers under 'fallbacks' of the plan"),
@@ -136,6 +154,10 @@ class AnthropicConfig(HTTPProviderConfig):
         list[str], BeforeValidator(_as_list, json_schema_input_type=list[str] | str)
     ] = Field(default_factory=list[str])
     api_version: str | None = None
+    web_search: Annotated[
+        WebSearchConfig,
+        BeforeValidator(_spelled_out, json_schema_input_type=WebSearchConfig | bool),
+    ] = Field(default_factory=WebSearchConfig)
     client: Literal["builtin", "sdk"] = "builtin"
     transport: Literal["http", "bedrock", "vertex"] = "http"
     region: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from decimal import Decimal
 from typing import Any
 
 from amplifier_core.llm_errors import (
@@ -79,6 +80,8 @@ _COUNTS = (
     "cache_creation_input_tokens",
 )
 _PAGE = 1000
+_SEARCH_PRICE = Decimal("0.01")
+"""US dollars for a search of the web, from the same price list as `models.json`."""
 
 logger = logging.getLogger(__name__)
 
@@ -249,6 +252,10 @@ class AnthropicProvider(HTTPProvider):
         if tokens is None:
             return None
         thinking = token_counts(counts.get("output_tokens_details"), "thinking_tokens")
+        searches = token_counts(counts.get("server_tool_use"), "web_search_requests")
+        cost = self._prices.cost(find_model(model), tokens)
+        if cost is not None and searches and self._prices.uses_list:
+            cost += searches[0] * _SEARCH_PRICE
         return Usage.model_construct(
             input_tokens=tokens.prompt,
             output_tokens=tokens.output,
@@ -256,7 +263,7 @@ class AnthropicProvider(HTTPProvider):
             reasoning_tokens=thinking[0] if thinking and any(thinking) else None,
             cache_read_tokens=tokens.cache_read,
             cache_write_tokens=tokens.cache_write + tokens.cache_write_1h,
-            cost_usd=self._prices.cost(find_model(model), tokens),
+            cost_usd=cost,
         )
 
     def _model_info(self, entry: dict[str, Any]) -> ModelInfo:

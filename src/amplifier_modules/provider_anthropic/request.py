@@ -39,6 +39,10 @@ _JSON_ONLY = "Answer with one JSON value and nothing else: no prose, no code fen
 _FORCING = frozenset({"any", "tool"})
 
 
+WEB_SEARCH = "web_search"
+_WEB_SEARCH_VERSION = "web_search_20250305"
+
+
 class Prepared(NamedTuple):
     """A request ready to be sent.
 
@@ -246,19 +250,33 @@ class _Builder:
 
     def _tools(self, turns: list[dict[str, Any]]) -> tuple[list[Block], dict[str, Any] | None]:
         tools = [_tool(spec) for spec in self.request.tools or ()]
-        if not tools:
-            # The API requires a description of every tool in the conversation, even if none may be
-            # used.
-            tools = [_placeholder(name) for name in _used_tools(turns)]
-            return tools, {"type": "none"} if tools else None
-        choice = _choice(self.request.tool_choice)
+        # The API requires a description of every tool in the conversation, even if none may be used.
+        if not tools and (placeholders := [_placeholder(name) for name in _used_tools(turns)]):
+            return placeholders, {"type": "none"}
+        choice = _choice(self.request.tool_choice) if tools else None
         if choice and "name" in choice:
             choice["name"] = portable_id(choice["name"])
         if choice and choice["type"] in _FORCING and not self.features.forced_tools:
             asked = choice.get("name", "any tool")
             self._degrade(f"a call of {asked}", "the model's choice", "the model cannot be forced")
             choice = {"type": "auto"}
-        return tools, choice
+        return [*self._web_search(tools), *tools], choice
+
+    def _web_search(self, tools: list[Block]) -> list[Block]:
+        """The service's own tool, unless another one has its name."""
+        config = self.config.web_search
+        if not config.enabled:
+            return []
+        if any(tool["name"] == WEB_SEARCH for tool in tools):
+            reason = "two tools cannot have one name"
+            self._degrade("web_search of the service", "the tool of that name", reason)
+            return []
+        search: Block = {"type": _WEB_SEARCH_VERSION, "name": WEB_SEARCH}
+        if config.max_uses is not None:
+            search["max_uses"] = config.max_uses
+        if config.user_location:
+            search["user_location"] = {"type": "approximate", **config.user_location}
+        return [search]
 
     def _ttl(self) -> str | None:
         return "1h" if self.config.prompt_caching == "1h" else None

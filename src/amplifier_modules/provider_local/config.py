@@ -26,6 +26,7 @@ class LocalConfig(ModuleConfig):
             model's own chat template, ``off`` not at all; ``auto`` uses what is known to work with
             the model.
         max_retries: Retries after a temporary failure; 0 for none.
+        debug: Log every request and answer at DEBUG level, without their texts.
     """
 
     model: str = Field(default="", validation_alias=AliasChoices("model", "default_model"))
@@ -41,6 +42,7 @@ class LocalConfig(ModuleConfig):
     idle_timeout: float = Field(default=IDLE_TIMEOUT, gt=0, description="In seconds.")
     max_retries: int = Field(default=1, ge=0)
     priority: int = Field(default=100, description="The lowest number is asked first.")
+    debug: bool = False
 
     def for_client(self, model_id: str) -> HTTPProviderConfig:
         """The part of this for the client of the running model."""
@@ -53,4 +55,5 @@ class LocalConfig(ModuleConfig):
             idle_timeout=self.idle_timeout,
             max_retries=self.max_retries,
             priority=self.priority,
+            debug=self.debug,
         )

@@ -44,7 +44,8 @@ class OpenAIConfig(HTTPProviderConfig):
             ignored("set 'reasoning_effort'"),
         ),
         **dict.fromkeys(
-            ("background", "poll_interval"), ignored("requests do not run in the background")
+            ("background", "background_timeout", "poll_interval"),
+            ignored("requests do not run in the background"),
         ),
     }
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, refused
+from amplifier_modules._shared.module.published import Published, another_name_of, refused
 from amplifier_modules._shared.process.sandbox import SandboxValue
 
 MODULE_ID = "tool-bash"
@@ -39,6 +39,7 @@ class BashConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
+        "max_output_bytes": another_name_of("max_output"),
         "allowed_commands": refused(
             "allow commands with rules of hooks-approval: {action: allow, tool: bash, "
             "command: …} with 'default: deny'",

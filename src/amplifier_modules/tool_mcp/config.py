@@ -106,6 +106,10 @@ class McpConfig(ModuleConfig):
         "mcpServers": another_name_of("servers"),
         "max_content_size": another_name_of("max_output"),
         **dict.fromkeys(
+            ("visibility", "max_servers_visible"),
+            ignored("the model gets the tools of every server; choose them with 'tools'"),
+        ),
+        **dict.fromkeys(
             ("server_log_dir", "verbose_servers"),
             ignored("what servers log is shown when one fails"),
         ),

@@ -16,6 +16,7 @@ from amplifier_core.models import ProviderInfo
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_anthropic import mount
 from amplifier_modules.provider_anthropic.models import Features, find_model, known_models
+from amplifier_modules.provider_anthropic.stream import StreamAssembly
 from tests.modules.provider_anthropic.support import HELLO, READ, playing
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall, Usage, closed_port
 
@@ -249,6 +250,20 @@ async def test_usage_counts_all_input_and_costs_by_kind():
     assert (found.cache_read_tokens, found.cache_write_tokens) == (1000, 400)
     # 100 × $2 + 200 × $10 + 1000 × $0.10 + 400 × $2.50, per million
     assert found.cost_usd == Decimal("0.0033")
+
+
+async def test_searches_of_the_service_are_part_of_the_cost():
+    start = {"type": "message_start", "message": {"model": "claude-sonnet-5-5", "usage": {}}}
+    usage = {"input_tokens": 100, "output_tokens": 200}
+    counted = {**usage, "server_tool_use": {"web_search_requests": 3}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": counted}
+    async with playing(list_prices=True) as setting:
+        assembly = StreamAssembly(provider="anthropic", model=None)
+        for event in (start, end, {"type": "message_stop"}):
+            assembly.take_event(event)
+        found = setting.provider._usage(assembly.usage, "claude-sonnet-5-5")  # pyright: ignore[reportPrivateUsage]
+    assert found is not None
+    assert found.cost_usd == Decimal("0.0022") + Decimal("0.03")
 
 
 async def test_a_model_without_a_known_price_has_no_cost():

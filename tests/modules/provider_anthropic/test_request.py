@@ -233,6 +233,22 @@ def test_tools_of_the_history_are_named_when_none_is_offered():
     assert sent["tool_choice"] == {"type": "none"}
 
 
+def test_the_service_may_search_the_web():
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    assert body(config={"web_search": True})["tools"] == [search]
+    assert "tools" not in body(config={"web_search": {"max_uses": 3}})
+    details = {"enabled": True, "max_uses": 3, "user_location": {"country": "CH"}}
+    sent = body(config={"web_search": details, "prompt_caching": True}, tools=[TOOL])
+    place = {"type": "approximate", "country": "CH"}
+    assert sent["tools"][0] == {**search, "max_uses": 3, "user_location": place}
+    assert sent["tools"][1]["name"] == "read"
+
+    ours = {**TOOL, "name": "web_search"}
+    made = prepared(config={"web_search": True}, tools=[ours])
+    assert [tool.get("type") for tool in made.body["tools"]] == [None]
+    assert made.degradations[0].requested == "web_search of the service"
+
+
 def test_a_model_that_cannot_be_forced_chooses_itself():
     result = prepared(model=CURRENT, tools=[TOOL], tool_choice="read")
     assert result.body["tool_choice"] == {"type": "auto"}

@@ -46,7 +46,7 @@ class ContextConfig(ModuleConfig):
         **dict.fromkeys(
             (
                 *("compaction_notice_enabled", "compaction_notice_min_level"),
-                "compaction_notice_verbosity",
+                *("compaction_notice_verbosity", "compaction_notice_token_reserve"),
             ),
             ignored("the model gets a note wherever messages were dropped"),
         ),

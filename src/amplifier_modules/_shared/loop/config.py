@@ -42,7 +42,8 @@ class LoopConfig(ModuleConfig):
             (
                 *("goal_stall_threshold", "goal_busy_stall_window", "goal_model_role"),
                 *("goal_busy_stall_min_overlap", "goal_summary_max_reasons"),
-                "goal_provider_preferences",
+                *("goal_provider_preferences", "goal_max_transcript_messages"),
+                *("goal_tool_content_clip_chars", "goal_transcript_char_budget"),
             ),
             ignored("the loop keeps no goals; 'max_repeats' ends a prompt without progress"),
         ),

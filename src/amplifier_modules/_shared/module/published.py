@@ -68,12 +68,13 @@ def with_own_names(
 ) -> dict[str, Any]:
     """Replace published keys in a config with the module's own; warn of ignored ones.
 
-    A null counts as absent. An ignored key causes a warning only if its value would have an effect.
+    A null counts as absent. Ignored keys cause one warning, if their values would have an effect.
 
     Raises:
         PublishedKeyError: A key is rejected, or a setting is given under two names.
     """
     own = {key: value for key, value in given.items() if key not in table}
+    without_effect: dict[str, list[str]] = {}
     for key, value in given.items():
         if key not in table or value is None:
             continue
@@ -82,9 +83,15 @@ def with_own_names(
             _put(own, key, meaning, value)
         elif meaning.harmless is None:
             if value not in (False, 0, "", [], {}):
-                logger.warning("%s: '%s' has no effect: %s", module_id, key, meaning.note)
+                without_effect.setdefault(meaning.note, []).append(f"'{key}'")
         elif value not in meaning.harmless:
             raise PublishedKeyError(f"'{key}' is not supported: {meaning.note}")
+    if without_effect:
+        notes = (
+            f"{', '.join(keys)} {'has' if len(keys) == 1 else 'have'} no effect: {note}"
+            for note, keys in without_effect.items()
+        )
+        logger.warning("%s: %s", module_id, "; ".join(notes))
     return own
 
 

@@ -31,7 +31,7 @@ class HTTPProviderConfig(ModuleConfig):
 
     published: ClassVar[Mapping[str, Published]] = {
         **dict.fromkeys(
-            ("raw", "raw_debug"),
+            ("filtered", "raw", "raw_debug"),
             ignored("use hooks-logging with 'level: debug' and 'include_messages: true'"),
         ),
         "use_streaming": ignored("set 'streaming' in the config of the orchestrator"),
