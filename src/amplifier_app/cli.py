@@ -151,7 +151,7 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
         argv = ["version"]
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
-    if argv[:1] == ["continue"]:
+    if argv[:1] == ["continue"] and not {"-h", "--help"} & {*argv[1:]}:
         argv = ["run", "--continue", *argv[1:]]
     # `amplifier` without a command is `amplifier run`.
     implied = not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS)

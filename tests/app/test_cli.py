@@ -15,6 +15,7 @@ import amplifier_app
 from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.cli import main
 from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.group import COMMANDS, HEADINGS
 from amplifier_app.commands.run import launch
 from amplifier_app.commands.run.fast_arguments import read_words
 from amplifier_app.commands.run.request import Request
@@ -35,6 +36,19 @@ def test_help_lists_the_commands() -> None:
     assert done.code == 0
     for command in ("run", "session", "module", "version"):
         assert f"\n  {command} " in done.stdout
+
+
+def test_every_command_is_in_a_group_of_the_help() -> None:
+    listed = [name for names in HEADINGS.values() for name in names]
+    assert sorted(listed) == sorted(COMMANDS)
+
+
+def test_continue_has_help_of_its_own() -> None:
+    for argv in (("continue", "--help"), ("help", "continue")):
+        done = run_amplifier(*argv)
+        assert done.stdout.startswith("Usage: amplifier continue [OPTIONS] [PROMPT]...")
+        assert "amplifier run --help" in done.stdout
+        assert "--fork" not in done.stdout
 
 
 def test_the_stored_help_is_what_typer_prints() -> None:

@@ -38,6 +38,25 @@ COMMANDS = {
 `amplifier_app.commands.<name>.command`, made with `add_completion=False`."""
 
 
+HEADINGS = {
+    "Prompts": ("run", "continue", "resume", "session"),
+    "Many inputs and tests": ("batch", "compare", "test"),
+    "Plans and modules": ("plan", "profile", "module", "tool", "provider", "policy"),
+    "Setup": ("init", "trust", "doctor", "report"),
+    "Reference": ("docs", "schema", "version"),
+}
+"""The groups of the commands in the root help."""
+
+_CONTINUE = """Continue the last session of this directory.
+
+\b
+  amplifier continue
+  amplifier continue "Now the tests."
+
+The same as `amplifier run --continue`, and takes its other options: amplifier run --help
+"""
+
+
 class LazyGroup(TyperGroup):
     """Imports a command only when it is invoked.
 
@@ -62,6 +81,9 @@ class LazyGroup(TyperGroup):
             # Shown in usage lines; a single-command app is otherwise named after its function.
             self.commands[cmd_name] = command = with_plain_help(get_command(app))
             command.name = cmd_name
+            if cmd_name == "continue":
+                command.help = _CONTINUE
+                command.format_options = _no_options
         return self.commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -106,7 +128,18 @@ def command_group(name: str, table: dict[str, str]) -> typer.Typer:
     return app
 
 
+def _no_options(ctx: Any, formatter: Any) -> None: ...
+
+
 class _AllCommands(LazyGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        listed = {name for names in HEADINGS.values() for name in names}
+        others = tuple(name for name in self.table if name not in listed)
+        for heading, names in (*HEADINGS.items(), ("Other", others)):
+            if rows := [(name, self.table[name]) for name in names if name in self.table]:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
     def advice(self, words: list[str], table: dict[str, str]) -> str:
         all_commands = "All commands: amplifier help"
         if {"-h", "--help"} & {*words}:

@@ -83,7 +83,7 @@ def _format_options(command: Any, ctx: Any, formatter: Any) -> None:
         group = getattr(parameter, "rich_help_panel", None)
         if group is None and parameter.param_type_name == "argument":
             group = "Arguments"
-        groups.setdefault(group or _OTHER, []).append(_plain(*record))
+        groups.setdefault(group or _OTHER, []).append(plain_record(*record))
     # `--help` and its like come last.
     last = groups.pop(_OTHER, [])
     title = "Other" if len(groups) > ("Arguments" in groups) else _OTHER
@@ -93,7 +93,7 @@ def _format_options(command: Any, ctx: Any, formatter: Any) -> None:
                 formatter.write_dl(records)
 
 
-def _plain(names: str, about: str) -> tuple[str, str]:
+def plain_record(names: str, about: str) -> tuple[str, str]:
     """A row without the names of types and the bounds of numbers."""
     names = re.sub(_TYPE, "", names)
     names = re.sub(_CHOICES, r"\1", names)

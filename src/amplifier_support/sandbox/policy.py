@@ -9,6 +9,7 @@ A mapping changes the policy `workspace`. `Sandbox` enforces a policy.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
@@ -140,6 +141,9 @@ def parse_policy(value: object) -> SandboxPolicy | None:
         PolicyError: It is not a policy.
     """
     match value:
+        case None if not sys.platform.startswith(("linux", "darwin")):
+            # There is no sandbox for commands at all; a policy that a plan names is still enforced or refused.
+            return WORKSPACE._replace(unavailable="warn")
         case "workspace" | None:
             return WORKSPACE
         case "read-only":

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_support.sandbox import seatbelt, seccomp
+from amplifier_support.sandbox import available, seatbelt, seccomp
 from amplifier_support.sandbox.policy import (
     READ_ONLY,
     WORKSPACE,
@@ -17,6 +17,7 @@ from amplifier_support.sandbox.policy import (
     is_at_least,
     parse_policy,
 )
+from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
 HEADERS = (
     ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
@@ -133,3 +134,25 @@ def test_the_seatbelt_profile_is_accepted_by_the_system(tmp_path: Path) -> None:
             ["/usr/bin/sandbox-exec", "-p", text, "/bin/sh", "-c", line], check=False
         )
         assert done.returncode == code
+
+
+def test_a_system_without_a_sandbox_goes_without_unless_the_plan_names_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Windows, as a stand-in: only the name of the platform is its own."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    available.kernel_layer.cache_clear()
+    try:
+        sandbox = Sandbox(parse_policy(None), folder=str(tmp_path))
+        assert sandbox.for_commands().enforced is False
+        assert (sandbox.refused, sandbox.goes_without) == (
+            None,
+            "there is no sandbox for commands on win32",
+        )
+        named = Sandbox(parse_policy("workspace"), folder=str(tmp_path))
+        with pytest.raises(SandboxUnavailable, match="no sandbox for commands on win32"):
+            named.for_commands()
+    finally:
+        monkeypatch.undo()
+        available.kernel_layer.cache_clear()
+    assert parse_policy(None) == WORKSPACE

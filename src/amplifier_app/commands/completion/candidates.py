@@ -100,7 +100,7 @@ def _values(place: _Place, parameter: Any, words: Sequence[str], begun: str) -> 
     if choices:
         return choices
     flags, metavar, group = parameter.opts, parameter.metavar or "", place.path[:1]
-    if "--profile" in flags or (group == ("profile",) and metavar == "NAME"):
+    if "--profile" in flags or (group == ("profile",) and metavar == "NAME") or metavar == "PLAN":
         return values.profiles()
     if place.path == ("plan", "diff") and metavar in ("A", "B"):
         return values.profiles()
@@ -115,7 +115,10 @@ def _values(place: _Place, parameter: Any, words: Sequence[str], begun: str) -> 
         return values.addresses(begun)
     if "--mode" in flags:
         return [mode for mode in metavar.split("|") if mode.islower()]
-    if {"--resume", "--fork"} & {*flags} or (group == ("session",) and metavar.startswith("ID")):
+    if place.path == ("docs",) and metavar == "TOPIC":
+        return values.topics()
+    is_session = group in (("session",), ("resume",)) and metavar.startswith("ID")
+    if is_session or {"--resume", "--fork"} & {*flags}:
         return values.sessions()
     if group == ("module",) and (metavar == "ID" or "|ID" in metavar):
         return values.modules()

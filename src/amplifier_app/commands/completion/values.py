@@ -16,6 +16,7 @@ from amplifier_app import __version__, trust
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.installed import bundled_modules
+from amplifier_app.commands.docs.pages import pages
 from amplifier_app.plan.documents.profile_paths import profile_names
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.nodes import plain_data
@@ -60,6 +61,11 @@ def modules() -> list[str]:
     plan = _plan(None)
     own = [entry["module"] for section in ENTRY_SECTIONS for entry in plan.get(section) or []]
     return sorted({*bundled_modules(), *own})
+
+
+def topics() -> list[str]:
+    """The topics of the documentation."""
+    return [page.topic for page in pages()]
 
 
 def sessions() -> list[str]:

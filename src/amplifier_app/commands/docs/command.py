@@ -39,9 +39,17 @@ def docs(
       amplifier docs
       amplifier docs output
       amplifier docs --search "exit code"
+      amplifier docs man > ~/.local/share/man/man1/amplifier.1
+
+    `amplifier docs man` prints a manual page of all commands, for man(1).
 
     Exits with 1 if a search finds nothing.
     """
+    if topic == "man":
+        from amplifier_app.commands.docs.manual import manual
+
+        sys.stdout.write(manual())
+        return
     chosen = pages() if topic is None else [find_page(topic)]
     if output == "json":
         _print_json(chosen, search)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from amplifier_app.plan.documents.plan_files import MergedPlan
 from amplifier_app.plan.explain.diff import Change, differences
 from amplifier_app.plan.explain.history import dotted
 from amplifier_app.plan.tree.nodes import Node, plain_data
-from amplifier_app.plan.tree.writing import place_of
+from amplifier_app.plan.tree.writing import shown_place_of
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import load_plan, load_profile
 from amplifier_app.trust import folder_if_trusted
@@ -75,8 +76,17 @@ def _facts(change: Change) -> dict[str, Any]:
 def _line(change: Change) -> str:
     sides = [node for node in (change.old, change.new) if node is not None]
     values = " → ".join(_short(node) for node in sides)
-    places = " → ".join(one_line(place_of(node)) for node in sides)
+    places = " → ".join(one_line(_place(node)) for node in sides)
     return f"{_SIGNS[change.kind]} {one_line(dotted(change.path))}: {values}  ({places})"
+
+
+def _place(node: Node) -> str:
+    """Where a value was written: relative to the working directory, or to the home with `~`."""
+    place = shown_place_of(node)
+    for folder, short in ((Path.cwd(), ""), (Path.home(), f"~{os.sep}")):
+        if place.startswith(f"{folder}{os.sep}"):
+            return short + place[len(str(folder)) + 1 :]
+    return place
 
 
 def _short(node: Node) -> str:

@@ -40,6 +40,9 @@ def completed(line: str, cwd: Path | None = None) -> list[str]:
         ("amplifier -P mini", ["minimal"]),
         ("amplifier profile show mini", ["minimal"]),
         ("amplifier plan diff default mini", ["minimal"]),
+        ("amplifier batch run mini", ["minimal"]),
+        ("amplifier docs promi", ["promises"]),
+        ("amplifier docs contracts/prov", ["contracts/provider"]),
         ("amplifier run -q --provider anth", ["anthropic"]),
         ("amplifier provider test anth", ["anthropic"]),
         ("amplifier run -p anthropic -m gpt-5.4", []),
@@ -65,6 +68,7 @@ def test_saved_sessions_are_offered() -> None:
     assert run_amplifier("run", "--profile", "mock", "hi").code == 0
     (session,) = completed("amplifier session show ")
     assert completed(f"amplifier run --resume {session[:8]}") == [session]
+    assert completed(f"amplifier resume {session[:8]}") == [session]
 
 
 def test_a_project_is_read_only_if_it_is_trusted(tmp_path: Path) -> None:

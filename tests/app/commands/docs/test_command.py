@@ -116,3 +116,15 @@ def _json(*arguments: str) -> str:
     run = run_amplifier(*arguments, "--output", "json")
     assert run.code == 0, run.stderr
     return run.stdout
+
+
+def test_the_manual_page_has_every_command_and_option() -> None:
+    page = run_amplifier("docs", "man").stdout
+    assert page.startswith('.TH AMPLIFIER 1 "" "amplifier ')
+    for part in (".SS amplifier run\n", ".SS amplifier batch merge\n", r"\-\-max\-cost DOLLARS"):
+        assert part in page
+    assert "\\fB75\\fR\nunavailable\n" in page
+    # A line that begins with a dot is a request; only those of man(7) are used.
+    requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
+    assert requests == {".TH", ".SH", ".SS", ".TP", ".PP", ".nf", ".fi", ".B"}
+    assert "<list" not in page

@@ -329,6 +329,19 @@ def test_diff_of_profiles_sees_the_order_of_providers(folder: Path) -> None:
     assert change["new"]["value"] == ["provider-openai", "provider-local", "provider-anthropic"]
 
 
+def test_diff_names_files_briefly(folder: Path) -> None:
+    (folder / "below").mkdir()
+    for name in ("old.yaml", "new.yaml"):
+        text = f"extends: default\nname: {name.removesuffix('.yaml')}\n"
+        (folder / "below" / name).write_text(text, encoding="utf-8")
+    places = "(below/old.yaml:2 → below/new.yaml:2)"
+    old, new = (str(folder / "below" / name) for name in ("old.yaml", "new.yaml"))
+    assert places in plan(folder, "diff", old, new).stdout
+    assert (
+        "(default.yaml:5 (bundled) → mock.yaml:" in plan(folder, "diff", "default", "mock").stdout
+    )
+
+
 def test_diff_exits_with_9_only_when_asked_to(folder: Path) -> None:
     assert plan(folder, "diff", "default", "mock").code == 0
     assert plan(folder, "diff", "default", "mock", "--exit-code").code == 9
