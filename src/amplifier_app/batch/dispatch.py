@@ -318,7 +318,7 @@ class Dispatcher:
             )
             message = f"its worker died {times} while it ran ({event.how})"
             outcome = Outcome(Ending.ERROR, message, "See log.txt in the folder of the batch.")
-            totals = self._writer.folder.totals_of(session)
+            totals = self._writer.folder.read_totals(session)
             more = {"session_id": session, **totals, "notices": []}
             self._writer.end(self._line(row, {**result_object(outcome, RunReport()), **more}))
             await self._count_failure()
@@ -334,7 +334,7 @@ class Dispatcher:
         """Return True if a worker was killed from outside: the row would be killed again at the same step."""
         if not event.may_be_from_outside:
             return False
-        size = self._writer.folder.progress_of(session)
+        size = self._writer.folder.measure_conversation(session)
         if size > self._sizes.setdefault(row_id, size):
             self._deaths[row_id] = 0
         self._sizes[row_id] = size

@@ -107,7 +107,7 @@ def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
         source: A file, a folder or a pattern of files. The ending decides how a file is read: `.jsonl`,
             `.json` (an array), `.csv` and `.tsv` (with a heading), `.parquet`, otherwise lines of text;
             with `.gz`, `.bz2` or `.xz` after it, it is compressed.
-        absolute: Whether ids of files depend on where the input is, as in batches of earlier versions.
+        absolute: True for ids of files that depend on the place of the input, as in batches of earlier versions.
 
     Raises:
         ConfigError: It cannot be read, or a row is not valid, with its line.

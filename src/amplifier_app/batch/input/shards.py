@@ -36,7 +36,7 @@ def rows_of(facts: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def has_absolute_ids(facts: Mapping[str, Any]) -> bool:
-    """Return True for a batch of an earlier version, whose ids of files depend on where the input is."""
+    """Return True for a batch of an earlier version, whose ids of files depend on the place of the input."""
     return facts.get("ids") != RELATIVE
 
 

@@ -189,7 +189,7 @@ class BatchFolder:
         """The file that the running batch holds; the folder of a batch may be reached through a link."""
         return _lock_in(self.path)
 
-    def totals_of(self, session: str) -> dict[str, Any]:
+    def read_totals(self, session: str) -> dict[str, Any]:
         """Return the steps, tokens and cost of a row's session so far, as in the result of a run."""
         folder, usage, steps = SessionFolder(self.sessions / session), dict[str, int](), []
         # Without a session, or with a damaged one, nothing more is known.
@@ -201,8 +201,8 @@ class BatchFolder:
         cost = None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
         return {"steps": len(steps), "usage": usage, "cost": cost_object(cost)}
 
-    def progress_of(self, session: str) -> int:
-        """Return the size of a row's conversation, which grows with each of its steps."""
+    def measure_conversation(self, session: str) -> int:
+        """Return the bytes of a row's conversation, which grows with each of its steps."""
         try:
             return (self.sessions / session / "transcript.jsonl").stat().st_size
         except OSError:

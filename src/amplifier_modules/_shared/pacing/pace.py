@@ -52,17 +52,17 @@ _COARSE = 0.25
 """If its error is a larger share of a window, nothing is inferred from it."""
 
 _BLOCK_RESERVE, _BLOCK_SCALE = 0.1, 1.5
-"""What a refusal adds to the reserve, and how it raises the tokens that count for an estimated one."""
+"""The addition to the reserve and the factor of `scale` after a refusal."""
 
 _SAMPLE_SECONDS = 10.0
 _EXCESS_SECONDS = 5.0
-"""How long all answers must report more than expected: the requests before them may arrive later."""
+"""Seconds for which all answers must report more than expected; the requests before them may arrive later."""
 
 _LONGEST_GAP = 600.0
 """Seconds without a request after which reported limits are no longer believed."""
 
 _PROBE_SECONDS = 2.0
-"""How long a request is alone before any answer was seen, and how often the number then doubles."""
+"""Seconds for which a request is alone before any answer was seen, and after which the number doubles."""
 
 _PROBES = 8.0
 _PROBE_POLL = 0.05
@@ -99,10 +99,10 @@ class Bucket:
         used: The used part in the answer that decided on `is_even`; 0 before.
         measured: The window in that answer.
         reserve: The share that is left for other users of the key; more after a refusal.
-        scale: What a unit that was let through uses of the limit. Only tokens are estimated.
+        scale: Units of the limit that one estimated unit uses. Only tokens are estimated.
         is_measured: 1 if that was measured for a while.
-        sampled: How many units were let through until the answer that it was measured with last.
-        sampled_left: What was left then.
+        sampled: Units let through until the last answer that it was measured with.
+        sampled_left: The part of the limit that was left then.
         sampled_at: When that was; 0 before the first answer.
         excess: The least that answers have reported above the level lately.
         excess_since: Since when.
@@ -222,7 +222,7 @@ class Pace:
         seen_tokens: The tokens until then.
         blocked: No request before this time.
         probed: When the first request was sent; 0 once an answer is known.
-        probes: How many requests were sent since, without an answer.
+        probes: Requests sent since, without an answer.
         is_known: Whether an answer was seen.
         base: The rate after the last refusal, if it is inferred.
         cut: Refusals until this time are of the same cause.
@@ -333,6 +333,9 @@ class Pace:
         self.cut = min(self.cut, now + _LONGEST_BLOCK)
         if now < self.blocked:
             return self.blocked - now
+        if not self.is_known and not 0 <= now - self.sent <= _RATE_SECONDS:
+            # The processes that sent the others may have been killed.
+            self.probed, self.probes = 0.0, 0
         if not self.is_known and self.probes >= self._allowed_probes(now):
             return _PROBE_POLL
         self.sent = min(self.sent, now)
@@ -351,7 +354,7 @@ class Pace:
         return min(wait, max(0.0, left))
 
     def _allowed_probes(self, now: float) -> float:
-        age = now - self.probed if self.probed <= now else math.inf  # The clock was set back.
+        age = max(0.0, now - self.probed)
         return min(2.0 ** min(age // _PROBE_SECONDS, 60.0), _PROBES + age)
 
     def _correct(self, name: str, limit: Reported, ticket: Ticket, now: float) -> None:
@@ -426,5 +429,5 @@ class Pace:
 
 
 def _need(name: str, bucket: Bucket, tokens: float) -> float:
-    """What a request with this many estimated tokens takes from a bucket."""
+    """Return the units that a request with this many estimated tokens takes from a bucket."""
     return tokens * bucket.scale if name == "tokens" else 1

@@ -328,6 +328,18 @@ def test_a_lost_first_request_lets_the_next_one_try() -> None:
     assert isinstance(pace.take(1, NOW + 3), Ticket)
 
 
+def test_unanswered_requests_grow_slowly_and_are_forgotten_after_a_pause() -> None:
+    pace, sent = Pace(), []
+    for now in range(20):
+        sent.append(0)
+        while isinstance(pace.take(1, NOW + now), Ticket):
+            sent[-1] += 1
+    assert sent[:7] == [1, 0, 1, 0, 2, 0, 4]
+    assert sum(sent) <= 28
+    assert isinstance(pace.take(1, NOW + 3600), Ticket)
+    assert not isinstance(pace.take(1, NOW + 3601), Ticket)
+
+
 def test_a_single_refusal_of_a_few_requests_costs_seconds_not_minutes() -> None:
     pace, now = Pace(), NOW
     first = pace.take(1, now)
