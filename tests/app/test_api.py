@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from amplifier_app import api
+from amplifier_app.batch.record.folder import is_running
 from tests.support.cli import child_environment, run_amplifier, run_python
 from tests.support.llm_server import Reply, Request, ScriptedLLM
 from tests.support.plans import held_plan, mock_plan, module_folder
@@ -238,6 +239,29 @@ async def test_cancelling_a_batch_stops_its_rows_and_they_continue(tmp_path: Pat
         assert (status["is_running"], status["running"], status["waiting"]) == (False, 0, 6)
         gate.set()
         assert len(await answers(plan, tmp_path / "out")) == 6
+
+
+@pytest.mark.usefixtures("key", "warm_workers")
+async def test_a_batch_whose_caller_is_cancelled_at_each_wait_stops_its_rows(
+    tmp_path: Path,
+) -> None:
+    """As web frameworks do for a client that has disconnected."""
+    anyio = pytest.importorskip("anyio")
+    async with ScriptedLLM([held_rows(asyncio.Event())], repeat_last=True) as server:
+        plan = api.load_plan(anthropic_plan(tmp_path, server))
+        scope = anyio.CancelScope()
+
+        async def client() -> None:
+            with scope:
+                await answers(plan, tmp_path / "out", workers=1)
+
+        running = asyncio.create_task(client())
+        await server.arrived(1)
+        scope.cancel()
+        await running
+        await eventually(lambda: not is_running(tmp_path / "out"))
+        journal = (tmp_path / "out" / "journal.jsonl").read_text()
+        assert json.loads(journal.splitlines()[-1])["why"] == "stopped"
 
 
 @pytest.mark.usefixtures("warm_workers")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from amplifier_app.api.answers import RowAnswer, answer_of
 from amplifier_app.api.plans import Plan
-from amplifier_app.api.sessions import Approve, check_approve
+from amplifier_app.api.sessions import Approve, check_approve, start_task
 from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.private_files import make_private_folder, write_private
@@ -33,6 +33,7 @@ from amplifier_app.commands.run.request import Request
 Rows = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 """An input as `amplifier batch run` takes it, or the rows themselves."""
 
+_MAX_WAITING_ANSWERS = 100
 _SAVED_ROWS = "input.jsonl"
 
 _FIXED = {
@@ -121,9 +122,30 @@ async def batch(
     ).validate()
     options = BatchOptions(workers, _text(max_cost), _text(stop_after)).validate()
     call = _Call(chosen, request, rows, schema, RowOptions(prompt, workdir, repeat), options)
-    async with contextlib.aclosing(_results_of(call, folder)) as results:
-        async for result in results:
-            yield RowAnswer(result["row"], result["number"], result["repeat"], answer_of(result))
+    answers: asyncio.Queue[Record] = asyncio.Queue(_MAX_WAITING_ANSWERS)
+
+    async def run() -> None:
+        async with contextlib.aclosing(_results_of(call, folder)) as results:
+            async for result in results:
+                await answers.put(result)
+
+    # A task of its own stops the rows although the caller is cancelled at each of its waits.
+    running, answer = start_task(run()), None
+    try:
+        while not (running.done() and answers.empty()):
+            answer = asyncio.ensure_future(answers.get())
+            await asyncio.wait([answer, running], return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                result = answer.result()
+                yield RowAnswer(
+                    result["row"], result["number"], result["repeat"], answer_of(result)
+                )
+        await running
+    finally:
+        if answer is not None:
+            answer.cancel()
+        running.cancel()
+        await asyncio.wait([running])
 
 
 def _text(limit: float | None) -> str | None:

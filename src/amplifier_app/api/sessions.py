@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import Any, Literal, get_args
 
 from amplifier_app.api.answers import Answer, answer_of
@@ -62,14 +62,27 @@ async def open_session(
 _tasks: set[asyncio.Task[None]] = set()
 
 
+def start_task(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start a task that may end after its caller.
+
+    Web frameworks cancel the task of a client that has disconnected at each of its waits, not only once, so that
+    what must be ended in order needs a task of its own.
+    """
+    task = asyncio.create_task(coroutine)
+    _tasks.add(task)  # The event loop has only weak references.
+    task.add_done_callback(_tasks.discard)
+    # Its error is raised by the caller, unless no one waits any more.
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return task
+
+
 @contextlib.asynccontextmanager
 async def _in_own_task(
     opening: contextlib.AbstractAsyncContextManager[OpenSession], running: asyncio.Lock
 ) -> AsyncGenerator[OpenSession]:
     """Open and close a session in a task of its own, so that modules clean up although the caller is cancelled.
 
-    Web frameworks cancel the task of a client that has disconnected at each of its waits, not only once. The session
-    then closes in the background, once the prompt has ended that holds `running`.
+    The session then closes in the background, once the prompt has ended that holds `running`.
     """
     opened: asyncio.Future[OpenSession] = asyncio.get_running_loop().create_future()
     ended = asyncio.Event()
@@ -81,11 +94,7 @@ async def _in_own_task(
             async with running:
                 pass
 
-    task = asyncio.create_task(keep())
-    _tasks.add(task)  # The event loop has only weak references.
-    task.add_done_callback(_tasks.discard)
-    # Its error is raised here, unless no one waits any more.
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    task = start_task(keep())
     try:
         await asyncio.wait([task, opened], return_when=asyncio.FIRST_COMPLETED)
         if opened.done():
