@@ -269,3 +269,30 @@ def test_a_bundled_module_takes_requirements_as_well(machine: Machine) -> None:
     shown = machine("module", "show", "tool-todo", "-f", "plan.yaml", "--output", "json")
     assert json.loads(shown.stdout)["requirements"] == {"some-lib": "1.0"}
     assert machine.run().code == 0
+
+
+def test_the_package_of_a_bundle_is_available_to_the_modules_it_lists(
+    machine: Machine, tmp_path: Path
+) -> None:
+    tool = Repository(tmp_path / "remotes" / "tool")
+    tool.commit(tool_using("git_lib"))
+    kit = Repository(tmp_path / "remotes" / "kit")
+    listing = f"bundle: {{name: kit}}\ntools: [{{module: my-tool, source: '{tool.url}@main'}}]\n"
+    kit.commit({**GIT_LIB, "bundle.yaml": listing})
+    file = plan(machine.cwd, None, tools=[])
+    rest = file.read_text().replace("tools: []\n", "")
+    file.write_text(f"bundle: {{name: app}}\nincludes: ['{kit.url}@main']\n{rest}")
+    assert "world first" in answer(machine)
+    assert machine.lock().code == 0
+    assert machine.lock("--check").code == 0
+    assert "world first" in machine.greeting()
+    # A bundle in a folder has no version that its package could be installed in.
+    write_files(machine.cwd / "kit", {"bundle.yaml": listing})
+    file.write_text(f"bundle: {{name: app}}\nincludes: [./kit/bundle.yaml]\n{rest}")
+    done = machine.run()
+    assert (done.code, "Or add to plan.yaml" in done.stderr) == (3, True), done.stderr
+    added = '  - {module: my-tool, requires: ["git-lib"]}'
+    assert added in done.stderr
+    required = added.replace("git-lib", f"git-lib @ {kit.url}@main")
+    file.write_text(f"{file.read_text()}tools:\n{required}\n")
+    assert "world first" in answer(machine)

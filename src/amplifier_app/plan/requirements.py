@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,11 +27,13 @@ class PlanRequirement(NamedTuple):
         text: The complete requirement.
         written: The requirement without passwords, as written to locks.
         at: Where it is written.
+        if_imported: True for the package of a bundle's repository: only modules that import it need it.
     """
 
     text: str
     written: str
     at: Location
+    if_imported: bool = False
 
 
 def check_requirement(text: str) -> GitSource | None:
@@ -73,6 +76,29 @@ def parsed_requirement(text: str) -> Parsed:
             f"{parsed.name!r} is part of Amplifier and cannot be required", "remove it"
         )
     return parsed
+
+
+def package_of_bundle(source: str, folder: Path, at: Location) -> PlanRequirement | None:
+    """Return the package that the repository of a fetched bundle is; None if it is none.
+
+    Published bundles list modules of other repositories that import it, and do not require it: other
+    programs install it with the bundle.
+
+    Args:
+        source: The source of the repository, at a commit.
+        folder: Its files.
+        at: Where the bundle lists a module.
+    """
+    try:
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        name = project["project"]["name"]
+        text = f"{name} @ {source}"
+        if check_requirement(text) is None:
+            return None
+    except (OSError, ValueError, LookupError, TypeError, SourceSyntaxError):
+        # Not a package, or one that cannot be required, such as Amplifier's own.
+        return None
+    return PlanRequirement(text, without_password(text), at, if_imported=True)
 
 
 def requirements_of(

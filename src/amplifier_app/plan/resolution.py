@@ -119,7 +119,7 @@ def resolve(
     # Check every source; paths are relative to the file that contains them.
     resolved = with_sources(resolved, lambda one: _absolute(merged, one, problems), problems)
     resolved = _with_namespaces(merged, resolved, problems, warnings)
-    requires = _requires(resolved, problems)
+    requires = _requires(merged, resolved, problems)
     written = interpolate(
         MapNode(merged.sources, NOWHERE), environ, problems, keep_unset=keep_unset
     )
@@ -293,14 +293,29 @@ def _refuse_changing(text: str) -> None:
     )
 
 
-def _requires(tree: MapNode, problems: Problems) -> dict[str, tuple[PlanRequirement, ...]]:
-    """The checked requirements that entries add to their modules."""
-    entries = [one.node for one in module_entries(tree) if "requires" in one.node.items]
-    if not entries:
+def _requires(
+    merged: MergedPlan, tree: MapNode, problems: Problems
+) -> dict[str, tuple[PlanRequirement, ...]]:
+    """The checked requirements that entries, and the bundles that list them, add to their modules."""
+    entries = [one.node for one in module_entries(tree)]
+    adding = [entry for entry in entries if "requires" in entry.items]
+    if not adding and not merged.checkouts:
         return {}
-    from amplifier_app.plan.requirements import requirements_of
+    from amplifier_app.plan.requirements import package_of_bundle, requirements_of
 
-    return requirements_of(entries, problems)
+    found = requirements_of(adding, problems)
+    for entry in entries if merged.checkouts else ():
+        source, module = entry.items.get("source"), text_of(entry.items.get("module"))
+        folder = None if source is None else merged.folders.get(source.at.file)
+        if source is None or folder is None or module is None:
+            continue
+        for checkout in merged.checkouts:
+            if folder.is_relative_to(checkout.folder):
+                package = package_of_bundle(checkout.source, checkout.folder, source.at)
+                known = found.get(module, ())
+                if package is not None and package.written not in {one.written for one in known}:
+                    found[module] = (*known, package)
+    return found
 
 
 def _source_overrides(merged: MergedPlan, sources: Node, problems: Problems) -> dict[str, Override]:

@@ -29,7 +29,7 @@ from amplifier_app.sources.requirements.fixed_versions import MODULE_PACKAGES, r
 from amplifier_app.sources.requirements.layout import Layout, find_layout
 from amplifier_app.sources.requirements.names import requirement_name
 from amplifier_app.sources.requirements.packages import PackageCache, refuse_without_versions
-from amplifier_app.sources.requirements.repository import package_of_repository
+from amplifier_app.sources.requirements.repository import package_of_repository, without_unused
 from amplifier_app.sources.requirements.requires import Addition
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 
@@ -124,6 +124,8 @@ class Fetcher:
             SourceError: They cannot be installed.
             Stopped: `stop` was set.
         """
+        # What a bundle's repository offers is for modules that have to be fetched.
+        requires = [one for one in requires if not one.if_imported]
         own = requirements_of(found.distribution) if found.distribution else []
         if found.kind == "bundled":
             packages = MODULE_PACKAGES.get(module_id, ())
@@ -188,15 +190,18 @@ class Fetcher:
         else:
             present = _from_environment(module_id, source)
             if present is not None:
-                if requires:
+                if any(not one.if_imported for one in requires):
                     self.equip(module_id, present, requires, locked=locked, stop=stop)
                 return present
             root, facts = self._from_index(source, locked, stop)
         extras = source.extras if isinstance(source, PackageSource) else ()
         layout = find_layout(root, module_id, extras=extras)
+        requires = without_unused(requires, layout)
         if isinstance(source, GitSource) and checkout is not None:
             shared = package_of_repository(source, checkout, layout)
-            requires = [*requires, *([shared] if shared is not None else [])]
+            names = {requirement_name(one.text) for one in requires}
+            if shared is not None and requirement_name(shared.text) not in names:
+                requires = [*requires, shared]
         layout = layout._replace(added=self.additions(requires, locked, stop))
         return self._with_requirements(_KINDS[type(source)], root, layout, locked, stop, facts)
 

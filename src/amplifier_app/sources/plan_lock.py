@@ -291,7 +291,11 @@ def _source_differences(wanted: Wanted, entry: LockEntry) -> Iterator[Difference
     if entry.source != wanted.written:
         yield Difference(wanted.module, "source", entry.source, wanted.written)
         return
-    asked = {one.written: entry.requires.get(one.written) for one in wanted.requires}
+    asked = {
+        one.written: entry.requires.get(one.written)
+        for one in wanted.requires
+        if not one.if_imported or one.written in entry.requires
+    }
     # The plan does not list the package at the root of the module's own repository.
     asked |= {
         one: commit for one, commit in entry.requires.items() if commit and commit == entry.commit

@@ -271,7 +271,7 @@ class AppModuleSourceResolver:
             distribution=chosen.distribution,
             version=chosen.version,
         )
-        if requires:
+        if any(not one.if_imported for one in requires):
             self._fetcher.equip(module_id, found, requires, locked=locked, stop=stop)
         if locked is not None:
             from amplifier_app.sources import lock_check

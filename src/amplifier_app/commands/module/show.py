@@ -104,7 +104,7 @@ def _facts(
         "folder": _folder(found),
         "entry_point": found.entry_point if found else None,
         "requirements": dict(found.requirements) if found else {},
-        "requires": [one.written for one in plan.requires.get(module, ())],
+        "requires": [one.written for one in plan.requires.get(module, ()) if not one.if_imported],
         "considered": [one._asdict() for one in considered],
         "config_schema": facts.config if facts else None,
         "problem": facts.problem if facts else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -14,9 +15,10 @@ from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.modules import PlannedModule, planned_modules
 from amplifier_app.plan.schema.config_check import config_problems
 from amplifier_app.plan.schema.module_schemas import config_schema
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, SECTION_OF
 from amplifier_app.plan.tree.problems import PlanError, Problem
 from amplifier_app.sources.module_problems import config_problems_of_bundled, with_lines
-from amplifier_app.sources.requirements.missing_packages import requires_hint
+from amplifier_app.sources.requirements.missing_packages import missing_package, requires_hint
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.discovery import find_package
@@ -61,6 +63,7 @@ def failure_error(
     """
     planned = {(one.kind, one.key): one for one in planned_modules(plan)}
     problems: list[Problem] = []
+    missing: list[tuple[PlannedModule, str]] = []
     explained = True
     for failure in failures:
         module = planned.get((failure.kind, failure.key))
@@ -70,6 +73,8 @@ def failure_error(
         wrong = _config_problems(module, found) if found is not None else []
         if not wrong:
             explained = False
+            if package := missing_package(failure.error):
+                missing.append((module, package))
             problems.append(mount_problem(module, found, failure.error, failure.missing_import))
         problems += wrong
     # In a session without orchestrator or context, nothing else was mounted.
@@ -83,9 +88,28 @@ def failure_error(
         only = shown[0]
         if misconfigured and only.at.file.startswith(str(bundled_profiles_dir())):
             return error(only.message)
-        return error(only.body(), location=only.at)
+        return error(only.body(), hint=_entries_to_add(plan, missing), location=only.at)
     listed = "\n".join(map(str, shown))
-    return error(f"{len(shown)} modules cannot be mounted:\n{listed}")
+    message = f"{len(shown)} modules cannot be mounted:\n{listed}"
+    return error(message, hint=_entries_to_add(plan, missing))
+
+
+def _entries_to_add(plan: ResolvedPlan, missing: Sequence[tuple[PlannedModule, str]]) -> str | None:
+    """Return the text that adds packages to modules of included files, which are not the user's to edit."""
+    own = plan.merged.chain[0]
+    if all(module.entry.key_at("module").file == own for module, _ in missing):
+        return None
+    lines: list[str] = []
+    for section in ENTRY_SECTIONS:
+        added = [
+            f"  - {{module: {module.module}, requires: {json.dumps([package])}}}"
+            for module, package in missing
+            if SECTION_OF.get(module.kind) == section
+        ]
+        lines += [f"{section}:", *added] if added else []
+    if not lines:
+        return None
+    return "\n".join([f"Or add to {own}, which keeps the rest of these entries:", *lines])
 
 
 def mount_problem(

@@ -71,6 +71,17 @@ class _Provider(NamedTuple):
     requires: tuple[str, ...] = ()
 
 
+def missing_package(error: str) -> str | None:
+    """Return the requirement that provides what an import lacks; None if no package is missing."""
+    missing = re.search(_NO_MODULE, error)
+    top = missing[1].partition(".")[0] if missing else ""
+    if missing is None or top in _OURS or top in sys.stdlib_module_names:
+        return None
+    if "." in missing[1] and _provider(top) is not None:
+        return None  # another version of an installed package
+    return _known(missing[1]) or _assumed_requirement(top)
+
+
 def requires_hint(error: str, entry: str = "this entry") -> str | None:
     """Suggest an addition to a module's entry that fixes its import; None if there is none.
 
@@ -84,13 +95,11 @@ def requires_hint(error: str, entry: str = "this entry") -> str | None:
         provider = _provider(top) if "." in missing[1] else None
         if provider is not None:
             return _version_hint(provider, entry)
-        if top in _OURS or top in sys.stdlib_module_names:
+        requirement = missing_package(error)
+        if requirement is None:
             return None
-        known = _known(missing[1])
-        if known is not None:
-            return f"add the missing package to {entry}: {_line(known)}"
-        line = _line(_assumed_requirement(top))
-        return f"add the missing package to {entry}, probably {line}"
+        sure = ":" if _known(missing[1]) is not None else ", probably"
+        return f"add the missing package to {entry}{sure} {_line(requirement)}"
     name = re.search(_NO_NAME, error)
     attribute = None if name else re.search(_NO_ATTRIBUTE, error)
     found = name or attribute

@@ -7,7 +7,7 @@ programs install it with the bundle.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +54,21 @@ def package_of_repository(
     except SourceSyntaxError:  # A name that cannot be required, such as one of Amplifier's own.
         return None
     return PlanRequirement(text, without_password(text), Location(source.shown))
+
+
+def without_unused(requires: Sequence[PlanRequirement], layout: Layout) -> list[PlanRequirement]:
+    """Leave out packages of bundles that a module does not import, or that it requires itself."""
+    others = {requirement_name(one.text) for one in requires if not one.if_imported}
+    others |= set(map(requirement_name, layout.dependencies))
+    return [
+        one
+        for one in requires
+        if not one.if_imported
+        or (
+            (name := requirement_name(one.text)) not in others
+            and _imports(layout.package, name.replace("-", "_"))
+        )
+    ]
 
 
 def _imports(module: Path, package: str) -> bool:
