@@ -340,7 +340,7 @@ def test_an_included_bundle_of_a_project_is_covered_by_trust(machine: Machine) -
 def test_a_folder_without_a_bundle_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = run_amplifier("plan", "import", "empty", cwd=tmp_path)
-    assert done.code == 78
+    assert done.code == 2
     assert "the folder './empty' contains no bundle; expected one of bundle.md" in done.stderr
     done = run_amplifier("plan", "import", "missing", cwd=tmp_path)
     assert "missing: the bundle 'missing' does not exist" in done.stderr
