@@ -83,7 +83,8 @@ def _mounts(view: View) -> Iterator[Mount]:
     for path in _temporary_folders():
         yield OWN, own[_TEMPORARY], path
     covered = filter(is_covered, (view.folder, *interpreter(), *sorted(view.needed)))
-    for path in dict.fromkeys((*_SHOWN_BELOW_RUN, *covered)):
+    shown = dict.fromkeys((*_SHOWN_BELOW_RUN, *covered))
+    for path in shown:
         yield READ, path, path
     for path in written:
         yield WRITE, path, path
@@ -98,7 +99,9 @@ def _mounts(view: View) -> Iterator[Mount]:
         if is_covered(path) or _is_below_any(path, hidden):
             yield READ, path, path
     for path in _sockets_in_use((*written, *hidden)):
-        yield HIDE, "", path
+        # In the commands' own `/tmp` a server of theirs may have the same path.
+        if not is_covered(path) or _is_below_any(path, (*shown, *view.shown)):
+            yield HIDE, "", path
 
 
 def _inside(

@@ -499,6 +499,11 @@ async def test_servers_are_hidden_in_folders_that_commands_need_to_start(
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         connect = f"import socket; socket.socket(socket.AF_UNIX).connect('{address}')"
+        # A file of their own at this path is theirs.
+        await box.run(f"mkdir -p {folder}; echo mine > {address}")
+        await box.runner.close()
+        await box.run(f"cat {address}; rm -r {folder}")
+        assert box.output == "mine\n"
         # Its text alone does not make a file visible, either.
         await box.run(address)
         await box.run(f'{sys.executable} -c "{connect}"')
