@@ -107,14 +107,15 @@ def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
         source: A file, a folder or a pattern of files. The ending decides how a file is read: `.jsonl`,
             `.json` (an array), `.csv` and `.tsv` (with a heading), `.parquet`, otherwise lines of text;
             with `.gz`, `.bz2` or `.xz` after it, it is compressed.
-        absolute: True for ids of files that depend on the place of the input, as in batches of earlier versions.
+        absolute: True for ids of files that depend on the place of the input, and for numbers that JSON lacks, as in
+            batches of earlier versions.
 
     Raises:
         ConfigError: It cannot be read, or a row is not valid, with its line.
     """
     seen: dict[bytes, int] = {}
     root = None if absolute or _is_file(source) else _root(source)
-    for number, (where, fields) in enumerate(_fields(source), 1):
+    for number, (where, fields) in enumerate(_fields(source, earlier=absolute), 1):
         row_id = _id_of(fields, where) if root is None else _relative(fields["path"], root)
         digest = hashlib.blake2b(row_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         line = where.line or number
@@ -173,7 +174,7 @@ def _given_id(fields: dict[str, Any]) -> Any:
 # -- forms of input ----------------------------------------------------------------------
 
 
-def _fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+def _fields(source: Path, *, earlier: bool = False) -> Iterator[tuple[Location, dict[str, Any]]]:
     if not _is_file(source):
         for path in _files(source):
             yield Location(path), {"path": path, "name": os.path.basename(path)}
@@ -189,9 +190,9 @@ def _fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
                 return
             file = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
             if ending in _JSON_LINES:
-                yield from _json_lines(file, str(source))
+                yield from _json_lines(file, str(source), earlier)
             elif ending == ".json":
-                yield from _json_array(file, str(source))
+                yield from _json_array(file, str(source), earlier)
             elif ending in _TABLES:
                 yield from _table(file, str(source), _TABLES[ending])
             else:
@@ -201,7 +202,7 @@ def _fields(source: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
         if not is_compressed and error.object.startswith(_MAGIC):
             message, hint = (
                 "it is compressed",
-                f"Give its name the ending that says so: {_ENDINGS}.",
+                f"Decompress it, or use the ending of its compression: {_ENDINGS}.",
             )
         raise ConfigError(message, hint=hint, location=Location(str(source))) from error
     except (EOFError, zlib.error, lzma.LZMAError) as error:
@@ -257,15 +258,19 @@ def _lines(file: IO[str], name: str) -> Iterator[str]:
         yield line
 
 
-def _json_lines(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+def _json_lines(
+    file: IO[str], name: str, earlier: bool
+) -> Iterator[tuple[Location, dict[str, Any]]]:
     for number, line in enumerate(_lines(file, name), 1):
         if line.strip():
             where = Location(name, number)
-            yield where, _object(_parsed(line, where), where)
+            yield where, _object(_parsed(line, where, earlier), where)
 
 
-def _json_array(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, Any]]]:
-    rows = _parsed(file.read(), Location(name))
+def _json_array(
+    file: IO[str], name: str, earlier: bool
+) -> Iterator[tuple[Location, dict[str, Any]]]:
+    rows = _parsed(file.read(), Location(name), earlier)
     if not isinstance(rows, list):
         raise ConfigError(
             "it is not a JSON array",
@@ -277,8 +282,10 @@ def _json_array(file: IO[str], name: str) -> Iterator[tuple[Location, dict[str, 
         yield where, _object(row, where)
 
 
-def _parsed(text: str, where: Location) -> Any:
+def _parsed(text: str, where: Location, earlier: bool) -> Any:
     try:
+        if earlier:  # Batches of earlier versions may have numbers that JSON lacks.
+            return json.loads(text)
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except json.JSONDecodeError as error:
         at = where if where.line else Location(where.file, error.lineno, error.colno)

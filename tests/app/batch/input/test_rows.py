@@ -91,6 +91,8 @@ def test_batches_of_earlier_versions_keep_the_ids_of_their_files(tmp_path: Path)
     assert digest_of(tmp_path, absolute=True) == f"sha256:{digest}"
     (row,) = rows_of({"input": str(tmp_path), "ids": RELATIVE})
     assert row.id == "a.py"
+    numbers = write(tmp_path, "n.jsonl", '{"x": NaN}')
+    assert len(list(rows_of({"input": str(numbers)}))) == 1
 
 
 @pytest.mark.parametrize(
