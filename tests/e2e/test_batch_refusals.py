@@ -18,8 +18,8 @@ MOCK: dict[str, Any] = {
 
 REFUSED: dict[str, tuple[int, str, tuple[str, ...], str | None]] = {
     # case: exit code, what the message has, arguments, stdin
-    "profile": (78, "unknown profile 'none'", ("none", "rows.txt"), None),
-    "input": (78, "cannot read the input none.txt", ("mock.yaml", "none.txt"), None),
+    "profile": (2, "unknown profile 'none'", ("none", "rows.txt"), None),
+    "input": (2, "cannot read the input none.txt", ("mock.yaml", "none.txt"), None),
     "option": (2, "--stop-after: expected", ("mock.yaml", "rows.txt", "--stop-after", "x"), None),
     "field": (78, "no field 'x'", ("mock.yaml", "rows.txt", "--prompt", "{{x}}"), None),
     "key": (78, "set ANTHROPIC_API_KEY", ("default", "rows.txt"), None),
