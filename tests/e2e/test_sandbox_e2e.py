@@ -267,7 +267,11 @@ def test_plan_check_reports_what_is_enforced(project: Project) -> None:
 
 
 def test_doctor_says_what_missing_namespaces_mean(project: Project) -> None:
-    done = run_amplifier("doctor", cwd=project.work, conditions=WITHOUT_NAMESPACES)
+    inside = project.work / "state"
+    inside.mkdir()
+    done = run_amplifier("doctor", cwd=project.work, home=inside, conditions=WITHOUT_NAMESPACES)
     said = " ".join(f"{done.stdout} {done.stderr}".split())
     assert f"no namespaces: {MISSING}; so commands can write to .git, .amplifier, .vscode" in said
     assert "and change mode, owner and times of your files anywhere" in said
+    closed = f"commands can create and remove nothing directly in {str(project.work)!r}, because"
+    assert f"{closed} they must not reach {str(inside)!r}" in said

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import amplifier_app
+from amplifier_app.base import paths
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.base.version import version_line
 from amplifier_app.commands.doctor.check import Check
 from amplifier_support.environment import minimal_environment
 from amplifier_support.programs import TimedOut, find_program, run
 from amplifier_support.sandbox import available
+from amplifier_support.sandbox.policy import WORKSPACE
+from amplifier_support.sandbox.sandbox import Sandbox
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_GIT = (2, 32)
@@ -109,6 +112,9 @@ def sandbox() -> Iterator[Check]:
     fix = "allow user namespaces if you can: amplifier docs sandbox"
     message = f"no namespaces: {namespaces.detail}; so {available.WITHOUT_NAMESPACES}"
     yield Check("sandbox", "warn", message, fix)
+    own = map(str, (paths.config_dir(), paths.state_dir()))
+    for line in Sandbox(WORKSPACE, folder=os.getcwd(), hidden=own).closed_folders:
+        yield Check("sandbox", "warn", line, "work in another folder")
 
 
 def terminal() -> Iterator[Check]:
