@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+_CUTOFF = 0.65
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None:
+
+def nearest(name: str, known: Iterable[str], cutoff: float = _CUTOFF) -> str | None:
     """The known name most similar to `name`, ignoring case; None if none is similar.
 
     Args:
@@ -22,28 +24,28 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None
     near = [
         one
         for one in get_close_matches(wanted, by_compared, cutoff=cutoff)
-        if _rest_is_similar(wanted, one, cutoff)
+        if _rest_is_similar(wanted, one)
     ]
     # Most often two letters were exchanged: `--modle` is `--model`, and not `--mode`.
     near.sort(key=lambda one: sorted(one) != letters)
     return by_compared[near[0]] if near else None
 
 
-def _rest_is_similar(name: str, known: str, cutoff: float) -> bool:
+def _rest_is_similar(name: str, known: str) -> bool:
     """Compare what follows a common first word, such as `tool-`: it does not make names alike."""
     from difflib import SequenceMatcher
 
     (first, dash, rest), (other, _, others) = name.partition("-"), known.partition("-")
     if not dash or first != other or rest.startswith(others) or others.startswith(rest):
         return True
-    return SequenceMatcher(None, rest, others).ratio() >= cutoff
+    return SequenceMatcher(None, rest, others).ratio() >= _CUTOFF
 
 
 def _compared(name: str) -> str:
     return name.lower().lstrip("-")
 
 
-def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None:
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = _CUTOFF) -> str | None:
     """`did you mean 'x'?` for the known name nearest to `name`, else None."""
     near = nearest(name, known, cutoff)
     return None if near is None else f"did you mean {near!r}?"

@@ -199,7 +199,7 @@ NOT_MET: list[tuple[dict[str, Any], str]] = [
             "session.orchestrator_source": "there is no 'orchestrator_source' in session",
             "extends": "there is no 'extends' in the plan",
             "tools.tool-bahs": "there is no 'tool-bahs' in tools; did you mean 'tool-bash'?",
-            "tools.tool-web.config.x": "there is no 'tool-web' in tools; did you mean",
+            "tools.tool-web.config.x": "there is no 'tool-web' in tools; available: tool-bash",
             "tools.tool-bash.confg": "there is no 'confg' in tools.tool-bash; did you mean",
             "tools.tool-bash.config.timeuot": "there is no 'timeuot' in tools.tool-bash.config; did "
             "you mean 'timeout'?",
