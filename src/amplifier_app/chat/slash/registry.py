@@ -187,6 +187,17 @@ def is_command(text: str) -> bool:
     return is_shell_line(text) or command_in(text) is not None
 
 
+_NAMES_ELSEWHERE = {
+    "/branch": "/fork",
+    "/config": "/status",
+    "/load": "/resume",
+    "/permissions": "/approve",
+    "/tokens": "/context",
+    "/usage": "/cost",
+}
+"""Commands of other agents → the ones of the same use here, for suggestions."""
+
+
 def find(name: str, commands: Mapping[str, SlashCommand]) -> SlashCommand | None:
     """Return the command with this name or alias."""
     found = commands.get(name)
@@ -204,7 +215,8 @@ async def run_command(text: str, chat: Chat) -> Reply:
     name = command_in(text) or ""
     found = find(name, chat.commands)
     if found is None:
-        near = did_you_mean(name, chat.commands)
+        elsewhere = _NAMES_ELSEWHERE.get(name)
+        near = did_you_mean(elsewhere or name, chat.commands)
         send = "/help lists all commands. Start with a space to send the text as a prompt."
         raise UsageError(f"unknown command: {name}", hint=f"{near} {send}" if near else send)
     argument = text[len(name) :].strip()

@@ -92,6 +92,9 @@ async def test_an_unknown_command_suggests_the_nearest() -> None:
         await run_command("/stauts now", chat)
     assert error.value.message == "unknown command: /stauts"
     assert (error.value.hint or "").startswith("did you mean '/status'?")
+    with pytest.raises(UsageError) as error:  # as other agents call /cost
+        await run_command("/usage", chat)
+    assert (error.value.hint or "").startswith("did you mean '/cost'?")
 
 
 async def test_contributed_commands_cannot_replace_or_break_others() -> None:
