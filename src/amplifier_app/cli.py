@@ -28,6 +28,15 @@ _SIGNALLED = (130, 143)
 _OWN_OPTIONS = ("--help", "-h", "--version", "--install-completion", "--show-completion")
 
 
+_RENAMED = {
+    ("batch", "merge"): "--folder",
+    ("batch", "run"): "--folder",
+    ("plan", "import"): "--file",
+    ("plan", "lock"): "--file",
+}
+"""Command → the former name of its `--to`, which is still accepted."""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
@@ -52,6 +61,20 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:  # before or after what reports it
         code = 130
     leave(code)
+
+
+def _with_new_name(argv: list[str]) -> list[str]:
+    """Replace the former name of an option, with a notice."""
+    old = _RENAMED[argv[0], argv[1]]
+    new = [
+        f"--to{word[len(old) :]}" if word == old or word.startswith(f"{old}=") else word
+        for word in argv
+    ]
+    if new != argv:
+        from amplifier_app.base.stdio import to_stderr
+
+        to_stderr(f"amplifier: warning: {old} is deprecated; use --to or -o")
+    return new
 
 
 def _stored_answer(argv: list[str]) -> str | None:
@@ -153,6 +176,8 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
         argv = [*argv[1:], "--help"]
     if argv[:1] == ["continue"] and not {"-h", "--help"} & {*argv[1:]}:
         argv = ["run", "--continue", *argv[1:]]
+    if tuple(argv[:2]) in _RENAMED:
+        argv = _with_new_name(argv)
     # `amplifier` without a command is `amplifier run`.
     implied = not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS)
     if implied:

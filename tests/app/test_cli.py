@@ -43,6 +43,23 @@ def test_every_command_is_in_a_group_of_the_help() -> None:
     assert sorted(listed) == sorted(COMMANDS)
 
 
+def test_o_means_to_everywhere_and_former_names_still_work(tmp_path: Path) -> None:
+    commands = [
+        *(["batch", "run"], ["batch", "merge"], ["batch", "report"], ["plan", "lock"]),
+        *(["plan", "import"], ["session", "export"], ["report"]),
+    ]
+    for words in commands:
+        text = " ".join(run_amplifier(*words, "--help").stdout.split())
+        assert "--to, -o" in text or "-o, --to" in text, words
+        assert "--folder" not in text
+        assert "--file" not in text
+    for old in (["--file", "lock"], ["--file=lock"]):
+        done = run_amplifier("plan", "lock", "-P", "mock", *old, cwd=tmp_path)
+        assert done.code == 0, done.stderr
+        assert done.stderr.startswith("amplifier: warning: --file is deprecated; use --to or -o\n")
+        (tmp_path / "lock").unlink()
+
+
 def test_continue_has_help_of_its_own() -> None:
     for argv in (("continue", "--help"), ("help", "continue")):
         done = run_amplifier(*argv)

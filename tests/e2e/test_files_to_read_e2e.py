@@ -16,7 +16,7 @@ from tests.support.plans import mock_plan
 pytestmark = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
 
 READ = {"--plan", "--schema", "--lock", "--replay", "--config", "import file", "run plan"}
-WRITTEN = {"--record", "--report", "--to", "--file"}
+WRITTEN = {"--record", "--report", "--to"}
 
 LINES = {
     "plan": "run hi -f {file}",

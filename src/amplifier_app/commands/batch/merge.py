@@ -25,7 +25,7 @@ def merge(
     target: Annotated[
         Path,
         typer.Option(
-            "--folder",
+            "--to",
             "-o",
             metavar="FOLDER",
             help="Folder of the merged batch; must be new or empty.",

@@ -45,7 +45,7 @@ FolderArgument = Annotated[
 NewFolderOption = Annotated[
     Path,
     typer.Option(
-        "--folder",
+        "--to",
         "-o",
         metavar="FOLDER",
         rich_help_panel=_WHAT,

@@ -35,9 +35,7 @@ def import_bundle(
     ],
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--file", "-o", metavar="FILE", help="Write the plan to FILE.", dir_okay=False
-        ),
+        typer.Option("--to", "-o", metavar="FILE", help="Write the plan to FILE.", dir_okay=False),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
 ) -> None:

@@ -31,9 +31,7 @@ def lock(
     request: Request,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--file", "-o", metavar="FILE", help="Write the lock to FILE.", dir_okay=False
-        ),
+        typer.Option("--to", "-o", metavar="FILE", help="Write the lock to FILE.", dir_okay=False),
     ] = None,
     check: Annotated[
         bool,
