@@ -155,9 +155,9 @@ class AnthropicConfig(HTTPProviderConfig):
     ] = Field(default_factory=list[str])
     api_version: str | None = None
     web_search: Annotated[
-        WebSearchConfig,
-        BeforeValidator(_spelled_out, json_schema_input_type=WebSearchConfig | bool),
-    ] = Field(default_factory=WebSearchConfig)
+        WebSearchConfig | None,
+        BeforeValidator(_spelled_out, json_schema_input_type=WebSearchConfig | bool | None),
+    ] = None
     client: Literal["builtin", "sdk"] = "builtin"
     transport: Literal["http", "bedrock", "vertex"] = "http"
     region: str | None = None

@@ -265,7 +265,7 @@ class _Builder:
     def _web_search(self, tools: list[Block]) -> list[Block]:
         """The service's own tool, unless another one has its name."""
         config = self.config.web_search
-        if not config.enabled:
+        if config is None or not config.enabled:
             return []
         if any(tool["name"] == WEB_SEARCH for tool in tools):
             reason = "two tools cannot have one name"
