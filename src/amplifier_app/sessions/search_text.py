@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from amplifier_app.base.redact import redact
-from amplifier_app.sessions.summary import read_summary
+from amplifier_app.base.redact import redactor
+from amplifier_app.sessions.summary import read_summary, without_surrogates
 from amplifier_app.sessions.tool_calls import agent_answer, blocks_in, calls_in, results_in
 from amplifier_support.journal import parse
 from amplifier_support.printable import cut_text
@@ -25,7 +25,12 @@ def search_text(path: Path) -> str:
 
     Damaged records are left out.
     """
-    parts, left = [read_summary(path).title or ""], _MOST_BYTES
+    redact = redactor().text
+
+    def clean(text: str) -> str:
+        return redact(text.replace("\x01", "").replace("\x02", ""))
+
+    parts, left = [clean(read_summary(path).title or "")], _MOST_BYTES
     with (
         contextlib.suppress(OSError),
         open(open_regular(path / "transcript.jsonl", os.O_RDONLY), "rb") as file,
@@ -34,9 +39,9 @@ def search_text(path: Path) -> str:
             left -= len(line)
             record = parse(line) if left >= 0 else None
             if record is not None and record.get("role") not in ("system", "developer"):
-                parts += _texts(record)
-    text = "\n".join(filter(None, parts)).replace("\x01", "").replace("\x02", "")
-    return redact(text.encode("utf-8", "replace").decode())
+                # One by one: of all of them at once, several copies would be in memory.
+                parts += map(clean, _texts(record))
+    return without_surrogates("\n".join(filter(None, parts)))
 
 
 def _texts(message: dict[str, Any]) -> Iterator[str]:
