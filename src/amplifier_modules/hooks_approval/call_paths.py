@@ -19,24 +19,8 @@ _PATH_KEYS = """
 """
 _KEYS = frozenset(_PATH_KEYS.split())
 _WILD = frozenset("*?[")
-_WITHOUT_PATHS = frozenset(
-    [
-        "echo",
-        "true",
-        "pwd",
-        "whoami",
-        "id",
-        "uname",
-        "seq",
-        "sleep",
-        "tr",
-        "date",
-        "basename",
-        "dirname",
-        "which",
-        "ps",
-    ]
-)
+_PRINTERS = "echo true pwd whoami id uname seq sleep tr date basename dirname which ps"
+_WITHOUT_PATHS = frozenset(_PRINTERS.split())
 _WITH_PATTERN = frozenset(["grep", "egrep", "fgrep", "rg", "jq"])
 # The first word is then not a pattern.
 _PATTERN_ELSEWHERE = re.compile(r"-[^-]*[efL]|--(reg|fi|from)")
@@ -171,7 +155,7 @@ def place(path: str, base: str) -> Place:
 
 
 def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> bool:
-    """Whether an absolute path matches a pattern.
+    """Return True if an absolute path matches a pattern.
 
     Args:
         path: The path.

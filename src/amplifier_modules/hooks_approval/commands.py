@@ -110,7 +110,7 @@ def _check_program(words: Sequence[str]) -> None:
 
 
 def matches(words: Sequence[str], pattern: str) -> bool:
-    """Whether a plain command matches a pattern, word by word."""
+    """Return True if a plain command matches a pattern, word by word."""
     wanted = pattern.split()
     if wanted[-1] == "*" and len(words) >= len(wanted) - 1:
         wanted = wanted[:-1]
@@ -119,7 +119,7 @@ def matches(words: Sequence[str], pattern: str) -> bool:
 
 
 def may_run(command: str, pattern: str) -> bool:
-    """Whether a command might run something that matches a pattern; for patterns that restrict.
+    """Return True if a command might run something that matches a pattern; for patterns that restrict.
 
     Also true if the match is where it would not be run, such as inside quotes or as arguments, and if
     what runs, or how git is called, is known only when it runs.
@@ -130,7 +130,7 @@ def may_run(command: str, pattern: str) -> bool:
 
 
 def may_be(words: Sequence[str], pattern: str) -> bool:
-    """Whether a plain command that runs no other program might match a pattern that restricts."""
+    """Return True if a plain command that runs no other program might match a pattern that restricts."""
     return any(_may_match(found, pattern) for found in forms(words))
 
 
@@ -158,7 +158,7 @@ def _fits(word: str, part: str) -> bool:
 
 
 def _contains(command: str, pattern: str) -> bool:
-    """Whether a command contains the words of a pattern, whatever is around them."""
+    """Return True if a command contains the words of a pattern, whatever is around them."""
     pieces = re.split(r"[\s;&|<>()`$'\"{}\\=]+", command)
     words = [piece for piece in pieces if piece]
     wanted = [re.sub(r"['\"]", "", word) for word in pattern.split()]

@@ -78,8 +78,8 @@ def danger_in(command: str) -> str | None:
         [piece.rsplit("/", 1)[-1].lower(), *pieces[at + 1 : at + 1 + _MAX_WORDS]]
         for at, piece in enumerate(pieces)
     ]
-    runs = list(invocations(command))
-    for words in found + runs:
+    runs = invocations(command)
+    for words in (*found, *runs):
         danger = _danger_of(words[0], words[1:])
         if danger is not None:
             return danger

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 UNKNOWN = "\0"
 """In a word: the shell puts any number of words here. As a whole: anything."""
@@ -23,28 +24,12 @@ _SEPARATORS = frozenset(";&|()\n")
 _ASSIGNMENT = re.compile(r"\w+(\[[^\]]*\])?\+?=")
 _CODE = re.compile(r"""[\s;&|<>()$`'"\\]""")
 _EXPANDED = frozenset("*?[{")
-_BEFORE_COMMAND = frozenset(
-    ["{", "}", "!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "coproc"]
-)
-_SHELLS = frozenset(
-    ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash", "pwsh"]
-)
-_READ_AS_CODE = frozenset(
-    [
-        "eval",
-        "source",
-        ".",
-        "trap",
-        "alias",
-        "hash",
-        "enable",
-        "bind",
-        "compgen",
-        "complete",
-        "fc",
-        "mapfile",
-    ]
-)
+_WORDS_BEFORE = "{ } ! if then elif else fi while until do done coproc"
+_BEFORE_COMMAND = frozenset(_WORDS_BEFORE.split())
+_SHELL_NAMES = "sh bash dash zsh ksh mksh ash fish csh tcsh rbash pwsh"
+_SHELLS = frozenset(_SHELL_NAMES.split())
+_BUILT_INS = "eval source . trap alias hash enable bind compgen complete fc mapfile"
+_READ_AS_CODE = frozenset(_BUILT_INS.split())
 _WITH_VALUE: dict[str, str] = {
     "env": "-u -C",
     "timeout": "-s -k",
@@ -96,13 +81,15 @@ _GIT_OPTION = re.compile(
 )
 
 
-def invocations(command: str) -> Iterator[list[str]]:
-    """Yield what a command may run: a program's name without its folder, and its arguments.
+@lru_cache(maxsize=8)
+def invocations(command: str) -> Sequence[Sequence[str]]:
+    """Return what a command may run: a program's name without its folder, and its arguments.
 
     Arguments that cannot be understood are `UNKNOWN`, and so is a program that cannot be known.
     Options of git before its subcommand are left out.
     """
-    yield from _invocations(re.sub(f"[{UNKNOWN}{PART}]", "$x", command), 0, is_code=True)
+    text = re.sub(f"[{UNKNOWN}{PART}]", "$x", command)
+    return list({tuple(words): words for words in _invocations(text, 0, is_code=True)}.values())
 
 
 def words_in(command: str, depth: int = 0) -> Iterator[str]:
@@ -209,7 +196,7 @@ def _run(words: list[str]) -> Iterator[list[str]]:
 
 
 def _reads_unknown_code(arguments: Sequence[str]) -> bool:
-    """Whether a shell with these arguments runs code that is not in them or in a file."""
+    """Return True if a shell with these arguments runs code that is not in them or in a file."""
     for at, word in enumerate(arguments):
         if _is_unknown(word):
             return True
@@ -311,7 +298,7 @@ def _is_unknown(word: str) -> bool:
 
 
 def _is_literal(word: str) -> bool:
-    """Whether a word names a known program, perhaps in an unknown folder."""
+    """Return True if a word names a known program, perhaps in an unknown folder."""
     return UNKNOWN not in word and PART not in _name(word)
 
 

@@ -56,29 +56,11 @@ _GIT_WRITES = re.compile(
 _GIT_GREP_WRITES = re.compile(r"-[^-]*O")
 
 
-_GIT_NAMES = frozenset(
-    [
-        "status",
-        "rev-parse",
-        "ls-files",
-        "ls-tree",
-        "describe",
-        "shortlog",
-        "rev-list",
-        "merge-base",
-        "name-rev",
-        "show-ref",
-        "for-each-ref",
-        "check-ignore",
-        "count-objects",
-        "branch",
-        "remote",
-        "tag",
-        "stash",
-        "worktree",
-        "reflog",
-    ]
-)
+_NO_CONTENT = """
+    status rev-parse ls-files ls-tree describe shortlog rev-list merge-base name-rev show-ref
+    for-each-ref check-ignore count-objects branch remote tag stash worktree reflog
+"""
+_GIT_NAMES = frozenset(_NO_CONTENT.split())
 """Commands of git that show no content of files."""
 
 _GIT_LOG_NAMES = re.compile(
@@ -90,7 +72,7 @@ _GIT_LOG_NAMES = re.compile(
 
 
 def only_reads(command: str) -> bool:
-    """Whether a command can only read."""
+    """Return True if a command can only read."""
     try:
         segments = segments_of(command)
     except Unclear:
@@ -108,7 +90,7 @@ def segments_read(command: str) -> tuple[list[list[str]], bool]:
 
 
 def reads_below(words: Sequence[str]) -> bool:
-    """Whether a command that reads shows what is in files that it does not name."""
+    """Return True if a command that reads shows what is in files that it does not name."""
     program, *arguments = words
     if program in ("rg", "diff"):
         return True
@@ -118,7 +100,7 @@ def reads_below(words: Sequence[str]) -> bool:
 
 
 def _shows_content(arguments: Sequence[str]) -> bool:
-    """Whether git shows the content of files, with these arguments."""
+    """Return True if git shows the content of files, with these arguments."""
     rest = [one for one in arguments if one != "--no-pager"]
     if rest[:1] == ["log"]:
         options = [one for one in rest if one.startswith("-")]
@@ -129,12 +111,12 @@ def _shows_content(arguments: Sequence[str]) -> bool:
 
 
 def takes_only_data(words: Sequence[str]) -> bool:
-    """Whether a plain command is one whose arguments are never run, such as the message of a commit."""
+    """Return True if a plain command is one whose arguments are never run, such as the message of a commit."""
     return list(words[:2]) in (["git", "commit"], ["git", "tag"]) or _reads(words, moved=False)
 
 
 def _only_reads_anything(command: str) -> bool:
-    """Whether a command can only read, whatever its wildcards expand to."""
+    """Return True if a command can only read, whatever its wildcards expand to."""
     try:
         return all(words[0] in _PROGRAMS for words in segments_of(command, wildcards=True))
     except Unclear:

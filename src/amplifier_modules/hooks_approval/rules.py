@@ -275,7 +275,7 @@ def _reads(policy: Policy, call: Call) -> bool:
 
 
 def _reads_allowed_files(policy: Policy, call: Call, folders: Iterable[str]) -> bool:
-    """Whether a command that only reads stays in the working directory and off what a rule denies."""
+    """Return True if a command that only reads stays in the working directory and off what a rule denies."""
     segments, expands = segments_read(call.command or "")
     patterns = [
         pattern
@@ -306,7 +306,7 @@ def _reads_allowed_files(policy: Policy, call: Call, folders: Iterable[str]) -> 
 
 
 def _git_risk(call: Call) -> str | None:
-    """Why a call that only reads may run programs of the repository; None if it does not."""
+    """Return the reason to ask about a call that only reads: its repository may run programs."""
     if (
         call.tool != "bash"
         or call.command is None
