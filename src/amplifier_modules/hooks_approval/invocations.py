@@ -146,13 +146,20 @@ def _of_command(words: list[str], text: str, depth: int, *, is_code: bool) -> It
     if _name(words[0]) == "eval":
         yield from _invocations(" ".join(words[1:]), depth + 1, is_code=is_code)
     # Other programs may run what they are given.
-    is_inner_unknown = _name(words[0]) in _RUNNERS or (
-        _name(words[0]) in _WITH_VALUE and _inner(_name(words[0]), words[1:]) is None
-    )
-    for at in range(1, len(words)):
-        if not _is_unknown(_name(words[at])):
-            for found in _of_program(words[at : at + _MAX_WORDS]):
-                if UNKNOWN not in found[:2] or "/" in words[at] or is_inner_unknown:
+    yield from _anywhere(words[1:], is_run=False)
+
+
+def _anywhere(words: Sequence[str], *, is_run: bool) -> Iterator[list[str]]:
+    """Yield what runs if one of the words is a program.
+
+    Args:
+        words: The words.
+        is_run: One of them is; otherwise that is only possible, and likely if it has a folder.
+    """
+    for at, word in enumerate(words):
+        if not _is_unknown(_name(word)):
+            for found in _of_program(list(words[at : at + _MAX_WORDS])):
+                if is_run or "/" in word or UNKNOWN not in found[:2]:
                     yield found
 
 
@@ -175,11 +182,12 @@ def _run(words: list[str]) -> Iterator[list[str]]:
         yield [UNKNOWN] if _reads_unknown_code(rest) else [name, *rest]
     elif name in _WITH_VALUE:
         inner = _inner(name, rest)
-        if inner is not None:
-            if inner:
-                yield from _run(inner)
-        elif any(map(_is_unknown, rest)) or name in ("busybox", "toybox"):
+        if inner:
+            yield from _run(inner)
+        elif inner is None and (any(map(_is_unknown, rest)) or name in ("busybox", "toybox")):
             yield [UNKNOWN]
+        elif inner is None:
+            yield from _anywhere(rest, is_run=True)
         yield [name, *rest]
     elif name in _READ_AS_CODE or name in _RUNNERS:
         from_elsewhere = (
@@ -190,6 +198,8 @@ def _run(words: list[str]) -> Iterator[list[str]]:
         is_defined = name in ("alias", "hash", "enable", "bind") and rest
         if is_defined or from_elsewhere or any(map(_is_unknown, rest)):
             yield [UNKNOWN]
+        if name in _RUNNERS:
+            yield from _anywhere(rest, is_run=True)
         yield from _of_program(words)
     else:
         yield from _of_program(words)

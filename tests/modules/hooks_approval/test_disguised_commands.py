@@ -36,6 +36,7 @@ HARMLESS = [
 
 
 TRICKS = [
+    *("nice nohup stdbuf -oL git p", "env A=b setsid -w git p", "nice find . -exec git p \\;"),
     *("g=git; $g push", '"$(\'case\' x)"; g=git; $g push; : "', "cat <<$'E'\nx\nE\ng=git; $g push"),
     *(
         "cat <<E\nE\\\n\ng=git\n$g push",
@@ -52,6 +53,7 @@ TRICKS = [
     ),
 ]
 BASH_TRICKS = [
+    *("nice nohup stdbuf -oL git p", "env A=b setsid -w git p", "nice find . -exec git p \\;"),
     *(
         "git$'\\x20'push",
         "{git,push}",
