@@ -132,7 +132,8 @@ def run_all(lines: list[str], folder: Path, work: Path) -> list[str]:
         for number, line in enumerate(lines)
     )
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
-    argv = [shutil.which("bash") or "sh", "-c", script]
+    (folder / "script").write_text(script)
+    argv = [shutil.which("bash") or "sh", str(folder / "script")]
     subprocess.run(argv, cwd=work, env=environment, check=False)
     return [(outputs / str(n)).read_text(errors="replace") for n in range(len(lines))]
 
@@ -147,7 +148,7 @@ def test_no_command_that_reads_reaches_what_a_rule_denies(
     rules = [{"action": "deny", "path": "secrets/**"}]
     policy = Policy(ApprovalConfig.model_validate({"rules": rules}))
     lines = list(READERS)
-    for _ in range(scale(300, 50_000)):
+    for _ in range(scale(300, 10_000)):
         line = rng.choice(READERS)
         while "%" in line:
             line = line.replace("%", rng.choice(PATHS).replace("BASE", str(work)), 1)
