@@ -36,7 +36,7 @@ from amplifier_app.sources.loading import load
 from amplifier_core.llm_errors import LLMError
 from amplifier_modules import provider_anthropic, provider_openai
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules.hooks_approval.commands import Unclear, may_contain, segments_of, words_of
+from amplifier_modules.hooks_approval.commands import Unclear, may_run, segments_of, words_of
 from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
@@ -286,7 +286,7 @@ def _classify(data: bytes) -> None:
     danger_in(command)
     only_reads(command)
     for pattern in ("rm *", "git push", "git push *"):
-        may_contain(command, pattern)
+        may_run(command, pattern)
     try:
         words = words_of(command)
     except Unclear:

@@ -102,7 +102,8 @@ def test_a_home_that_is_a_file_is_reported(tmp_path: Path, arguments: list[str])
 def test_a_loop_of_links_is_not_a_bundle(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     done = run_amplifier("plan", "import", "./loop", cwd=tmp_path)
-    assert done.code == 78, done.stderr
+    assert done.code == 2, done.stderr
+    assert "the bundle './loop' does not exist" in done.stderr
 
 
 def test_completion_without_a_position_completes_the_first_word() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -131,7 +132,7 @@ def test_credentials_reach_only_the_server(
     repository.commit({"a.py": "1"})
     private = GitServer(tmp_path / "remotes", user="me:s3cr:t")
     # Every git that is started leaves its arguments behind.
-    real = subprocess.run(["which", "git"], capture_output=True, text=True).stdout.strip()
+    real = shutil.which("git")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "git").write_text(
         f'#!/bin/sh\necho "$@" >> {tmp_path}/argv\nexec {real} "$@"\n'

@@ -207,7 +207,7 @@ def test_combined_changes_equal_edits_in_sequence(text: str, edits: list[Edit]) 
     assert all(one[1] <= other[0] for one, other in pairwise(ends))
 
 
-def test_patch_applies_the_diff_with_the_same_result(tmp_path: Path) -> None:
+def test_git_applies_the_diff_with_the_same_result(tmp_path: Path) -> None:
     text = "".join(f"{n % 7} of {n}\n" for n in range(400))
     edits = [
         Edit("3 of ", "three\nof ", everywhere=True),
@@ -218,5 +218,5 @@ def test_patch_applies_the_diff_with_the_same_result(tmp_path: Path) -> None:
     outcome = apply_edits(text, edits[:3])
     (tmp_path / "a.txt").write_text(text)
     diff = unified_diff("a.txt", text, outcome.changes)
-    subprocess.run(["patch", "-p1"], cwd=tmp_path, input=diff, text=True, check=True)
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=diff, text=True, check=True)
     assert (tmp_path / "a.txt").read_text() == outcome.text

@@ -472,7 +472,7 @@ async def test_diffs_of_many_places_have_right_line_numbers(files: Any, tmp_path
     (tmp_path / "a.txt").write_text(old)
     diff = text.partition("\n")[2]
     patched = await asyncio.create_subprocess_exec(
-        "patch", "-p1", cwd=tmp_path, stdin=asyncio.subprocess.PIPE
+        *("git", "apply", "-"), cwd=tmp_path, stdin=asyncio.subprocess.PIPE
     )
     await patched.communicate(diff.encode())
     assert patched.returncode == 0
