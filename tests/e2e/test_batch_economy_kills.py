@@ -195,7 +195,7 @@ def _with_kills(
 
 
 KILLS_ONE_ROW = """
-import os, signal
+import os
 
 __amplifier_module_type__ = "hook"
 
@@ -203,7 +203,7 @@ __amplifier_module_type__ = "hook"
 async def mount(coordinator, config=None):
     async def kill(event, data):
         if coordinator.session_id == "r1":
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.abort()
 
     coordinator.hooks.register("provider:response", kill, name="kill")
 """

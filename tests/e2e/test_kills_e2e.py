@@ -34,7 +34,7 @@ def write(call_id: str, path: str, text: str) -> dict[str, Any]:
 
 def effect(call_id: str, then: str = "true") -> dict[str, Any]:
     """A call that can be seen to have run, and how often."""
-    return bash(call_id, f"(cd $AMPLIFIER_HOME/..; echo {call_id} >> work/effects); {then}")
+    return bash(call_id, f"echo {call_id} >> $${{PWD%/sub}}/effects; {then}")
 
 
 REPLIES: list[Any] = [
