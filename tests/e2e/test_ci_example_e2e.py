@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.support.cli import child_environment
 from tests.support.llm_server import Item, ScriptedLLM, Status
 from tests.support.warm_program import warm_program
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "ci" / "review.sh"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ci"
 
 
 def review(severity: str = "note", file: str = "app.py", line: int = 1) -> str:
@@ -54,7 +55,9 @@ def run_script(folder: Path, address: str | None = None) -> subprocess.Completed
     env["PATH"] = os.pathsep.join([str(programs), str(Path(sys.executable).parent), env["PATH"]])
     if address is not None:
         env |= {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": "k"}
-    command = [str(SCRIPT), "main"]
+    # Part of the repository, as with its users: what is elsewhere below /tmp is hidden from checks.
+    shutil.copytree(EXAMPLE, folder / "ci")
+    command = [str(folder / "ci" / "review.sh"), "main"]
     options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 90}
     with warm_program(programs):
         return subprocess.run(command, cwd=folder, env=env, check=False, **options)
