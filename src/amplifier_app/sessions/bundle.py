@@ -43,7 +43,7 @@ _MOST_FILES = 20_000
 _MOST_BYTES = 500_000_000
 _MANIFEST = "manifest.json"
 _LEVEL = 3
-"""Of compression: the archive of a long session is written in a third of the time of the default."""
+"""Of compression: half the time of the default for text of about a tenth more bytes."""
 
 _FACTS = {
     **dict.fromkeys(("created", "updated", "title", "name", "project", "profile", "provider"), str),
