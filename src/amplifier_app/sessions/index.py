@@ -283,7 +283,7 @@ def ask_index(root: Path, question: Callable[[Index], _Answer]) -> tuple[_Answer
             with contextlib.suppress(sqlite3.DatabaseError, SessionError):
                 _remove(root)
                 answer = _ask(root, _on_disk(root), question)
-                return answer, f"the session index was damaged ({error}) and has been rebuilt"
+                return answer, f"the session index has been rebuilt ({error})"
     answer = _ask(root, _in_memory(), question)
     return answer, f"the session index cannot be used ({reason}); reading every session instead"
 
@@ -316,7 +316,7 @@ def _on_disk(root: Path) -> sqlite3.Connection:
         database.execute("PRAGMA secure_delete = ON")
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, _VERSION):
-            raise sqlite3.DatabaseError(f"its version is {version}")
+            raise sqlite3.DatabaseError(f"another version of amplifier made it: {version}")
     except BaseException:
         database.close()
         raise
