@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from amplifier_core._tool_results import ToolResult
 from amplifier_core.message_models import Money
-from amplifier_support.clock import utc_now
+from amplifier_support.clock import local_now
 
 __all__ = [
     "CompactionResult",
@@ -187,9 +187,7 @@ class SessionStatus(_Model):
     session_id: str
     # Not `datetime.now` itself: pydantic would inspect its signature, which takes milliseconds
     # at every start for a function written in C.
-    started_at: datetime = Field(
-        default_factory=lambda: utc_now().astimezone().replace(tzinfo=None)
-    )
+    started_at: datetime = Field(default_factory=local_now)
     ended_at: datetime | None = None
     status: Literal["running", "completed", "failed", "cancelled"] = "running"
     total_messages: int = 0

@@ -19,7 +19,7 @@ from amplifier_core.models import SessionStatus
 from amplifier_core.mounting import initialize_session
 from amplifier_core.session_capabilities import SECRET_VARIABLES
 from amplifier_core.utils.truncate import redact_config
-from amplifier_support.clock import utc_now
+from amplifier_support.clock import local_now
 
 __all__ = ["AmplifierSession", "ModuleLoader", "initialize_session"]
 
@@ -221,7 +221,7 @@ class AmplifierSession:
                 self._ended = True
                 if self.status.status == "running":
                     self.status.status = "completed"
-                self.status.ended_at = utc_now().astimezone().replace(tzinfo=None)
+                self.status.ended_at = local_now()
                 await self.coordinator.hooks.emit(
                     events.SESSION_END,
                     {

@@ -18,6 +18,11 @@ def utc_now() -> datetime:
         return utc_time(time.time())
 
 
+def local_now() -> datetime:
+    """Return the time of `utc_now` in the local time zone, without the zone."""
+    return utc_now().astimezone().replace(tzinfo=None)
+
+
 def utc_time(seconds: float) -> datetime:
     """Return a time in UTC, limited like `utc_now`.
 

@@ -9,15 +9,15 @@ from fnmatch import fnmatchcase
 _WILD = frozenset("*?[")
 
 
-def fixed_start(pattern: str) -> str:
-    """The path below which everything is that an absolute pattern matches, links resolved."""
+def split_pattern(pattern: str) -> tuple[str, list[str]]:
+    """Return the folder, links resolved, in which an absolute pattern matches, and its parts from the first wildcard."""
     parts = pattern.split("/")
     wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
-    return os.path.realpath("/".join(parts[:wild]) or "/")
+    return os.path.realpath("/".join(parts[:wild]) or "/"), parts[wild:]
 
 
 def find_matches(pattern: str, limit: int) -> list[str] | None:
-    """The files and folders that an absolute pattern matches, without what is in matching folders.
+    """Find the files and folders that an absolute pattern matches, without what is in matching folders.
 
     Args:
         pattern: The pattern.
@@ -26,9 +26,7 @@ def find_matches(pattern: str, limit: int) -> list[str] | None:
     Returns:
         None if there are more entries.
     """
-    parts = pattern.split("/")
-    wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
-    start, rest = fixed_start(pattern), parts[wild:]
+    start, rest = split_pattern(pattern)
     if not set(rest) - {"**"}:
         return [start]
     pattern = "/".join([start, *rest])

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from amplifier_core.session_capabilities import MentionResolver
-from amplifier_support.path_patterns import fits, fixed_start
+from amplifier_support.path_patterns import fits, split_pattern
 
 _PATH_KEYS = """
     path paths file files file_path file_paths filepath filename directory dir folder cwd
@@ -171,6 +171,5 @@ def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> boo
 
 def _real_start(pattern: str) -> str:
     """Resolve links in the part of the pattern without wildcards, as in paths."""
-    parts = pattern.split("/")
-    wild = next((n for n, part in enumerate(parts) if _WILD & set(part)), len(parts))
-    return "/".join([fixed_start(pattern), *parts[wild:]])
+    start, rest = split_pattern(pattern)
+    return "/".join([start, *rest])

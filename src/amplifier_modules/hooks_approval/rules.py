@@ -24,7 +24,7 @@ from amplifier_modules.hooks_approval.read_only_commands import (
     takes_only_data,
 )
 from amplifier_support.below import is_below
-from amplifier_support.path_patterns import fixed_start
+from amplifier_support.path_patterns import split_pattern
 from amplifier_support.run_later import runs_later
 
 EDITS = frozenset({"write_file", "edit_file", "multi_edit", "apply_patch"})
@@ -295,7 +295,8 @@ def _reads_allowed_files(policy: Policy, call: Call, folders: Iterable[str]) -> 
             ):
                 return False
     starts = [
-        fixed_start(os.path.join(call.base, os.path.expanduser(pattern))) for pattern in patterns
+        split_pattern(os.path.join(call.base, os.path.expanduser(pattern)))[0]
+        for pattern in patterns
     ]
     if not any(is_below(start, call.base) or is_below(call.base, start) for start in starts):
         return True
