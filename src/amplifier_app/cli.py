@@ -28,15 +28,6 @@ _SIGNALLED = (130, 143)
 _OWN_OPTIONS = ("--help", "-h", "--version", "--install-completion", "--show-completion")
 
 
-_RENAMED = {
-    ("batch", "merge"): "--folder",
-    ("batch", "run"): "--folder",
-    ("plan", "import"): "--file",
-    ("plan", "lock"): "--file",
-}
-"""Command → the former name of its `--to`, which is still accepted."""
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
@@ -63,27 +54,13 @@ def main(argv: list[str] | None = None) -> int:
     leave(code)
 
 
-def _with_new_name(argv: list[str]) -> list[str]:
-    """Replace the former name of an option, with a notice."""
-    old = _RENAMED[argv[0], argv[1]]
-    new = [
-        f"--to{word[len(old) :]}" if word == old or word.startswith(f"{old}=") else word
-        for word in argv
-    ]
-    if new != argv:
-        from amplifier_app.base.stdio import to_stderr
-
-        to_stderr(f"amplifier: warning: {old} is deprecated; use --to or -o")
-    return new
-
-
 def _stored_answer(argv: list[str]) -> str | None:
     """The answer to a command line that needs no command."""
     if argv in (["--version"], ["version"]):
         from amplifier_app.base.version import version_line
 
         return version_line() + "\n"
-    if argv in (["--help"], ["-h"]) and _is_wide():
+    if argv in (["--help"], ["-h"]) and _is_wide() and _has_only_own_commands():
         with open(os.path.join(os.path.dirname(__file__), *_HELP_FILE), encoding="utf-8") as file:
             return file.read()
     return None
@@ -97,6 +74,14 @@ def _is_wide() -> bool:
         return os.get_terminal_size(1).columns >= _HELP_COLUMNS
     except OSError:  # not a terminal
         return True
+
+
+def _has_only_own_commands() -> bool:
+    """Return True if no other package adds commands, which the stored help would lack."""
+    from amplifier_app.commands.entry_points import find_commands
+
+    commands = find_commands().values()
+    return bool(commands) and all(command.is_own for command in commands)
 
 
 def _print(text: str) -> bool:
@@ -176,8 +161,6 @@ def _main(argv: list[str], stdout: Output | None = None) -> int:
         argv = [*argv[1:], "--help"]
     if argv[:1] == ["continue"] and not {"-h", "--help"} & {*argv[1:]}:
         argv = ["run", "--continue", *argv[1:]]
-    if tuple(argv[:2]) in _RENAMED:
-        argv = _with_new_name(argv)
     # `amplifier` without a command is `amplifier run`.
     implied = not argv or (argv[0].startswith("-") and argv[0] not in _OWN_OPTIONS)
     if implied:

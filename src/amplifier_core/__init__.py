@@ -12,11 +12,13 @@ interfaces, events       the protocols of the five kinds of module; event names
 models, _tool_results    data of hooks and tools
 
 What modules exchange: message_models, content_models and llm_errors (requests to a model, its answers
-and errors), session_capabilities and capabilities (typed keys of what they share), approval, display,
-correlation, provider_batches. How they get there: mounting, _placement (mount a plan's modules and check
-what they mounted), loader, discovery, package_import, _resolvers (find and import them),
-_load_validation (check them), load_errors, module_sources. _foreign describes failures of their code.
-For module authors: testing, validation, pytest_plugin, utils, cli.
+and errors), capabilities (typed keys of what they share), utils, approval, display,
+correlation. How they get there: mounting, _placement (mount a plan's modules and check what they
+mounted), loader, discovery, package_import, _resolvers (find and import them), module_checks (check
+them), load_errors, module_sources. _foreign describes failures of their code.
+
+For module authors, under published names and taken from `amplifier_kit`: testing, validation,
+pytest_plugin, cli.
 
 Files with a leading underscore are internal to this project; all others are public.
 
@@ -26,11 +28,7 @@ is fast and never imports testing helpers or validators.
 
 import importlib
 import os
-from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
-
-from amplifier_core import _load_validation as load_validation
 
 __version__ = "2.0.2"
 """Version of the published kernel that this one is compatible with."""
@@ -74,27 +72,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_EXPORTS})
-
-
-class _Validator:
-    """The kernel's validators, imported when the first module is checked."""
-
-    def mount_function(self, package: ModuleType, name: str) -> list[load_validation.CheckLike]:
-        return _errors(self._runner().check_mount_function(package, name))
-
-    def instances(
-        self, kind: str, instances: Sequence[tuple[str, Any]]
-    ) -> list[load_validation.CheckLike]:
-        return _errors(self._runner().check_instances(kind, instances))
-
-    def _runner(self) -> Any:
-        from amplifier_core.validation import _runner
-
-        return _runner
-
-
-def _errors(checks: Any) -> list[load_validation.CheckLike]:
-    return [check for check in checks if not check.passed and check.severity == "error"]
-
-
-load_validation.install(_Validator())

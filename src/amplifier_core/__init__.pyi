@@ -89,16 +89,16 @@ from amplifier_core.models import ProviderInfo as ProviderInfo
 from amplifier_core.models import SessionStatus as SessionStatus
 from amplifier_core.models import ToolResult as ToolResult
 from amplifier_core.session import AmplifierSession as AmplifierSession
-from amplifier_core.testing import EventRecorder as EventRecorder
-from amplifier_core.testing import MockContextManager as MockContextManager
-from amplifier_core.testing import MockCoordinator as MockCoordinator
-from amplifier_core.testing import MockTool as MockTool
-from amplifier_core.testing import ScriptedOrchestrator as ScriptedOrchestrator
-from amplifier_core.testing import create_test_coordinator as create_test_coordinator
-from amplifier_core.testing import wait_for as wait_for
 from amplifier_core.utils.retry import RetryConfig as RetryConfig
 from amplifier_core.utils.retry import classify_error_message as classify_error_message
 from amplifier_core.utils.retry import retry_with_backoff as retry_with_backoff
+from amplifier_kit.testing import EventRecorder as EventRecorder
+from amplifier_kit.testing import MockContextManager as MockContextManager
+from amplifier_kit.testing import MockCoordinator as MockCoordinator
+from amplifier_kit.testing import MockTool as MockTool
+from amplifier_kit.testing import ScriptedOrchestrator as ScriptedOrchestrator
+from amplifier_kit.testing import create_test_coordinator as create_test_coordinator
+from amplifier_kit.testing import wait_for as wait_for
 
 __version__: Final[str]
 RUST_AVAILABLE: Final[bool]

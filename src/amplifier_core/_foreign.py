@@ -325,3 +325,19 @@ def warnings_logged() -> Generator[list[str]]:
     finally:
         root.removeHandler(collector)
         _logged.reset(token)
+
+
+def required_arguments(function: Any) -> str:
+    """Names of the required arguments of `function`, quoted and separated by commas."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        # Not callable, or compiled code without a signature.
+        return ""
+    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [
+        repr(parameter.name)
+        for parameter in parameters
+        if parameter.default is inspect.Parameter.empty and parameter.kind not in open_ended
+    ]
+    return ", ".join(required)

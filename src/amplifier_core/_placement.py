@@ -3,12 +3,10 @@
 The section of the plan determines the kind of a module; the module's id does not.
 """
 
-import inspect
 import logging
 from typing import Any, Protocol
 
-from amplifier_core import _load_validation as load_validation
-from amplifier_core._foreign import where_defined
+from amplifier_core._foreign import required_arguments, where_defined
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.discovery import PARTS, SECTION_KINDS, TYPE_TO_MOUNT_POINT
 from amplifier_core.interfaces import ContextManager, Orchestrator, Provider, Tool
@@ -202,28 +200,13 @@ def _register_cleanup(result: Any, coordinator: ModuleCoordinator) -> list[str]:
     return []
 
 
-def required_arguments(function: Any) -> str:
-    """Names of the required arguments of `function`, quoted and separated by commas."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        # Not callable, or compiled code without a signature.
-        return ""
-    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [
-        repr(parameter.name)
-        for parameter in parameters
-        if parameter.default is inspect.Parameter.empty and parameter.kind not in open_ended
-    ]
-    return ", ".join(required)
-
-
 def _check_instances(entry: PlanEntry, added: dict[str, Any], loaded: LoadedModule) -> None:
     # Modules of the environment are validated only if they do not satisfy their protocol.
     if loaded.folder is None and all(_is_instance(entry.kind, one) for one in added.values()):
         return
-    validator = load_validation.installed()
-    failed = validator.instances(entry.kind, list(added.items())) if validator is not None else ()
+    from amplifier_core.module_checks import check_instances, select_errors
+
+    failed = select_errors(check_instances(entry.kind, list(added.items())))
     if failed:
         raise validation_failure(entry.module, failed)
 

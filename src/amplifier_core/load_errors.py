@@ -16,8 +16,8 @@ Public: apps catch these errors to explain them to the user.
 
 import builtins
 from collections.abc import Sequence
+from typing import Protocol
 
-from amplifier_core._load_validation import CheckLike
 from amplifier_core.module_sources import ModuleLoadError
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
 
@@ -35,6 +35,13 @@ MODULE_FAILURE_REASONS = frozenset(
 
 MISCONFIGURED = "is not configured correctly: "
 """In the message of a `ModuleMountError`, before that of a `ConfigurationError` that the module raised."""
+
+
+class FailedCheck(Protocol):
+    """A check as a message shows it."""
+
+    name: str
+    message: str
 
 
 class NotInstalledError(SourceNotFoundError, ValueError):
@@ -65,7 +72,7 @@ class ModuleValidationError(ModuleLoadError):
         self.reason_code = reason_code
 
 
-def validation_failure(module_id: str, failed: Sequence[CheckLike]) -> ModuleValidationError:
+def validation_failure(module_id: str, failed: Sequence[FailedCheck]) -> ModuleValidationError:
     """Create the error for a module that failed these checks."""
     listed = "; ".join(f"{check.name}: {check.message}" for check in failed)
     return ModuleValidationError(f"Module '{module_id}' failed validation: {listed}")

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from amplifier_core import _load_validation as load_validation
 from amplifier_core._foreign import describe_exception, place_of
 from amplifier_core._resolvers import Offer, resolve
 from amplifier_core.coordinator import ModuleCoordinator
@@ -340,10 +339,9 @@ def _bind(loaded: LoadedModule, config: dict[str, Any]) -> MountFunction:
 
 
 def _check(module_id: str, package: ModuleType, name: str) -> None:
-    validator = load_validation.installed()
-    if validator is None:
-        return
-    failed = validator.mount_function(package, name)
+    from amplifier_core.module_checks import check_mount_function, select_errors
+
+    failed = select_errors(check_mount_function(package, name))
     if failed:
         raise validation_failure(module_id, failed)
 

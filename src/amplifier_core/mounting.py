@@ -27,7 +27,7 @@ from amplifier_core.load_errors import (
     module_failure_reason,
 )
 from amplifier_core.loader import LoadedModule, MountFunction
-from amplifier_core.session_capabilities import BEFORE_PROVIDER, PROVIDER_FAILURE
+from amplifier_support.session_capabilities import BEFORE_PROVIDER, PROVIDER_FAILURE
 
 __all__ = [
     "ModuleSpec",

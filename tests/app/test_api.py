@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from amplifier_app import api
-from amplifier_app.batch.record.folder import is_running
+from amplifier_batch.record.folder import is_running
 from tests.support.cli import child_environment, run_amplifier, run_python
 from tests.support.llm_server import Reply, Request, ScriptedLLM
 from tests.support.plans import held_plan, mock_plan, module_folder

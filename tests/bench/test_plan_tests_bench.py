@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from amplifier_app import api
-from tests.app.commands.test.support import run_tests, write_tests
+from tests.kit.plan_tests.support import run_tests, write_tests
 from tests.support.plans import mock_plan
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "testing"

@@ -1,6 +1,6 @@
 """Fixtures of the kernel's tests."""
 
 from tests.core.module_folders import module_folders
-from tests.core.pytest_projects import project
+from tests.kit.pytest_projects import project
 
 __all__ = ["module_folders", "project"]

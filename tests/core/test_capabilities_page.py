@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import amplifier_core
-from amplifier_core import session_capabilities
-from amplifier_core.session_capabilities import Capability
+from amplifier_app.base.own_packages import MODULE_PACKAGES
+from amplifier_support import session_capabilities
+from amplifier_support.session_capabilities import Capability
 
 SRC = Path(amplifier_core.__file__).parent.parent
 PAGE = Path(amplifier_core.__file__).parent / "contracts" / "capabilities.md"
@@ -39,7 +40,7 @@ Uses = dict[str, tuple[set[str], set[str]]]
 def unit(file: Path) -> str:
     """Owner of a file, as named on the page."""
     package, *rest = file.relative_to(SRC).parts
-    if package != "amplifier_modules":
+    if package not in MODULE_PACKAGES:
         return package.removeprefix("amplifier_").replace("core", "kernel")
     if rest[0] == "_shared":
         return {"loop": "loops", "context": "contexts"}.get(rest[1], "modules")
@@ -135,4 +136,4 @@ def test_code_reaches_capabilities_through_their_keys() -> None:
     by_name = re.compile(r"\.(get|register)_capability\(")
     assert sorted(
         str(file.relative_to(SRC)) for file in SRC.rglob("*.py") if by_name.search(file.read_text())
-    ) == ["amplifier_core/session_capabilities.py"]
+    ) == ["amplifier_support/session_capabilities.py"]

@@ -8,11 +8,11 @@ import pytest
 
 import amplifier_core
 from amplifier_core import AmplifierSession
+from amplifier_core.module_checks import KINDS
 from amplifier_core.module_sources import ModuleSource
-from amplifier_core.validation._kinds import KINDS
-from amplifier_core.validation._validators import VALIDATORS
+from amplifier_kit.validation.validators import VALIDATORS
 from tests.core.module_folders import ModuleFolders
-from tests.core.pytest_projects import Project
+from tests.kit.pytest_projects import Project
 
 pytest_plugins = ["pytester"]
 

@@ -31,7 +31,7 @@ from amplifier_core._foreign import (
     where_defined,
 )
 from amplifier_core.llm_errors import LLMError
-from amplifier_core.validation._validators import VALIDATORS
+from amplifier_kit.validation.validators import VALIDATORS
 from tests.core.module_folders import ModuleFolders
 
 FAILING = """

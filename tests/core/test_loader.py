@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from amplifier_core import _load_validation as load_validation
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import (
     MODULE_FAILURE_REASONS,
@@ -310,17 +309,6 @@ async def test_a_resolver_module_is_not_validated(tmp_path: Path) -> None:
     coordinator = ModuleCoordinator()
     await mount(coordinator)
     assert coordinator.get("module-source-resolver") == "it"
-
-
-async def test_without_validators_a_folder_is_loaded_unchecked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(load_validation, "_installed", [])
-    source = Folder(
-        package(tmp_path, "amplifier_module_tool_six", "def mount(c, config): return 5")
-    )
-    mount = await loader_with(Resolver(tool_six=source)).load("tool-six")
-    assert await mount(ModuleCoordinator()) == 5
 
 
 # on_session_ready

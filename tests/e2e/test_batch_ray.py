@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from amplifier_app import __version__
-from amplifier_app.batch.engines.ray import RayWorker
+from amplifier_batch.engines.ray import RayWorker
 from tests.e2e.test_batch_e2e import KEY, Batches, counting
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.llm_server import ScriptedLLM

@@ -34,13 +34,13 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.unpack import unpack
 from amplifier_app.sources.loading import load
 from amplifier_core.llm_errors import LLMError
+from amplifier_extras.tool_mcp.results import Results
 from amplifier_modules import provider_anthropic, provider_openai
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules.hooks_approval.commands import Unclear, may_run, segments_of, words_of
 from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
-from amplifier_modules.tool_mcp.results import Results
 from tests.fuzz.files import folder
 from tests.modules._shared.loop.rig import Rig, echo_tool
 from tests.support.llm import anthropic_rules, openai_rules, responses_rules
@@ -255,7 +255,7 @@ def _read_mcp(data: bytes) -> None:
     from pydantic import ValidationError
 
     results = Results(10_000, folder)
-    from amplifier_modules.tool_mcp.stdio import StdioTransport
+    from amplifier_extras.tool_mcp.stdio import StdioTransport
 
     transport = StdioTransport.__new__(StdioTransport)
     transport._on_error_output = lambda _: None  # pyright: ignore[reportPrivateUsage]

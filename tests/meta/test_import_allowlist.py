@@ -97,7 +97,7 @@ def test_the_kernel_and_the_names_it_offers(tmp_path: Path) -> None:
 def test_the_kernels_work_needs_pydantic_and_the_ground_floor(tmp_path: Path) -> None:
     program = (
         "import amplifier_core.session, amplifier_core.loader, amplifier_core.coordinator\n"
-        "import amplifier_core.validation, amplifier_core.validation.base\n"
+        "import amplifier_core.module_checks\n"
     )
     loaded = loaded_by(tmp_path, sys.executable, "-c", program)
     assert loaded.packages <= {"amplifier_core", "amplifier_support", *PYDANTIC}
@@ -123,7 +123,7 @@ def test_the_help(argument: str, tmp_path: Path) -> None:
 def test_help_for_a_narrow_terminal(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, *amplifier_command(), "--help", COLUMNS="60")
     assert loaded.packages <= {"amplifier_app", "amplifier_support", *TYPER}
-    assert loaded.parts_of("amplifier_app.commands") == {"finish", "group", "help"}
+    assert loaded.parts_of("amplifier_app.commands") == {"entry_points", "finish", "group", "help"}
 
 
 @pytest.mark.parametrize(("options", "parser"), [([], set[str]()), (["--output", "json"], TYPER)])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from amplifier_app.chat.slash.registry import all_commands
-from amplifier_app.commands.group import COMMANDS
+from amplifier_app.commands.group import COMMANDS, amplifier_command
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [
@@ -30,12 +29,7 @@ def mentioned(pattern: str) -> dict[str, str]:
 
 
 def commands_of(group: str) -> set[str]:
-    app = import_module(f"amplifier_app.commands.{group}.command").app
-    table = getattr(app.info.cls, "table", None)
-    if table:
-        return set(table)
-    names = {one.name or one.callback.__name__ for one in app.registered_commands}
-    return {name.removesuffix("_").replace("_", "-") for name in names}
+    return set(amplifier_command().get_command(None, group).list_commands(None))
 
 
 @pytest.mark.parametrize("group", [name for name in GROUPS if name in COMMANDS])

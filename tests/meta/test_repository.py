@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from amplifier_app.base.own_packages import MODULE_PACKAGES
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -41,7 +43,7 @@ def test_nothing_points_outside_the_repository_or_names_a_registry() -> None:
 @pytest.mark.parametrize("module_id", sorted(MODULES))
 def test_every_bundled_module_is_what_its_entry_point_says(module_id: str) -> None:
     package, _, function = MODULES[module_id].partition(":")
-    assert package == f"amplifier_modules.{module_id.replace('-', '_')}"
+    assert package in {f"{home}.{module_id.replace('-', '_')}" for home in MODULE_PACKAGES}
     module = importlib.import_module(package)
     assert callable(getattr(module, function))
     kinds = {"loop": "orchestrator", "hooks": "hook"}
@@ -52,7 +54,8 @@ def test_every_bundled_module_is_what_its_entry_point_says(module_id: str) -> No
 def test_every_package_of_modules_has_an_entry_point() -> None:
     folders = {
         path.parent.name
-        for path in (ROOT / "src" / "amplifier_modules").glob("*/__init__.py")
+        for package in MODULE_PACKAGES
+        for path in (ROOT / "src" / package).glob("*/__init__.py")
         if not path.parent.name.startswith("_")
     }
     assert folders == {module_id.replace("-", "_") for module_id in MODULES}
@@ -60,7 +63,7 @@ def test_every_package_of_modules_has_an_entry_point() -> None:
 
 def test_every_bundled_module_is_listed_and_profile_modules_exist() -> None:
     page = (ROOT / "src" / "amplifier_modules" / "README.md").read_text()
-    listed = re.findall(r"\[`([\w-]+)`\]\((\w+)/README\.md\)", page)
+    listed = re.findall(r"\[`([\w-]+)`\]\((?:\.\./amplifier_extras/)?(\w+)/README\.md\)", page)
     assert listed
     assert dict(listed) == {module_id: module_id.replace("-", "_") for module_id in MODULES}
     for profile in (ROOT / "profiles").glob("*.yaml"):
@@ -115,11 +118,8 @@ def test_files_listed_for_imports_inside_functions_have_some() -> None:
         ), f"{name} no longer needs its entry under per-file-ignores in pyproject.toml"
 
 
-OF_PYTEST = {
-    *("pytest_plugin.py", "validation/_plugin_fixtures.py"),
-    *("validation/behavioral.py", "validation/structural.py"),
-}
-"""The kernel's plugin, and the suites authors run their modules with."""
+PUBLISHED = ("cli.py", "pytest_plugin.py", "testing.py", "validation/")
+"""Files of the kernel that lead to `amplifier_kit` under their published names."""
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_the_kernel_needs_pydantic_and_support_only_the_standard_library(
     folder = ROOT / "src" / package
     for path in folder.rglob("*.py"):
         name = path.relative_to(folder).as_posix()
-        of_pytest = package == "amplifier_core" and name in OF_PYTEST
-        allowed = {package, *others, *({"pytest", "pytest_asyncio"} if of_pytest else ())}
+        is_published = package == "amplifier_core" and name.startswith(PUBLISHED)
+        allowed = {package, *others, *({"amplifier_kit"} if is_published else ())}
         assert roots_imported_by(path) - sys.stdlib_module_names <= allowed, name
 
 

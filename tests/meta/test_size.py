@@ -10,10 +10,13 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[2] / "src"
 
 CEILINGS = {
-    "amplifier_app": 38_700,
-    "amplifier_core": 4_600,
-    "amplifier_modules": 22_400,
-    "amplifier_support": 4_900,
+    "amplifier_app": 31_500,
+    "amplifier_batch": 4_600,
+    "amplifier_core": 3_600,
+    "amplifier_extras": 3_600,
+    "amplifier_kit": 4_700,
+    "amplifier_modules": 19_000,
+    "amplifier_support": 5_100,
 }
 
 

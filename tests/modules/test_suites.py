@@ -10,11 +10,11 @@ import pytest
 
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import behavioral, structural
+from amplifier_extras import hooks_otel
 from amplifier_modules import (
     hooks_backup,
     hooks_context_files,
     hooks_logging,
-    hooks_otel,
     hooks_redaction,
     hooks_shell,
     provider_mock,

@@ -22,11 +22,16 @@ current directory. What this module documents stays compatible within a major ve
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from amplifier_app.api.answers import Answer, RowAnswer
-from amplifier_app.api.batches import BatchStopped, batch
 from amplifier_app.api.plans import Plan, load_plan
 from amplifier_app.api.sessions import Session, open_session, run
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError, SessionError, UsageError
+
+if TYPE_CHECKING:
+    from amplifier_batch.api import BatchStopped, batch
 
 __all__ = [
     "Answer",
@@ -44,3 +49,10 @@ __all__ = [
     "open_session",
     "run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Programs that run no batches do not import them.
+    if name in ("BatchStopped", "batch"):
+        return getattr(import_module("amplifier_batch.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

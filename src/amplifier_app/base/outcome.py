@@ -16,6 +16,7 @@ from amplifier_app.base.errors import (
     Terminated,
     UsageError,
 )
+from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.base.paths import temporary_dir, working_dir
 from amplifier_app.base.redact import redact
 from amplifier_support.private_files import NoTemporaryFolder
@@ -181,7 +182,7 @@ def _kernel_outcome(error: BaseException) -> Outcome:
         ending = Ending.PROVIDER if answers else Ending.MODULE
         if origin.hint is not None:
             check = origin.hint
-        elif origin.path is not None and origin.path.name == "amplifier_modules":
+        elif origin.path is not None and origin.path.name in MODULE_PACKAGES:
             check = (
                 f"This is a fault of the bundled {origin.kind}. Report it with: amplifier report"
             )

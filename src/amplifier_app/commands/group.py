@@ -1,7 +1,11 @@
-"""Command groups that list their commands but import only the one invoked."""
+"""Command groups that list their commands but import only the one invoked.
+
+The program's own commands are in tables; installed packages add others, see `entry_points`.
+"""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
@@ -9,20 +13,18 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from amplifier_app.base.errors import UsageError
-from amplifier_app.commands.help import with_plain_help
+from amplifier_app.base.errors import ModuleError, UsageError
+from amplifier_app.base.slow_steps import slow_step
+from amplifier_app.commands.entry_points import AddedCommand, find_commands
+from amplifier_app.commands.help import summary, with_plain_help
 
 COMMANDS = {
     "run": "Send a prompt, or start a chat.",
     "continue": "Continue the last session of this directory (run --continue).",
     "resume": "Choose a saved session and continue it.",
-    "batch": "Run a plan over many inputs.",
-    "compare": "Compare two batches over the same input.",
-    "test": "Test plans without a model.",
     "init": "Set up a provider: its key, address and model.",
     "session": "List, show, search and manage saved sessions.",
     "plan": "Show, check, compare and lock plans.",
-    "policy": "Test the rules for tool calls.",
     "module": "List, add, create and validate modules.",
     "tool": "List, describe and run the tools of a plan.",
     "profile": "List, show and choose profiles.",
@@ -30,11 +32,11 @@ COMMANDS = {
     "trust": "Review a project's configuration and trust it.",
     "doctor": "Check your setup and suggest fixes.",
     "report": "Write a file for a bug report.",
-    "schema": "Print the JSON Schemas of results, events, batches, plans and tests.",
+    "schema": "Print the JSON Schemas of what the program reads and writes.",
     "docs": "Show the documentation.",
     "version": "Show the version.",
 }
-"""Command name → help line. Each command is the Typer `app` of
+"""Command name → help line of the app's own commands. Each is the Typer `app` of
 `amplifier_app.commands.<name>.command`, made with `add_completion=False`."""
 
 
@@ -61,23 +63,52 @@ class LazyGroup(TyperGroup):
     """Imports a command only when it is invoked.
 
     Attributes:
-        where: The module of a command, with `{}` for the command's name.
-        table: Command name → help line, in the order help shows them.
+        words: The words that call the group; none for the root.
+        where: The module of one of its own commands, with `{}` for the command's name.
+        own: Name → help line of its own commands, in the order help shows them.
     """
 
+    words: ClassVar[tuple[str, ...]] = ()
     where: ClassVar[str] = "amplifier_app.commands.{}.command"
-    table: ClassVar[dict[str, str]] = COMMANDS
+    own: ClassVar[dict[str, str]] = COMMANDS
+    _added: dict[str, AddedCommand] | None = None
+
+    @property
+    def added(self) -> dict[str, AddedCommand]:
+        """The commands that installed packages add to this group, by name."""
+        if self._added is None:
+            self._added = {
+                words[-1]: command
+                for words, command in find_commands().items()
+                if words[:-1] == self.words and words[-1] not in self.own
+            }
+        return self._added
+
+    @property
+    def table(self) -> dict[str, str]:
+        """Command name → help line."""
+        added = {name: command.help for name, command in self.added.items()}
+        # The program's own commands may also be registered as Typer commands of the group.
+        registered = {
+            name: summary(command)
+            for name, command in self.commands.items()
+            if name not in self.own and name not in added
+        }
+        return self.own | registered | added
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
-            if cmd_name not in self.table:
+            if cmd_name in self.own:
+                # `continue` is `run --continue`, see `amplifier_app.cli`.
+                module = "run" if cmd_name == "continue" else cmd_name
+                app = import_module(self.where.format(module)).app
+            elif cmd_name in self.added:
+                app = _load(self.added[cmd_name])
+            else:
                 return None
-            # `continue` is `run --continue`, see `amplifier_app.cli`.
-            module = "run" if cmd_name == "continue" else cmd_name
-            app = import_module(self.where.format(module)).app
             # Shown in usage lines; a single-command app is otherwise named after its function.
             self.commands[cmd_name] = command = with_plain_help(get_command(app))
             command.name = cmd_name
@@ -88,7 +119,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # Typer suggests similar commands only among those already loaded.
-        if args and args[0] not in self.table:
+        if args and not any(args[0] in names for names in (self.own, self.commands, self.added)):
             raise self._unknown(args)
         return super().resolve_command(ctx, args)
 
@@ -100,25 +131,67 @@ class LazyGroup(TyperGroup):
         from amplifier_support.did_you_mean import did_you_mean
 
         near, advice = did_you_mean(words[0], self.table), self.advice(words, self.table)
-        hint = "\n".join(one for one in (near, advice) if one)
+        hint = "\n".join(line for line in (near, advice) if line)
         return UsageError(f"unknown command {words[0]!r}", hint=hint)
 
     def advice(self, words: list[str], table: dict[str, str]) -> str:
-        """What to do about an unknown command."""
+        """Return the next step after an unknown command."""
         return f"Available commands: {', '.join(table)}"
 
 
-def command_group(name: str, table: dict[str, str]) -> typer.Typer:
-    """A command with commands of its own, one module each in `amplifier_app.commands.<name>`.
+def _load(command: AddedCommand) -> typer.Typer:
+    """Import a command of an installed package.
+
+    Raises:
+        ModuleError: It cannot be imported, or is not a `typer.Typer`.
+    """
+    name = " ".join(command.words)
+    module, _, attribute = command.target.partition(":")
+    try:
+        with slow_step(f"importing the command '{name}' of {command.package}"):
+            app = import_module(module)
+            for part in attribute.split("."):
+                app = getattr(app, part)
+    # The package is someone else's and may raise anything while it is imported.
+    except (Exception, SystemExit) as error:
+        if command.is_own:
+            raise
+        raise ModuleError(
+            f"cannot load the command '{name}' of {command.package}: "
+            f"{type(error).__name__}: {error}",
+            hint=f"Reinstall or remove the package: {sys.executable} -m pip uninstall {command.package.rpartition('-')[0]}",
+        ) from error
+    if not isinstance(app, typer.Typer):
+        raise ModuleError(
+            f"cannot load the command '{name}' of {command.package}: "
+            f"{command.target} is {type(app).__name__}, not typer.Typer"
+        )
+    return app
+
+
+def command_group(
+    name: str,
+    table: dict[str, str],
+    *,
+    where: str | None = None,
+    help: str | None = None,
+) -> typer.Typer:
+    """Create a command with commands of its own, one module each.
 
     Args:
-        name: Its name; `COMMANDS` has its help line.
-        table: See `LazyGroup`.
+        name: Its name.
+        table: See `LazyGroup.own`.
+        where: See `LazyGroup`; default: `amplifier_app.commands.<name>`.
+        help: Its help; default: its line in `COMMANDS`.
     """
-    where = f"amplifier_app.commands.{name}.{{}}"
+    members = {
+        "words": (name,),
+        "where": where or f"amplifier_app.commands.{name}.{{}}",
+        "own": table,
+    }
     app = typer.Typer(
-        cls=type(f"{name.capitalize()}Commands", (LazyGroup,), {"where": where, "table": table}),
-        help=COMMANDS[name],
+        cls=type(f"{name.capitalize()}Commands", (LazyGroup,), members),
+        help=help or COMMANDS[name],
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
@@ -133,10 +206,11 @@ def _no_options(ctx: Any, formatter: Any) -> None: ...
 
 class _AllCommands(LazyGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        table = self.table
         listed = {name for names in HEADINGS.values() for name in names}
-        others = tuple(name for name in self.table if name not in listed)
+        others = tuple(name for name in table if name not in listed)
         for heading, names in (*HEADINGS.items(), ("Other", others)):
-            if rows := [(name, self.table[name]) for name in names if name in self.table]:
+            if rows := [(name, table[name]) for name in names if name in table]:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
 

@@ -66,10 +66,10 @@ def with_plain_help(command: Any) -> Any:
 def _format_commands(command: Any, ctx: Any, formatter: Any) -> None:
     names = command.list_commands(ctx)
     with formatter.section("Commands"):
-        formatter.write_dl([(name, _summary(command.get_command(ctx, name))) for name in names])
+        formatter.write_dl([(name, summary(command.get_command(ctx, name))) for name in names])
 
 
-def _summary(command: Any) -> str:
+def summary(command: Any) -> str:
     """The first paragraph of a command's help, not cut off."""
     return " ".join((command.help or "").partition("\n\n")[0].replace("\b", "").split())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult, combine_turns
-from amplifier_core.session_capabilities import RESPONSE_FORMAT
+from amplifier_support.session_capabilities import RESPONSE_FORMAT
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.answer_schema import Answer, AnswerSchema

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from amplifier_app.base import paths
 from amplifier_app.base.keys import Filled, fill_environment
 from amplifier_app.base.redact import treat_keys_as_secret
-from amplifier_core.session_capabilities import (
+from amplifier_support.provider_order import first_mounted
+from amplifier_support.session_capabilities import (
     CACHE_DIR,
     CONFIG_DIR,
     OFFLINE,
     SECRET_VARIABLES,
     WORKING_DIR,
 )
-from amplifier_support.provider_order import first_mounted
 
 if TYPE_CHECKING:
     from amplifier_app.sources.resolver import AppModuleSourceResolver

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from amplifier_app.base.errors import AppError
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
 from amplifier_app.plan.source_syntax import parse_source
-from amplifier_core.session_capabilities import MENTIONS
+from amplifier_support.session_capabilities import MENTIONS
 
 
 class Namespace(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.sanitize import one_line
 from amplifier_core._foreign import describe_exception
-from amplifier_core.session_capabilities import MODE
+from amplifier_support.session_capabilities import MODE
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_core.session_capabilities import SANDBOX, SESSION_DIR
 from amplifier_support.sandbox.policy import PolicyError, SandboxPolicy, is_at_least, parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
+from amplifier_support.session_capabilities import SANDBOX, SESSION_DIR
 
 _HINT = (
     "Run with --sandbox off, or set 'session.sandbox: {unavailable: warn}' in the plan or in your "

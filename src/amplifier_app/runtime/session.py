@@ -34,8 +34,8 @@ from amplifier_app.sessions.recording_context import answers_to_interrupted, is_
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.session import AmplifierSession
-from amplifier_core.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
 from amplifier_support.provider_order import model_of
+from amplifier_support.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
 
 if TYPE_CHECKING:
     from amplifier_support.sandbox.sandbox import Sandbox

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from amplifier_app.base.sanitize import for_pipe
-from amplifier_core.session_capabilities import SECRET_VARIABLES
 from amplifier_support.environment import without_secrets
 from amplifier_support.process.commands import Command, ProcessRunner
 from amplifier_support.sandbox.sandbox import Sandbox
+from amplifier_support.session_capabilities import SECRET_VARIABLES
 
 _SHELL = "/bin/sh"
 

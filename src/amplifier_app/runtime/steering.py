@@ -9,7 +9,7 @@ from typing import Any
 
 from amplifier_app.runtime.turns.module_faults import messages_of
 from amplifier_app.sessions.tool_calls import blocks_in
-from amplifier_core.session_capabilities import STEER
+from amplifier_support.session_capabilities import STEER
 
 logger = logging.getLogger(__name__)
 

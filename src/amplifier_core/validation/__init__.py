@@ -1,17 +1,17 @@
-"""Check modules and mount plans before they are used.
+"""The published names of the validators, see `amplifier_kit.validation`.
 
 ``structural`` and ``behavioral`` contain test suites for module authors; only these require pytest.
 """
 
-from amplifier_core.validation._validators import (
+from amplifier_core.module_checks import ValidationCheck, ValidationResult
+from amplifier_kit.validation.mount_plan import MountPlanValidationResult, MountPlanValidator
+from amplifier_kit.validation.validators import (
     ContextValidator,
     HookValidator,
     OrchestratorValidator,
     ProviderValidator,
     ToolValidator,
 )
-from amplifier_core.validation.base import ValidationCheck, ValidationResult
-from amplifier_core.validation.mount_plan import MountPlanValidationResult, MountPlanValidator
 
 __all__ = [
     "ContextValidator",

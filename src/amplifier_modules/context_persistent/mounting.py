@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core import ModuleCoordinator
-from amplifier_core.session_capabilities import SESSION_DIR, WORKING_DIR
 from amplifier_modules._shared.context.mounting import mount_context
 from amplifier_modules.context_persistent.config import MODULE_ID, PersistentContextConfig
 from amplifier_modules.context_persistent.journal import Journal
 from amplifier_modules.context_persistent.manager import PersistentContextManager
+from amplifier_support.session_capabilities import SESSION_DIR, WORKING_DIR
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from amplifier_core.session_capabilities import MentionResolver
 from amplifier_support.path_patterns import fits, split_pattern
+from amplifier_support.session_capabilities import MentionResolver
 
 _PATH_KEYS = """
     path paths file files file_path file_paths filepath filename directory dir folder cwd

@@ -13,18 +13,6 @@ from typing import Any, cast
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalSystem
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
 from amplifier_core.models import HookResult
-from amplifier_core.session_capabilities import (
-    CONFIG_DIR,
-    MENTIONS,
-    OUTSIDE_SANDBOX,
-    REMEMBERED_APPROVALS,
-    SANDBOX,
-    SESSION_DIR,
-    WORKING_DIR,
-    tool_check,
-    tool_sandbox,
-    tool_working_dir,
-)
 from amplifier_modules._shared.files import records
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules._shared.privacy.session_secrets import session_secrets
@@ -43,6 +31,18 @@ from amplifier_modules.hooks_approval.question import (
 from amplifier_modules.hooks_approval.rules import DEFAULT, READS, Call, Policy, Verdict, judge
 from amplifier_support.clock import utc_now
 from amplifier_support.redaction import Redactor
+from amplifier_support.session_capabilities import (
+    CONFIG_DIR,
+    MENTIONS,
+    OUTSIDE_SANDBOX,
+    REMEMBERED_APPROVALS,
+    SANDBOX,
+    SESSION_DIR,
+    WORKING_DIR,
+    tool_check,
+    tool_sandbox,
+    tool_working_dir,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast, get_args
 
-from amplifier_core.session_capabilities import MODE
+from amplifier_support.session_capabilities import MODE
 
 Mode = Literal["ask", "edits", "read-only", "auto"]
 MODES: tuple[Mode, ...] = get_args(Mode)

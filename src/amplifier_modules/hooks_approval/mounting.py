@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_core.events import TOOL_PRE
-from amplifier_core.session_capabilities import APPROVAL_POLICY
 from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig
 from amplifier_modules.hooks_approval.hook import ApprovalHook
 from amplifier_modules.hooks_approval.modes import MODE_CHANGED
+from amplifier_support.session_capabilities import APPROVAL_POLICY
 
 
 async def mount(coordinator: Any, settings: ApprovalConfig) -> Callable[[], None]:

@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from amplifier_core.session_capabilities import MentionResolver
 from amplifier_modules._shared.module.config import listed
 from amplifier_modules.hooks_approval import call_paths, commands
 from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Rule, RuleAction
@@ -26,6 +25,7 @@ from amplifier_modules.hooks_approval.read_only_commands import (
 from amplifier_support.below import is_below
 from amplifier_support.path_patterns import split_pattern
 from amplifier_support.run_later import runs_later
+from amplifier_support.session_capabilities import MentionResolver
 
 EDITS = frozenset({"write_file", "edit_file", "multi_edit", "apply_patch"})
 """Tools that change the files their input names."""

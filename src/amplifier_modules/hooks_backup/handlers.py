@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import EXECUTION_END, PROMPT_SUBMIT, TOOL_ERROR, TOOL_POST, TOOL_PRE
-from amplifier_core.session_capabilities import BACKUPS, SESSION_DIR, UNDO, UNDO_LIST
 from amplifier_modules.hooks_backup.config import FOLDER, INDEX, MODULE_ID, BackupConfig
 from amplifier_support.fields import mapping_of
+from amplifier_support.session_capabilities import BACKUPS, SESSION_DIR, UNDO, UNDO_LIST
 
 if TYPE_CHECKING:
     from amplifier_core.models import HookResult

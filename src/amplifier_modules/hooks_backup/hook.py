@@ -11,12 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.models import HookResult
-from amplifier_core.session_capabilities import (
-    CACHE_DIR,
-    SESSION_DIR,
-    WORKING_DIR,
-    tool_working_dir,
-)
 from amplifier_modules._shared.files.grants import Grants
 from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.hooks_backup import store as stores
@@ -35,6 +29,12 @@ from amplifier_modules.hooks_backup.turns import History, read_history
 from amplifier_modules.hooks_backup.undo import note_for_model, pick, take_back
 from amplifier_support.fields import field_of, mapping_of
 from amplifier_support.redaction import Redactor
+from amplifier_support.session_capabilities import (
+    CACHE_DIR,
+    SESSION_DIR,
+    WORKING_DIR,
+    tool_working_dir,
+)
 
 logger = logging.getLogger(__name__)
 

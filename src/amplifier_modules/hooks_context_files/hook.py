@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from amplifier_core.models import HookResult
-from amplifier_core.session_capabilities import CONFIG_DIR, WORKING_DIR
 from amplifier_modules.hooks_context_files import text
 from amplifier_modules.hooks_context_files.config import LOADED, MODULE_ID, ContextFilesConfig
 from amplifier_modules.hooks_context_files.files import ContextFile, Reader
@@ -18,6 +17,7 @@ from amplifier_modules.hooks_context_files.folders import (
     nested_folders,
     project_folders,
 )
+from amplifier_support.session_capabilities import CONFIG_DIR, WORKING_DIR
 
 logger = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from amplifier_core.session_capabilities import SESSION_DIR, WORKING_DIR, Capability
 from amplifier_modules._shared.privacy.event_json import raw_data, to_json
 from amplifier_modules.hooks_logging.config import MODULE_ID, LoggingConfig
 from amplifier_modules.hooks_logging.file import LogFile
 from amplifier_modules.hooks_logging.levels import level_of, reaches
 from amplifier_support.clock import utc_now
 from amplifier_support.redaction import Redactor
+from amplifier_support.session_capabilities import SESSION_DIR, WORKING_DIR, Capability
 
 logger = logging.getLogger(__name__)
 

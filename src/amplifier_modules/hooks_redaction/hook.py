@@ -13,12 +13,12 @@ from amplifier_core.events import (
     PROVIDER_ERROR,
 )
 from amplifier_core.models import HookResult
-from amplifier_core.session_capabilities import Capability
 from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.hooks_redaction.config import IDENTIFYING, MODULE_ID, RedactionConfig
 from amplifier_modules.hooks_redaction.stream import StreamRedactor
 from amplifier_support.redaction import Redactor
 from amplifier_support.secret_shapes import Shape, shape_groups
+from amplifier_support.session_capabilities import Capability
 
 ENDS = (CONTENT_BLOCK_END, PROVIDER_ERROR, EXECUTION_END)
 """Events after which the text streamed before is complete."""

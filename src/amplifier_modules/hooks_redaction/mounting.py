@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_core.events import ALL_EVENTS
-from amplifier_core.session_capabilities import REDACT_EVENT
 from amplifier_modules._shared.module.announced_events import announced_events
 from amplifier_modules.hooks_redaction.config import RedactionConfig
 from amplifier_modules.hooks_redaction.hook import HOOK, RedactionHook
+from amplifier_support.session_capabilities import REDACT_EVENT
 
 
 async def mount(coordinator: Any, settings: RedactionConfig) -> Callable[[], None]:

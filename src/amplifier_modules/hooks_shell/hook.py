@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from amplifier_core.models import HookResult
-from amplifier_core.session_capabilities import WORKING_DIR, Capability
 from amplifier_modules._shared.module.config import listed
 from amplifier_modules._shared.privacy.event_json import raw_data, to_plain
 from amplifier_modules._shared.process.environment import command_environment
@@ -26,6 +25,7 @@ from amplifier_modules.hooks_shell.config import (
 )
 from amplifier_modules.hooks_shell.running import Ran, run
 from amplifier_support.process.commands import ProcessRunner
+from amplifier_support.session_capabilities import WORKING_DIR, Capability
 
 logger = logging.getLogger(__name__)
 

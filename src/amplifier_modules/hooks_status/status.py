@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from amplifier_core.models import HookResult
-from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules.hooks_status.config import MODULE_ID, StatusConfig
 from amplifier_modules.hooks_status.repository import GitState, git_state
 from amplifier_support.clock import utc_now
 from amplifier_support.printable import printable_in_tags
+from amplifier_support.session_capabilities import WORKING_DIR
 
 
 class StatusHook:

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 from amplifier_core.llm_errors import NotFoundError
-from amplifier_core.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.deferred import (
     BATCH_WINDOW,
@@ -19,13 +18,14 @@ from amplifier_modules._shared.providers.deferred import (
 )
 from amplifier_modules._shared.providers.model_list import entries_in
 from amplifier_support.fields import mapping_of
+from amplifier_support.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 
 _PATH = "/v1/messages/batches"
 _PAGE = 100
 
 
 class MessageBatches:
-    """The batches of one account; see `amplifier_core.provider_batches.ProviderBatches`.
+    """The batches of one account; see `amplifier_support.provider_batches.ProviderBatches`.
 
     Args:
         endpoint: The service.

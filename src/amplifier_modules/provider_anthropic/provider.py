@@ -25,7 +25,6 @@ from amplifier_core.message_models import (
     Usage,
 )
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
-from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.history import normalise, portable_id
 from amplifier_modules._shared.history.values import clean_value
 from amplifier_modules._shared.http.sse import text_or_none
@@ -55,6 +54,7 @@ from amplifier_modules.provider_anthropic.transport import (
     PROVIDER,
     Transport,
 )
+from amplifier_support.provider_batches import ProviderBatches
 from amplifier_support.usage import token_count, token_counts
 
 _FINISH_REASONS = {

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from amplifier_core.provider_batches import ProviderBatches
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules.provider_anthropic.request import Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
+from amplifier_support.provider_batches import ProviderBatches
 
 Chunks = list[dict[str, Any]]
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from amplifier_core.session_capabilities import CACHE_DIR, OFFLINE, Capability
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules.provider_local.catalogue import Weights, default_model, find_model
 from amplifier_modules.provider_local.config import MODULE_ID, LocalConfig
 from amplifier_modules.provider_local.notices import FetchNotices
 from amplifier_modules.provider_local.store import WeightStore
+from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE, Capability
 
 
 def models_dir(config: LocalConfig, cache: str | None) -> Path:

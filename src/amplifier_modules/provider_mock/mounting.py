@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules.provider_mock.config import MockConfig
 from amplifier_modules.provider_mock.provider import create
 from amplifier_modules.provider_mock.script import read_replies
+from amplifier_support.session_capabilities import WORKING_DIR
 
 
 async def mount(coordinator: Any, settings: MockConfig) -> None:

@@ -8,7 +8,6 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from amplifier_core.llm_errors import ProviderUnavailableError
-from amplifier_core.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.deferred import (
     BATCH_WINDOW,
@@ -18,6 +17,7 @@ from amplifier_modules._shared.providers.deferred import (
 )
 from amplifier_modules._shared.providers.model_list import entries_in
 from amplifier_support.fields import mapping_of
+from amplifier_support.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 
 _PATH = "/batches"
 _PAGE = 100
@@ -27,7 +27,7 @@ _FILES = ("output_file_id", "error_file_id")
 
 
 class OpenAIBatches:
-    """The batches of one account; see `amplifier_core.provider_batches.ProviderBatches`.
+    """The batches of one account; see `amplifier_support.provider_batches.ProviderBatches`.
 
     Args:
         endpoint: The service.

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from amplifier_core.llm_errors import InvalidRequestError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Usage
-from amplifier_core.provider_batches import DeferredAnswer
 from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.http.event_stream import SSEStream
@@ -29,6 +28,7 @@ from amplifier_modules.provider_openai.responses_request import (
     wire_options,
 )
 from amplifier_modules.provider_openai.responses_stream import ResponsesStream, read_usage
+from amplifier_support.provider_batches import DeferredAnswer
 
 _PATH = "/responses"
 _BATCH_URL = "/v1/responses"

@@ -7,11 +7,11 @@ import shlex
 import tempfile
 from typing import Any
 
-from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.files.roots import Location, PathError, PathGuard
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_support.process import INHERITED
 from amplifier_support.sandbox.sandbox import Sandbox
+from amplifier_support.session_capabilities import WORKING_DIR
 
 _LONGEST_NOTE = 4096
 """Bytes of the longest path the system accepts."""

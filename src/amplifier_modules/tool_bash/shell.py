@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_core.session_capabilities import OUTSIDE_SANDBOX, WORKING_DIR
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.process.denials import Denials
 from amplifier_modules._shared.process.environment import command_environment
@@ -20,6 +19,7 @@ from amplifier_modules.tool_bash.folder import Trace, WorkingFolder
 from amplifier_modules.tool_bash.output_events import OutputReporter
 from amplifier_support.process.commands import Command, Ended, ProcessRunner
 from amplifier_support.programs import find_program
+from amplifier_support.session_capabilities import OUTSIDE_SANDBOX, WORKING_DIR
 
 # Bash sets these from the folder it starts in; the values of the session's shell would mislead.
 _NOT_PASSED_ON = ("OLDPWD", "SHLVL", "_")

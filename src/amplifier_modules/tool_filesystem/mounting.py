@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_core.session_capabilities import tool_check
 from amplifier_modules.tool_filesystem.config import FilesystemConfig
 from amplifier_modules.tool_filesystem.read_tools import ListDirectory, ReadFile
 from amplifier_modules.tool_filesystem.workspace import Workspace
 from amplifier_modules.tool_filesystem.write_tools import ChangingTool, EditFile, WriteFile
+from amplifier_support.session_capabilities import tool_check
 
 
 async def mount(coordinator: Any, settings: FilesystemConfig) -> None:

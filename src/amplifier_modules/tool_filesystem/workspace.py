@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-from amplifier_core.session_capabilities import MENTIONS, SESSION_DIR
 from amplifier_modules._shared.files.grants import Grants
 from amplifier_modules._shared.files.roots import InvalidPath, Location, PathGuard
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.process.output_dir import known_output_dir
 from amplifier_modules.tool_filesystem.config import FilesystemConfig
+from amplifier_support.session_capabilities import MENTIONS, SESSION_DIR
 
 
 class Workspace:

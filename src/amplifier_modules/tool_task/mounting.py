@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_core.session_capabilities import DEPTH
 from amplifier_modules.tool_task.config import MODULE_ID, TaskConfig
 from amplifier_modules.tool_task.tool import TASK_EVENTS, TaskTool
+from amplifier_support.session_capabilities import DEPTH
 
 
 async def mount(coordinator: Any, settings: TaskConfig) -> None:

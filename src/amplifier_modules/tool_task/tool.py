@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from amplifier_core.models import ToolResult
-from amplifier_core.session_capabilities import RESUME, SPAWN
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
 from amplifier_modules.tool_task.config import MODULE_ID, TaskConfig
 from amplifier_support.fields import mapping_of
+from amplifier_support.session_capabilities import RESUME, SPAWN
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_core.session_capabilities import TODO_ITEMS
 from amplifier_modules.tool_todo.config import MODULE_ID, TodoConfig
 from amplifier_modules.tool_todo.tool import TODO_EVENTS, TodoTool
+from amplifier_support.session_capabilities import TODO_ITEMS
 
 
 async def mount(coordinator: Any, settings: TodoConfig) -> None:

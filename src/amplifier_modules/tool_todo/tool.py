@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from amplifier_core.models import ToolResult
-from amplifier_core.session_capabilities import SESSION_DIR
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.privacy.session_secrets import session_secrets
 from amplifier_modules.tool_todo import items
 from amplifier_modules.tool_todo.config import TodoConfig
 from amplifier_modules.tool_todo.items import InvalidItems, Item
+from amplifier_support.session_capabilities import SESSION_DIR
 
 logger = logging.getLogger(__name__)
 

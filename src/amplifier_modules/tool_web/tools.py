@@ -11,7 +11,6 @@ from secrets import token_hex
 from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
-from amplifier_core.session_capabilities import CACHE_DIR, OFFLINE
 from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tool_input import InvalidInput
@@ -29,6 +28,7 @@ from amplifier_modules.tool_web.exchange import (
 )
 from amplifier_modules.tool_web.search import Found, Search
 from amplifier_modules.tool_web.urls import RefusedURL, read_url
+from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE
 
 WEB_FETCHED = "web:fetched"
 WEB_REFUSED = "web:refused"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from amplifier_app.runtime.observers.log_notices import OWN, LogNotices, show_logs
+from amplifier_app.runtime.observers.log_notices import OWN_PACKAGES, LogNotices, show_logs
 from amplifier_app.runtime.observers.observer import Level, Renderer
 
 
@@ -24,7 +24,7 @@ class Notices(Renderer):
 @pytest.fixture(autouse=True)
 def _root_as_before() -> Iterator[None]:
     root = logging.getLogger()
-    ours = [logging.getLogger(name) for name in OWN]
+    ours = [logging.getLogger(name) for name in OWN_PACKAGES]
     before, levels = (root.handlers[:], root.level), [logger.level for logger in ours]
     yield
     root.handlers[:], root.level = before

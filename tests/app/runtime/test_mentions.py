@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.runtime.mentions import Mentions, Namespace, register_mentions
-from amplifier_core.session_capabilities import MENTIONS
 from amplifier_core.testing import TestCoordinator
+from amplifier_support.session_capabilities import MENTIONS
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand
 from amplifier_app.runtime.observers.observer import Renderer
-from amplifier_core.session_capabilities import COMMAND_EXECUTOR, COMMAND_REGISTRY
+from amplifier_support.session_capabilities import COMMAND_EXECUTOR, COMMAND_REGISTRY
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession

@@ -15,7 +15,7 @@ from amplifier_app.chat.slash.layout import lines
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
 from amplifier_app.chat.slash.undo import of_copies
 from amplifier_app.render.diff import FileDiff, compare, files_lines, summary
-from amplifier_core.session_capabilities import UNDO_LIST
+from amplifier_support.session_capabilities import UNDO_LIST
 
 _LARGEST = 1_000_000
 """Bytes of the largest file that is compared."""

@@ -18,7 +18,7 @@ from amplifier_app.runtime.approvals.approval_mode import (
 )
 from amplifier_app.runtime.approvals.requests import Approvals, Policy
 from amplifier_app.runtime.module_modes import OFF, active_module_mode, module_modes
-from amplifier_core.session_capabilities import REMEMBERED_APPROVALS, SANDBOX
+from amplifier_support.session_capabilities import REMEMBERED_APPROVALS, SANDBOX
 
 _ANSWERS = {
     "ask": "ask you each time",

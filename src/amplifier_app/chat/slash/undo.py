@@ -11,8 +11,8 @@ from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
 from amplifier_app.runtime import describe
-from amplifier_core.session_capabilities import UNDO, UNDO_LIST, Capability
 from amplifier_support.clock import utc_time
+from amplifier_support.session_capabilities import UNDO, UNDO_LIST, Capability
 
 _Function = TypeVar("_Function")
 

@@ -18,7 +18,7 @@ from amplifier_app.runtime.approvals.policy import place_of_rule, policy_of_sess
 from amplifier_app.runtime.status import status_of
 from amplifier_app.runtime.turns.module_faults import messages_of
 from amplifier_core._foreign import module_of
-from amplifier_core.session_capabilities import REGISTER_APPROVAL_PROVIDER
+from amplifier_support.session_capabilities import REGISTER_APPROVAL_PROVIDER
 
 _CHARACTERS_PER_TOKEN = 4
 

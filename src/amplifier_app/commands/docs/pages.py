@@ -10,11 +10,11 @@ from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.base.paths import bundled_examples_dir
 from amplifier_support.did_you_mean import did_you_mean
 
 _APP_PAGES = {
-    "batch": "batch/README.md",
     "chat": "chat/README.md",
     "completion": "commands/completion/README.md",
     "library": "commands/docs/library.md",
@@ -22,15 +22,21 @@ _APP_PAGES = {
     "plans": "plan/README.md",
     "promises": "commands/docs/promises.md",
     "providers": "commands/provider/README.md",
-    "recipes": "batch/recipes.md",
     "scripts": "commands/run/README.md",
     "sessions": "sessions/README.md",
     "sources": "sources/README.md",
-    "testing": "commands/test/README.md",
     "trust": "trust/README.md",
-    "validation": "commands/module/validation/README.md",
 }
 """Topic → its page in `amplifier_app`."""
+
+_OTHER_PAGES = {
+    "batch": ("amplifier_batch", "README.md"),
+    "recipes": ("amplifier_batch", "recipes.md"),
+    "sandbox": ("amplifier_support", "sandbox/README.md"),
+    "testing": ("amplifier_kit", "plan_tests/README.md"),
+    "validation": ("amplifier_kit", "validation/README.md"),
+}
+"""Topic → the package of its page, and its page there."""
 
 _EXAMPLES = re.compile(r"(?<=\]\()(\.\./)+examples(?=/)")
 _MARKUP = r"\[([^\]]*)\]\([^)]*\)|`"
@@ -85,11 +91,11 @@ def find_page(topic: str) -> Page:
 
 
 def _of_the_app() -> Iterator[Page]:
-    for topic, page in _APP_PAGES.items():
-        text = _read(files("amplifier_app") / page)
+    app_pages = {topic: ("amplifier_app", page) for topic, page in _APP_PAGES.items()}
+    for topic, (package, page) in sorted({**app_pages, **_OTHER_PAGES}.items()):
+        text = _read(files(package) / page)
         # The links are those of the repository; the wheel has the examples in another place.
         yield Page(topic, _EXAMPLES.sub(lambda _: str(bundled_examples_dir()), text))
-    yield Page("sandbox", _read(files("amplifier_support") / "sandbox" / "README.md"))
 
 
 def _contracts() -> Iterator[Page]:
@@ -102,7 +108,8 @@ def _contracts() -> Iterator[Page]:
 
 def _of_modules() -> Iterator[Page]:
     yield Page("loops", _read(files("amplifier_modules") / "_shared" / "loop" / "README.md"))
-    for folder in sorted(files("amplifier_modules").iterdir(), key=lambda file: file.name):
+    folders = [folder for package in MODULE_PACKAGES for folder in files(package).iterdir()]
+    for folder in sorted(folders, key=lambda file: file.name):
         page = folder / "README.md"
         if not folder.name.startswith("_") and page.is_file():
             yield Page(folder.name.replace("_", "-"), _read(page))

@@ -14,7 +14,5 @@ app = command_group(
         "override": "Load a module from a different source in every plan.",
         "update": "Fetch newer commits and versions of modules.",
         "vendor": "Copy a plan's modules and their dependencies to a folder.",
-        "new": "Create a package for a new module.",
-        "validate": "Check a module against the contract of its kind.",
     },
 )

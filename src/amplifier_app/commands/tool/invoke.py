@@ -21,7 +21,7 @@ from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.turns.event_data import EventHandler, result_in
 from amplifier_app.runtime.turns.turn import ToolUse
-from amplifier_core.session_capabilities import RESUME, SPAWN
+from amplifier_support.session_capabilities import RESUME, SPAWN
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.installed import bundled_modules
+from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.plan.schema.rules import Schema
 from amplifier_core.discovery import kind_of
 
@@ -56,7 +57,7 @@ def config_schema(package: Any) -> Schema | None:
         if not isinstance(schema, dict):
             raise TypeError(f"it returned {type(schema).__name__}, not a mapping")
         # Those of bundled modules are valid (tests hold it), and the check costs more than the rest.
-        if not package.__name__.startswith("amplifier_modules."):
+        if package.__name__.partition(".")[0] not in MODULE_PACKAGES:
             validator_for(schema).check_schema(schema)
         return copy.deepcopy(cast("Schema", schema))
     except SchemaError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.runtime.approvals.requests import ADD_MODULE, Approvals
-from amplifier_core.session_capabilities import MODE, ModeControl
+from amplifier_support.session_capabilities import MODE, ModeControl
 
 NO_MODES = "no module of this session has approval modes"
 NO_MODES_HINT = ADD_MODULE

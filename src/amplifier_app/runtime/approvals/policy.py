@@ -17,7 +17,7 @@ from amplifier_app.runtime.mentions import register_mentions
 from amplifier_app.sources.plan_resolver import resolver_for
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.loader import ModuleLoader
-from amplifier_core.session_capabilities import APPROVAL_POLICY
+from amplifier_support.session_capabilities import APPROVAL_POLICY
 
 
 class Decision(NamedTuple):

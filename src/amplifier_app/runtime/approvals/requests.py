@@ -14,7 +14,7 @@ from amplifier_app.base.sanitize import visible
 from amplifier_app.runtime import describe
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.interfaces import ApprovalResponse
-from amplifier_core.session_capabilities import APPROVAL_POLICY, REGISTER_APPROVAL_PROVIDER
+from amplifier_support.session_capabilities import APPROVAL_POLICY, REGISTER_APPROVAL_PROVIDER
 
 if TYPE_CHECKING:
     from amplifier_core.interfaces import ApprovalRequest

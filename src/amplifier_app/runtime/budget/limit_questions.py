@@ -9,7 +9,7 @@ from typing import Any
 from amplifier_app.runtime.budget.limits import describe_amount, describe_reached, name_of
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_core.models import HookResult
-from amplifier_core.session_capabilities import BUDGET, SessionBudget
+from amplifier_support.session_capabilities import BUDGET, SessionBudget
 
 EVENT = "budget:reached"
 WARN_AT = 0.8

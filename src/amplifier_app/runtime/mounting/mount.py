@@ -18,7 +18,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.load_errors import RequiredModuleError, missing_import
 from amplifier_core.mounting import ModuleSpec, mount_module
 from amplifier_core.session import AmplifierSession
-from amplifier_core.session_capabilities import MENTIONS, SECRET_VARIABLES
+from amplifier_support.session_capabilities import MENTIONS, SECRET_VARIABLES
 
 
 class Mounting:

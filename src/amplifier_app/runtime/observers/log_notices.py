@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from amplifier_app.base.own_packages import OWN_PACKAGES
 from amplifier_app.runtime.observers.observer import Level, Renderer
-
-OWN = ("amplifier_core", "amplifier_modules", "amplifier_app", "amplifier_support")
 
 
 class LogNotices(logging.Handler):
@@ -74,6 +73,6 @@ def show_logs(renderer: Renderer, *, verbose: bool) -> LogNotices:
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO if verbose else logging.WARNING)
     if verbose:
-        for name in OWN:
+        for name in OWN_PACKAGES:
             logging.getLogger(name).setLevel(logging.DEBUG)
     return handler

@@ -27,7 +27,7 @@ from amplifier_core.events import (
     TOOL_POST,
     TOOL_PRE,
 )
-from amplifier_core.session_capabilities import REDACT_EVENT
+from amplifier_support.session_capabilities import REDACT_EVENT
 
 _DELTA = "content_block:delta"
 _OF_CALLS = (TOOL_PRE, TOOL_POST, TOOL_ERROR, APPROVAL_REQUIRED, APPROVAL_GRANTED, APPROVAL_DENIED)

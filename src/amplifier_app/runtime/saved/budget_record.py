@@ -12,8 +12,8 @@ from typing import Any
 
 from amplifier_app.runtime.saved.session_record import SessionRecord
 from amplifier_app.runtime.turns.turn import TurnResult
-from amplifier_core.session_capabilities import BUDGET, SPENT, SessionBudget
 from amplifier_support.fields import mapping_of
+from amplifier_support.session_capabilities import BUDGET, SPENT, SessionBudget
 from amplifier_support.usage import dollars
 
 

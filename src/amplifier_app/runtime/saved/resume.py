@@ -12,8 +12,8 @@ from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree.nodes import MapNode, plain_data
 from amplifier_app.plan.tree.paths import NoSuchPath, Path, find
 from amplifier_app.runtime.budget.limits import BUDGET_LIMITS, assignment
-from amplifier_core.session_capabilities import ModeControl
 from amplifier_support.fields import mapping_of
+from amplifier_support.session_capabilities import ModeControl
 
 if TYPE_CHECKING:
     from amplifier_app.sessions.folder import SavedSession

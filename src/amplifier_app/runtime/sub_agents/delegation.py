@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from amplifier_core.session_capabilities import (
+from amplifier_support.session_capabilities import (
     BACKUPS,
     BUDGET,
     DEFERRAL,

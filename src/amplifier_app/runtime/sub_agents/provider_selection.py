@@ -11,8 +11,8 @@ from amplifier_app.plan.agent_plan import full_agent_name
 from amplifier_app.plan.overrides import asking
 from amplifier_app.sources.requirements.missing_packages import requires_hint
 from amplifier_core._foreign import describe_exception
-from amplifier_core.session_capabilities import MODEL_ROLES
 from amplifier_support.fields import field_of, mapping_of
+from amplifier_support.session_capabilities import MODEL_ROLES
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import ID
 from amplifier_app.trust import METADATA_KEY as PROJECT
 from amplifier_core._foreign import origin_of
-from amplifier_core.session_capabilities import SELF_DELEGATION_DEPTH
+from amplifier_support.session_capabilities import SELF_DELEGATION_DEPTH
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan

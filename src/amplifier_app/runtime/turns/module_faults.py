@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import AppError, ModuleError
+from amplifier_app.base.own_packages import OWN_PACKAGES
 from amplifier_app.sessions import recording_context
 from amplifier_app.sessions.recording_context import RecordingContext
 from amplifier_core._foreign import (
@@ -28,7 +29,6 @@ from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError, programming_error
 from amplifier_support.fields import field_of
 
-_OURS = ("amplifier_modules", "amplifier_app")
 _RECORDING: Any = vars(recording_context)
 
 
@@ -49,7 +49,7 @@ class _Part(NamedTuple):
     def root(self) -> Path | None:
         """The folder of its code; None for bundled ones and for stand-ins, which share theirs."""
         module = module_of(self.obj)
-        if module is None or module.__name__.partition(".")[0] in _OURS:
+        if module is None or module.__name__.partition(".")[0] in OWN_PACKAGES:
             return None
         return root_of(module)
 

@@ -21,6 +21,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from amplifier_app.base.installed import normalised
+from amplifier_app.base.own_packages import OWN_PACKAGES
 from amplifier_app.sources.requirements.fixed_versions import fixed_by
 
 _FOUNDATION = "amplifier-foundation @ git+https://github.com/microsoft/amplifier-foundation"
@@ -49,7 +50,6 @@ _DISTRIBUTIONS = {
 }
 """Import name → the requirement that provides it, where the names differ."""
 
-_OURS = ("amplifier_app", "amplifier_core", "amplifier_modules")
 _NO_MODULE = r"No module named '([A-Za-z_][\w.]*)'"
 _NO_NAME = r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'"
 _NO_ATTRIBUTE = r"module '([\w.]+)' has no attribute '(\w+)'"
@@ -75,7 +75,7 @@ def missing_package(error: str) -> str | None:
     """Return the requirement that provides what an import lacks; None if no package is missing."""
     missing = re.search(_NO_MODULE, error)
     top = missing[1].partition(".")[0] if missing else ""
-    if missing is None or top in _OURS or top in sys.stdlib_module_names:
+    if missing is None or top in OWN_PACKAGES or top in sys.stdlib_module_names:
         return None
     if "." in missing[1] and _provider(top) is not None:
         return None  # another version of an installed package
@@ -107,7 +107,7 @@ def requires_hint(error: str, entry: str = "this entry") -> str | None:
         return None
     top = (name[2] if name else found[1]).partition(".")[0]
     file = re.search(_FILE, error)
-    provider = None if top in _OURS else _provider(top, Path(file[1]) if file else None)
+    provider = None if top in OWN_PACKAGES else _provider(top, Path(file[1]) if file else None)
     return _version_hint(provider, entry) if provider is not None else None
 
 
@@ -172,7 +172,7 @@ def _module_name(value: Any) -> Any:
 def _top_package(name: Any) -> str | None:
     """The top-level package of a dotted name; None if it is part of Python or of Amplifier."""
     top = name.partition(".")[0] if isinstance(name, str) else ""
-    ours = top in _OURS or top == "amplifier_support"
+    ours = top in OWN_PACKAGES
     return None if not top or ours or top in sys.stdlib_module_names else top
 
 

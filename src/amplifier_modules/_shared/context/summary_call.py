@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.message_models import Usage
-from amplifier_core.session_capabilities import BUDGET
 from amplifier_modules._shared.context.budget import window_of
 from amplifier_modules._shared.context.shorten import cut_text
 from amplifier_modules._shared.context.strategy import StrategyInputs
@@ -36,6 +35,7 @@ from amplifier_modules._shared.providers.lost_usage import collecting
 from amplifier_modules._shared.providers.tokens import estimate_text
 from amplifier_support.fields import mapping_of
 from amplifier_support.provider_order import model_of
+from amplifier_support.session_capabilities import BUDGET
 
 PURPOSE = "context:summary"
 """Value of `purpose` in the events of such a call."""

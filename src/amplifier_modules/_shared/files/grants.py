@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from amplifier_core.session_capabilities import WORKING_DIR
 from amplifier_modules._shared.files.roots import PathGuard
+from amplifier_support.session_capabilities import WORKING_DIR
 
 
 class Grants:

@@ -7,7 +7,7 @@ from typing import Any
 
 from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ResponseFormatJsonSchema
-from amplifier_core.session_capabilities import RESPONSE_FORMAT
+from amplifier_support.session_capabilities import RESPONSE_FORMAT
 
 _REFUSED = (400, 422)
 """Statuses of a request whose schema the service does not support."""

@@ -20,10 +20,10 @@ from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any, cast
 
-from amplifier_core.session_capabilities import BUDGET, SPENT
 from amplifier_modules._shared.loop.limits import BudgetConfig, Reached, plain
 from amplifier_modules._shared.loop.usage_totals import Spent
 from amplifier_modules._shared.module.config import parse_config
+from amplifier_support.session_capabilities import BUDGET, SPENT
 
 
 class BudgetReached(Exception):

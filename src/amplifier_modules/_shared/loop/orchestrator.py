@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from amplifier_core.session_capabilities import STEER
 from amplifier_modules._shared.history import Readings
 from amplifier_modules._shared.loop.answer_format import AnswerFormat
 from amplifier_modules._shared.loop.budget import open_budget
@@ -23,6 +22,7 @@ from amplifier_modules._shared.loop.streaming import complete, stream
 from amplifier_modules._shared.loop.turn import Turn
 from amplifier_modules._shared.loop.turn_end import TurnOutcome
 from amplifier_modules._shared.module.spans import Span
+from amplifier_support.session_capabilities import STEER
 
 
 class LoopOrchestrator:

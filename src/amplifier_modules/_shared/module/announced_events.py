@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from amplifier_core.session_capabilities import ANNOUNCED_EVENTS
+from amplifier_support.session_capabilities import ANNOUNCED_EVENTS
 
 
 async def announced_events(coordinator: Any) -> list[str]:

@@ -14,6 +14,7 @@ class ModuleDeclaration:
         package: `__name__` of the package.
         module_id: Its id, such as ``tool-todo``.
         config: The model of its config, such as ``.config:TodoConfig``.
+        home: The package that has it.
         code: The module with `mount(coordinator, settings)`, such as ``.mounting``, and
             `on_session_ready(coordinator)` if the package has one.
 
@@ -22,12 +23,20 @@ class ModuleDeclaration:
             ValueError if the config is not valid.
     """
 
-    def __init__(self, package: str, module_id: str, config: str, code: str) -> None:
+    def __init__(
+        self,
+        package: str,
+        module_id: str,
+        config: str,
+        code: str,
+        *,
+        home: str = "amplifier_modules",
+    ) -> None:
         self._module_id = module_id
         self._config = config
         self._code = code
         # Not `__name__`: validation imports a module under a name of its own.
-        self._package = f"amplifier_modules.{module_id.replace('-', '_')}"
+        self._package = f"{home}.{module_id.replace('-', '_')}"
 
         async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Any:
             return await self._mount(coordinator, config)

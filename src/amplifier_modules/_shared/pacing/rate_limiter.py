@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from amplifier_core.session_capabilities import PACE_DIR
 from amplifier_modules._shared.http.client import Enter, Turn, enter_at_once
 from amplifier_modules._shared.http.errors import retry_after
 from amplifier_modules._shared.pacing.headers import reported_limits
 from amplifier_modules._shared.pacing.pace import Pace, Ticket
 from amplifier_support.private_files import make_private_folder, open_private, try_lock
+from amplifier_support.session_capabilities import PACE_DIR
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_core.session_capabilities import SECRET_VARIABLES
 from amplifier_support.fields import mapping_of
 from amplifier_support.redaction import configured_secrets, secrets_in
+from amplifier_support.session_capabilities import SECRET_VARIABLES
 
 
 def session_secrets(coordinator: Any) -> list[str]:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from amplifier_core.session_capabilities import SECRET_VARIABLES
 from amplifier_support.environment import without_secrets
 from amplifier_support.fields import mapping_of
 from amplifier_support.redaction import configured_secrets
+from amplifier_support.session_capabilities import SECRET_VARIABLES
 
 
 def command_environment(coordinator: Any, passthrough: Iterable[str]) -> dict[str, str]:

@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from amplifier_core.session_capabilities import SESSION_DIR, TOOL_OUTPUT_DIR
 from amplifier_support.private_files import make_private_folder, temporary_folder
+from amplifier_support.session_capabilities import SESSION_DIR, TOOL_OUTPUT_DIR
 
 
 def output_dir(coordinator: Any) -> Path:

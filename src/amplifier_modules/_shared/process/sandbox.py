@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from amplifier_core.session_capabilities import SANDBOX, WORKING_DIR
 from amplifier_support.sandbox.policy import SCHEMA, parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
+from amplifier_support.session_capabilities import SANDBOX, WORKING_DIR
 
 
 def command_sandbox(coordinator: Any, value: Any) -> Sandbox | None:

@@ -25,8 +25,6 @@ from typing import Any, TypeVar, cast
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, ToolCall
-from amplifier_core.provider_batches import DeferredAnswer, ProviderBatches
-from amplifier_core.session_capabilities import DEFERRAL
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 from amplifier_modules._shared.history import normalise
 from amplifier_modules._shared.history.plain_blocks import plain_usage
@@ -35,6 +33,8 @@ from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.providers.deferred import deferred_request
 from amplifier_modules._shared.providers.refused_images import RefusedImages
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
+from amplifier_support.provider_batches import DeferredAnswer, ProviderBatches
+from amplifier_support.session_capabilities import DEFERRAL
 
 logger = logging.getLogger(__name__)
 

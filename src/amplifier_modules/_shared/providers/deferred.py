@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Message, Usage
-from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest
 from amplifier_modules._shared.http.client import encode_body
+from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 
 PRICE_SHARE = Decimal("0.5")
 """Price of an answer in a batch, as a share of the usual price, at every vendor supported here."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.app.commands.module.validation.samples import SAMPLES, spoiled
+from tests.kit.validation.samples import SAMPLES, spoiled
 from tests.support.cli import Finished, run_amplifier
 
 MOUNTED_TOOL = '    await coordinator.mount("tools", tool)\n'

@@ -8,7 +8,8 @@ import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules import loop_basic, loop_events, loop_streaming
+from amplifier_extras import loop_events
+from amplifier_modules import loop_basic, loop_streaming
 from amplifier_modules._shared.module.config import parse_config
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from amplifier_core.models import HookResult
 from amplifier_core.testing import MockCoordinator, wait_for
-from amplifier_modules import loop_basic, loop_events, loop_streaming
+from amplifier_extras import loop_events
+from amplifier_modules import loop_basic, loop_streaming
 from tests.modules._shared.loop.rig import FunctionTool, ListContext, Rig, call, calls, echo_tool
 from tests.modules._shared.loop.test_over_http import asks, provided
 from tests.support.llm_server import ScriptedLLM

@@ -8,7 +8,8 @@ import pytest
 
 from amplifier_core.validation.behavioral import OrchestratorBehaviorTests
 from amplifier_core.validation.structural import OrchestratorStructuralTests
-from amplifier_modules import loop_basic, loop_events, loop_streaming
+from amplifier_extras import loop_events
+from amplifier_modules import loop_basic, loop_streaming
 
 
 class Basic:

@@ -26,14 +26,14 @@ from amplifier_core.message_models import (
     ToolCallBlock,
     ToolSpec,
 )
-from amplifier_core.provider_batches import DeferredAnswer, DeferredRequest, ProviderBatches
-from amplifier_core.session_capabilities import DEFERRAL
 from amplifier_modules._shared.providers.deferred import number_in, step_of
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.mounting import open_transport
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.provider import OpenAIProvider
+from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest, ProviderBatches
+from amplifier_support.session_capabilities import DEFERRAL
 from tests.support.fixtures import StartLLM
 from tests.support.llm.batches import Batch, Fate
 from tests.support.llm_server import Raw, Reply, ScriptedLLM, Status, ToolCall

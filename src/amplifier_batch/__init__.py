@@ -1,0 +1,1 @@
+"""Batches: run a plan over many inputs, and compare the results."""

@@ -1,0 +1,281 @@
+"""Run the rows of a batch that have not ended, and say how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import AppError
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.base.signals import Interrupts
+from amplifier_app.base.stdio import stderr_is_tty, terminal_size, to_stderr
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.run.request import Request
+from amplifier_app.render.ansi import clip
+from amplifier_app.runtime import describe
+from amplifier_batch.dispatch import OF_EVERY_ROW, Dispatcher, Limits, Stop
+from amplifier_batch.engines.local import local_engine
+from amplifier_batch.engines.pool import WorkerPool
+from amplifier_batch.engines.ray import ray_engine
+from amplifier_batch.execution.economy import open_broker
+from amplifier_batch.execution.setup import limits_of
+from amplifier_batch.input.prompts import PromptTemplate
+from amplifier_batch.input.rows import Row
+from amplifier_batch.input.shards import rows_of
+from amplifier_batch.options import BatchOptions
+from amplifier_batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
+from amplifier_batch.record.writer import BatchWriter, writing
+from amplifier_batch.statistics.summary import cost_in_words, in_words, outcome_of_batch
+from amplifier_batch.workdirs import Workdirs
+
+_REDRAW_SECONDS = 0.2
+_PARTS = 10
+_BAR_WIDTH = 20
+
+
+def execute(
+    folder: BatchFolder, request: Request, options: BatchOptions, *, quiet: bool
+) -> Outcome:
+    """Run what is left of a batch.
+
+    Args:
+        folder: The batch.
+        request: The plan and the options of every row.
+        options: Those of the command line; the batch keeps them.
+        quiet: Whether to show no progress.
+
+    Raises:
+        AppError: The batch cannot go on; what has ended is saved.
+    """
+    with writing(folder) as writer:
+        folder.change(options.settings())
+        try:
+            return run_loop(_execute(writer, request, quiet))
+        except AppError as error:
+            error.hint = error.hint and error.hint.replace("FOLDER", shlex.quote(folder.shown))
+            raise
+
+
+async def _execute(writer: BatchWriter, request: Request, quiet: bool) -> Outcome:
+    line = _ProgressLine(writer.folder, quiet=quiet)
+    stopping: list[Any] = []
+
+    def stop(immediate: bool) -> None:
+        why = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
+        line.say("stopping the running rows; 'amplifier batch resume' continues them")
+        if dispatcher.broker is not None and (open_batches := dispatcher.broker.open_batches):
+            line.say(f"{', '.join(open_batches)} continues; 'resume' gets its answers")
+        when = "now" if immediate else "after the tool"
+        coroutine = dispatcher.stop(Stop(why, why.value), when)
+        stopping.append(asyncio.get_running_loop().create_task(coroutine))
+
+    def changed() -> None:
+        line.show(dispatcher, writer)
+
+    if writer.folder.facts.get("engine") == "ray" and not quiet:
+        to_stderr("connecting to Ray")
+    async with dispatching(writer, request, changed, line.notice) as dispatcher:
+        line.start_clock()
+        try:
+            with Interrupts(stop) as interrupts:
+                await dispatcher.run()
+        finally:
+            line.end()
+    outcome = _outcome(writer, dispatcher)
+    if outcome.ending is Ending.OK:
+        line.finish(writer)
+    return outcome
+
+
+@contextlib.asynccontextmanager
+async def dispatching(
+    writer: BatchWriter,
+    request: Request,
+    changed: Callable[[], None] = lambda: None,
+    notice: Callable[[str], None] = lambda text: None,
+) -> AsyncGenerator[Dispatcher]:
+    """What runs the rows of a batch that have not ended; its workers end with the context.
+
+    Args:
+        writer: The batch.
+        request: The plan and the options of every row.
+        changed: Called after every change.
+        notice: Shows a line to the user.
+
+    Raises:
+        AppError: The providers of a batch at batch prices are unavailable.
+    """
+    folder, facts = writer.folder, writer.folder.facts
+    setup = {
+        "request": request.as_data(),
+        "working_dir": facts["working_dir"],
+        "economy": bool(facts.get("economy")),
+    }
+    workdirs = Workdirs(facts["workdir"], Path(facts["working_dir"]), folder.path / WORK)
+    async with _engine(writer, setup, workdirs) as engine:
+        dispatcher = Dispatcher(
+            _unfinished_rows(facts, writer),
+            PromptTemplate(facts["prompt"]),
+            workdirs,
+            engine,
+            writer,
+            lambda: _limits_now(folder),
+            changed,
+        )
+        if not setup["economy"]:
+            yield dispatcher
+            return
+        async with open_broker(request, writer, dispatcher, engine, changed, notice):
+            yield dispatcher
+
+
+def _engine(
+    writer: BatchWriter, setup: Mapping[str, Any], workdirs: Workdirs
+) -> AbstractAsyncContextManager[WorkerPool]:
+    """What runs the rows."""
+    folder, facts = writer.folder, writer.folder.facts
+    environment = {"AMPLIFIER_SESSIONS": str(folder.sessions)}
+    # The working directory belongs to the process.
+    shares = workdirs.is_shared
+    if facts.get("engine") != "ray":
+        return local_engine(setup, writer.log, environment, rows_share=shares)
+    batch, address = facts["batch"], facts.get("address")
+    return ray_engine(setup, folder.path, batch, environment, address=address, rows_share=shares)
+
+
+def _limits_now(folder: BatchFolder) -> Limits:
+    """The limits in batch.json, which `amplifier batch set` may have changed."""
+    folder.refresh()
+    return limits_of(folder.facts)
+
+
+def _unfinished_rows(facts: Mapping[str, Any], writer: BatchWriter) -> Iterator[Row]:
+    if writer.progress.counts.ended == writer.folder.runs:
+        return iter(())  # Without reading the input, which takes seconds if it is large.
+    return (row for row in rows_of(facts) if writer.progress.of(row.key).outcome is None)
+
+
+def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:
+    folder, counts = writer.folder, writer.progress.counts
+    stopped = dispatcher.stopped
+    if stopped is not None:
+        if stopped.ending in OF_EVERY_ROW and not has_begun(folder.path):
+            return Outcome(stopped.ending, stopped.message, stopped.hint)
+        done = f"{counts.ended} of {folder.runs} {folder.unit}s have ended"
+        hint = stopped.hint or "Continue with: amplifier batch resume FOLDER"
+        hint = hint.replace("FOLDER", shlex.quote(folder.shown))
+        between = "\n" if "\n" in stopped.message else "; "
+        return Outcome(stopped.ending, f"{stopped.message}{between}{done}", hint)
+    return outcome_of_batch(folder, counts)
+
+
+class _ProgressLine:
+    """Progress on stderr: one line that is redrawn on a terminal, else a line for every tenth."""
+
+    def __init__(self, folder: BatchFolder, *, quiet: bool) -> None:
+        self._rows = folder.runs
+        self._unit = f"{folder.unit}s"
+        self._quiet = quiet
+        self._redraws = stderr_is_tty() and os.environ.get("TERM") != "dumb"
+        self._started = time.monotonic()
+        self._ended_before: int | None = None
+        self._drawn = 0.0
+        self._part = 0
+
+    def start_clock(self) -> None:
+        """Start to estimate the time that is left."""
+        self._started = time.monotonic()
+
+    def show(self, dispatcher: Dispatcher, writer: BatchWriter) -> None:
+        """Show the progress of the batch."""
+        ended, now = writer.progress.counts.ended, time.monotonic()
+        if self._ended_before is None:
+            self._ended_before = ended
+            self._part = ended * _PARTS // self._rows
+        if self._quiet or (self._redraws and now - self._drawn < _REDRAW_SECONDS):
+            return
+        part = ended * _PARTS // self._rows
+        # The final line reports the last row.
+        if not self._redraws and (part == self._part or ended == self._rows):
+            return
+        self._part, self._drawn = part, now
+        text = self._text(dispatcher, writer, ended, now)
+        if self._redraws:
+            width = terminal_size(2)[0]
+            os.write(2, f"\r\x1b[K{clip(text, width - 1)}".encode())
+        else:
+            to_stderr(text)
+
+    def say(self, text: str) -> None:
+        """Write a line of its own."""
+        self.end()
+        to_stderr(text)
+
+    def notice(self, text: str) -> None:
+        """Write a separate line, unless progress is not shown."""
+        if not self._quiet:
+            self.say(text)
+
+    def finish(self, writer: BatchWriter) -> None:
+        """Report that all rows have passed."""
+        if self._quiet:
+            return
+        seconds = describe.duration(time.monotonic() - self._started)
+        cost = cost_in_words(writer.progress.counts.cost)
+        parts = [
+            f"{self._rows:,} of {self._rows:,} {self._unit} passed",
+            seconds,
+            *filter(None, [cost]),
+        ]
+        to_stderr(f"{' · '.join(parts)} · {Path(writer.folder.shown) / RESULTS}")
+
+    def end(self) -> None:
+        """Remove the line that is redrawn."""
+        if self._redraws and self._drawn:
+            os.write(2, b"\r\x1b[K")
+            self._drawn = 0.0
+
+    def _text(self, dispatcher: Dispatcher, writer: BatchWriter, ended: int, now: float) -> str:
+        failed = writer.progress.counts.outcomes.copy()
+        failed.pop(Ending.OK.value, None)
+        waits = "" if dispatcher.broker is None else dispatcher.broker.describe()
+        running = waits or f"{dispatcher.running} running"
+        bar = _bar(ended / self._rows) if self._redraws else ""
+        parts = [f"{bar}{ended:,} of {self._rows:,} {self._unit}", running]
+        rate = (ended - (self._ended_before or 0)) / max(now - self._started, 0.001)
+        if rate:
+            parts.append(_rate_text(rate, self._unit))
+        if failed:
+            parts.append(f"failed: {in_words(failed)}")
+        if cost := cost_in_words(dispatcher.cost):
+            parts.append(cost)
+        if rate:
+            parts.append(f"{_time_left_text((self._rows - ended) / rate)} left")
+        return " · ".join(parts)
+
+
+def _bar(share: float) -> str:
+    full = int(share * _BAR_WIDTH)
+    return f"{'█' * full}{'░' * (_BAR_WIDTH - full)} "
+
+
+def _rate_text(rate: float, unit: str) -> str:
+    """A rate in rows per second, or per minute or hour if that is less than one."""
+    seconds, name = next(
+        (size for size in ((1, "s"), (60, "min")) if rate * size[0] >= 1), (3600, "h")
+    )
+    return f"{rate * seconds:,.3g} {unit}/{name}"
+
+
+def _time_left_text(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

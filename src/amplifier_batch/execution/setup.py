@@ -1,0 +1,237 @@
+"""What batch.json says about a batch: a new one, its limits, and whether it still holds."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Generator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import AppError, ConfigError, SessionError, UsageError
+from amplifier_app.base.private_files import open_private
+from amplifier_app.base.stdio import Output
+from amplifier_app.commands.run.choose import Chosen, choose
+from amplifier_app.commands.run.one_shot import read_schema
+from amplifier_app.commands.run.request import Request
+from amplifier_app.sources.lockfile import lock_path_for, read_lock
+from amplifier_batch.dispatch import Limits
+from amplifier_batch.input.prompts import PromptTemplate
+from amplifier_batch.input.rows import digest_of
+from amplifier_batch.input.shards import RELATIVE, has_absolute_ids, rows_of
+from amplifier_batch.options import (
+    DEFAULT_WORKERS,
+    BatchOptions,
+    RowOptions,
+    dollars_of,
+)
+from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.workdirs import Workdirs
+from amplifier_support.clock import utc_now
+from amplifier_support.readable_files import open_to_read
+
+_MOST_WAITING = 1000
+_PIECE = 1 << 16
+
+
+def limits_of(facts: Mapping[str, Any]) -> Limits:
+    """The limits in the facts of a batch.
+
+    Raises:
+        UsageError: One was edited, and is out of range.
+    """
+    given = {name: facts.get(name) for name in ("workers", "max_cost", "stop_after")}
+    options = BatchOptions(**given).validate()
+    workers = options.workers or DEFAULT_WORKERS
+    failures, most = None, options.stop_after
+    if most is not None:
+        number = int(most.rstrip("%"))
+        failures = (
+            max(1, facts["rows"] * (facts.get("repeat") or 1) * number // 100)
+            if most.endswith("%")
+            else number
+        )
+    return Limits(
+        workers,
+        dollars_of(options.max_cost, "--max-cost"),
+        failures,
+        waiting=facts.get("waiting") or (_MOST_WAITING if _rows_share(facts) else workers),
+    )
+
+
+def _rows_share(facts: Mapping[str, Any]) -> bool:
+    """Whether many rows share a process, so that a waiting row costs little."""
+    return Workdirs(facts["workdir"], Path(facts["working_dir"]), Path()).is_shared
+
+
+def plan_request(plan: str, request: Request, max_cost_row: Decimal | None) -> Request:
+    """The request of every row: the plan by its file or its name, and what a row may cost."""
+    is_file = os.path.isfile(plan)
+    if not is_file and (os.sep in plan or plan.endswith((".yaml", ".yml", ".md"))):
+        hint = "Profiles: amplifier profile list"
+        raise ConfigError(f"there is no plan file {plan}", hint=hint, is_usage=True)
+    _check_schema(request)
+    paths = {
+        name: path.absolute()
+        for name in ("schema", "lock")
+        if (path := getattr(request, name)) is not None
+    }
+    return request.validate()._replace(
+        plan=Path(plan).absolute() if is_file else None,
+        profile=None if is_file else plan,
+        max_cost=None if max_cost_row is None else float(max_cost_row),
+        **paths,
+    )
+
+
+def _check_schema(request: Request) -> None:
+    if request.schema is None:
+        return
+    try:
+        # Not a stream: every worker reads it again.
+        os.close(open_to_read(request.schema))
+    except OSError as error:
+        raise UsageError(f"--schema: cannot read {request.schema}: {error.strerror}") from error
+    read_schema(request)
+
+
+def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -> dict[str, Any]:
+    """What batch.json has about a new batch, after every row was looked at.
+
+    Args:
+        request: The plan and the options of every row.
+        chosen: What the request resolves to.
+        source: The input.
+        row: What runs for each row.
+
+    Raises:
+        AppError: The input or a prompt is not valid.
+    """
+    if not source.exists() and not glob.has_magic(str(source)):
+        message = f"cannot read the input {source}: no such file or directory"
+        raise ConfigError(message, is_usage=True)
+    prompt = chosen.plan.data.get("prompt") if row.prompt is None else row.prompt
+    workdirs = Workdirs(row.workdir, Path(os.getcwd()), Path())
+    facts: dict[str, Any] = {
+        "created": utc_now().isoformat(timespec="seconds"),
+        "plan": chosen.plan.name,
+        "request": request.as_data(),
+        "working_dir": os.getcwd(),
+        "prompt": prompt,
+        "workdir": row.workdir,
+        "input": str(source.absolute()),
+        "ids": RELATIVE,
+        "shard": row.shard,
+        "economy": row.economy,
+        **_digests(request, chosen, source, absolute=False),
+    }
+    template, number = PromptTemplate(prompt), 0
+    for one in rows_of(facts):
+        template.render(one)
+        workdirs.of(one, one.id)
+        number += 1
+    if not number:
+        if row.shard is not None and next(rows_of({**facts, "shard": None}), None) is not None:
+            hint = "Use at most as many shards as the input has rows."
+            raise ConfigError(f"shard {row.shard} of {source} has no rows", hint=hint)
+        raise ConfigError(f"{source} has no rows", hint="Check the input.")
+    return {**facts, "rows": number, "repeat": row.repeat}
+
+
+def reopen_request(folder: BatchFolder, output: Output) -> Request:
+    """The request of an existing batch, if its facts, plan, lock and input are the same as at its start.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    facts = folder.facts
+    folder.require_unedited()
+    if None in (facts.get(name) for name in ("request", "working_dir", "input")):
+        raise SessionError(f"{folder.shown}/batch.json is damaged", hint="Start the batch again.")
+    try:
+        os.chdir(facts["working_dir"])
+    except OSError as error:
+        raise ConfigError(
+            f"cannot change to the folder that the batch ran in: {facts['working_dir']}: "
+            f"{(error.strerror or '').lower()}"
+        ) from error
+    request = Request.from_data(facts["request"])
+    try:
+        chosen = choose(request, output)
+    except ConfigError as error:
+        error.is_usage = False  # batch.json names the plan, not this command line
+        raise
+    source, absolute = Path(facts["input"]), has_absolute_ids(facts)
+    found = _digests(request, chosen, source, absolute=absolute)
+    if absolute and found["input_digest"] != facts.get("input_digest"):
+        # Earlier versions took the names of files as they were given.
+        found["input_digest"] = digest_of(Path(os.path.relpath(source)), absolute=True)
+    names = {"plan_digest": "plan", "lock_digest": "lock file", "input_digest": "input"}
+    changed = [names[key] for key, digest in found.items() if facts.get(key) != digest]
+    if changed:
+        # The environment decides on parts of a plan, such as providers without a key.
+        dropped = [one.note for one in chosen.plan.dropped if not one.is_fallback]
+        hints = [
+            *(dropped if "plan" in changed else ()),
+            "Restore it, or start a new batch: the results would not be comparable.",
+        ]
+        raise ConfigError(
+            f"the {' and the '.join(changed)} changed since the batch began", hint="\n".join(hints)
+        )
+    return request
+
+
+def _digests(
+    request: Request, chosen: Chosen, source: Path, *, absolute: bool
+) -> dict[str, str | None]:
+    lock = None
+    if request.locked:
+        file = request.lock or lock_path_for(chosen.plan)
+        try:
+            lock = f"sha256:{hashlib.sha256(read_lock(file)).hexdigest()}"
+        except OSError as error:
+            raise ConfigError(f"cannot read the lock {file}: {error.strerror}") from error
+    return {
+        "plan_digest": chosen.plan.digest,
+        "lock_digest": lock,
+        "input_digest": digest_of(source, absolute=absolute),
+    }
+
+
+@contextlib.contextmanager
+def naming_stdin(saved: Path) -> Generator[None]:
+    """Name stdin in errors instead of the file that it was saved to, which a refused batch does not keep."""
+    try:
+        yield
+    except AppError as error:
+        error.message = error.message.replace(str(saved), "stdin")
+        if error.location is not None and error.location.file == str(saved.absolute()):
+            error.location = error.location._replace(file="stdin")
+        raise
+
+
+def save_stdin(folder: Path) -> Path:
+    """Save the input on stdin to a folder, and return its file.
+
+    Raises:
+        AppError: It cannot be saved.
+    """
+    stdin = sys.stdin.buffer
+    # In pieces: a line may be longer than the memory.
+    first = stdin.readline(_PIECE)
+    while first and not first.strip():
+        first = stdin.readline(_PIECE)
+    ending = {b"{": ".jsonl", b"[": ".json"}.get(first.strip()[:1], ".txt")
+    file = folder / f"input{ending}"
+    try:
+        with open(open_private(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as saved:
+            saved.write(first)
+            shutil.copyfileobj(stdin, saved)
+    except OSError as error:
+        raise AppError(f"cannot save the input to {file}: {error.strerror}") from error
+    return file

@@ -1,0 +1,376 @@
+"""A worker of a batch: loads the plan once, then runs the rows it is given, many at once.
+
+It reads JSON lines from stdin: first the setup, `{"request", "working_dir", "economy"}`, then any number of
+
+    {"row": {"id", "prompt", "fields", "session", "begun", "workdir", "alone"}}
+    {"stop": "now" | "after the tool" | "after the request"}
+    {"reply", "answer", "refused", "batch"}  to a request of a row
+
+and writes `{"ready": true}` and for its rows
+
+    {"id", "cost"}       what the session has cost so far; null if the price of its model is not known
+    {"id", "result", "is_storage_error"}     how it ended
+    {"id", "stopped"}    it was stopped, and can be continued
+    {"id", "ask", "request"}    it requests an answer of its model, which may arrive later
+
+Rows with different working directories come one at a time. It ends with its input: if the parent is gone,
+another process may continue the rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NoReturn
+
+from amplifier_app.base import paths
+from amplifier_app.base.json_text import json_line
+from amplifier_app.base.outcome import Outcome, has_storage_error, outcome_of
+from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.run.choose import Chosen, choose, session_to_resume, sources_of
+from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, read_schema, requirements
+from amplifier_app.commands.run.opening import open_chosen
+from amplifier_app.commands.run.request import Request
+from amplifier_app.render.result import RunReport, cost_object, result_object
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.approvals.requests import Approvals, Policy
+from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
+from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.observers.notices import notice_handlers
+from amplifier_app.runtime.observers.observer import Level, Renderer
+from amplifier_app.runtime.session import OpenSession
+from amplifier_app.runtime.turns.event_data import EventHandler
+from amplifier_app.sessions.lock import InUse
+from amplifier_batch.engines.engine import RowTask, StopTime
+from amplifier_batch.open_files import allow_many_files
+from amplifier_batch.workdirs import Workdir
+from amplifier_core.llm_errors import ConfigurationError
+from amplifier_support.process_privacy import forbid_inspection
+from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
+from amplifier_support.session_capabilities import BUDGET, DEFERRAL, PACE_DIR
+from amplifier_support.usage import dollars
+
+_exit = os._exit  # not as the event loop replaces it
+
+_LONGEST_LINE = 1 << 30
+
+_MOST_NOTICES = 100
+"""Of a row, so that a module in a loop does not fill the results."""
+
+
+class Worker:
+    """Runs rows in one event loop.
+
+    Args:
+        request: The plan and the options of every row.
+        chosen: What the request resolves to.
+        sources: Where the modules come from.
+        output: Where messages go.
+        economy: Whether rows get their answers at batch prices, from the parent.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        chosen: Chosen,
+        sources: Any,
+        output: Output,
+        *,
+        economy: bool = False,
+    ) -> None:
+        self._request = request
+        self._chosen = chosen
+        self._sources = sources
+        self._output = output
+        self._economy = economy
+        self._schema = read_schema(request)
+        self._checks = checks_of_run(request, chosen.plan)
+        self._rows: dict[asyncio.Task[None], RowRun] = {}
+        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._questions = 0
+
+    def report(self, message: dict[str, Any]) -> None:
+        """Send a message to the parent."""
+        self._output.write(json_line(message))
+
+    def handle(self, message: dict[str, Any]) -> None:
+        """Start a row, or stop all."""
+        if "row" in message:
+            row = RowTask(**message["row"])
+            run = RowRun(self, row._replace(workdir=Workdir(*row.workdir)))
+            task = asyncio.get_running_loop().create_task(run.run())
+            self._rows[task] = run
+            task.add_done_callback(self._rows.pop)
+            return
+        if "reply" in message:
+            reply = self._asked.get(message["reply"])
+            if reply is not None and not reply.done():
+                reply.set_result(message)
+            return
+        for run in self._rows.values():
+            run.stop(message["stop"])
+
+    async def ask(self, row_id: str, request: DeferredRequest) -> dict[str, Any]:
+        """Send a request of a row to the parent and wait for the reply."""
+        self._questions += 1
+        number = self._questions
+        reply = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            self.report({"id": row_id, "ask": number, "request": [*request]})
+            return await reply
+        finally:
+            del self._asked[number]
+
+    def open(
+        self, task: RowTask, approvals: Approvals, opening: Opening, notices: Notices
+    ) -> AbstractAsyncContextManager[OpenSession]:
+        """Open the session of a row, new or continued."""
+        request = self._request._replace(session=task.session)
+        resume = session_to_resume(request) if task.begun else None
+        chosen = self._chosen._replace(resume=resume)
+        return open_chosen(request, chosen, approvals, notices, self._sources, opening, row=task.id)
+
+    def shot(
+        self, session: OpenSession, task: RowTask, approvals: Approvals, opening: Opening
+    ) -> OneShot:
+        """What sends the prompt of a row."""
+        required = requirements(self._request, session, self._schema, self._checks, task.fields)
+        return OneShot(session, opening, approvals, required)
+
+    @property
+    def is_economical(self) -> bool:
+        """Whether rows get their answers at batch prices."""
+        return self._economy
+
+    @property
+    def timeout(self) -> float | None:
+        """The time limit of a row, in seconds."""
+        return self._request.timeout
+
+    @property
+    def policy(self) -> Policy:
+        """How approval requests are answered: no one can be asked."""
+        return self._request.approve or "deny"
+
+    @property
+    def plan_digest(self) -> str:
+        """The digest of the plan."""
+        return self._chosen.plan.digest
+
+
+class Notices(Renderer):
+    """Collects what `amplifier run` would write to stderr."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages: list[str] = []
+        self._left_out = 0
+
+    @property
+    def messages(self) -> list[str]:
+        """One for each, such as `warning: anthropic: overloaded; retrying in 2 s`; the first ones of very many."""
+        more = [describe.count(self._left_out, "more message")] if self._left_out else []
+        return [*self._messages, *more]
+
+    def handlers(self) -> dict[str, EventHandler]:
+        return notice_handlers(self)
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        if source == "check":
+            return  # The results already contain the checks.
+        if len(self._messages) < _MOST_NOTICES:
+            self._messages.append(message if level == "info" else f"{level}: {message}")
+        else:
+            self._left_out += 1
+
+
+class RowRun:
+    """One row that runs.
+
+    Args:
+        worker: Its worker.
+        task: The row.
+    """
+
+    def __init__(self, worker: Worker, task: RowTask) -> None:
+        self._worker = worker
+        self._task = task
+        self._shot: OneShot | None = None
+        self._is_stopped = False
+        self._cost: float | None = 0.0
+        self._report = RunReport()
+        self._report.plan_digest = worker.plan_digest
+        self._notices = Notices()
+        self._totals: dict[str, Any] = {}
+
+    def stop(self, when: StopTime) -> None:
+        """Stop it; it is continued later."""
+        self._is_stopped = True
+        if self._shot is None:
+            return
+        if when == "after the request":
+            self._shot.stop_after_step()
+        else:
+            self._shot.stop(when == "now")
+
+    async def run(self) -> None:
+        """Run the row to its end and report it."""
+        report, is_storage_error = self._report, False
+        try:
+            outcome = await self._run()
+        # Whatever a module raises ends this row, not the others.
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            outcome = outcome_of(error)
+            is_storage_error = has_storage_error(error)
+            if isinstance(error, InUse):
+                # The dispatcher tries again; a copy of the session would be a second row.
+                outcome = outcome._replace(hint=None)
+        if outcome is None:
+            self._worker.report({"id": self._task.id, "stopped": True})
+            return
+        result = {**result_object(outcome, report), **self._totals}
+        result["notices"] = self._notices.messages
+        ended = {"id": self._task.id, "result": result, "is_storage_error": is_storage_error}
+        self._worker.report(ended)
+
+    async def _run(self) -> Outcome | None:
+        worker, task, report = self._worker, self._task, self._report
+        limit = worker.timeout
+        opening = Opening(None if limit is None else time.monotonic() + limit)
+        approvals = Approvals(worker.policy)
+        await asyncio.to_thread(task.workdir.prepare)
+        if os.getcwd() != task.workdir.target:
+            os.chdir(task.workdir.target)
+        async with worker.open(task, approvals, opening, self._notices) as session:
+            report.note_session(session)
+            if worker.is_economical:
+                deferral = _Deferral(worker, task.id, session)
+                DEFERRAL.register(session.session.coordinator, deferral)
+            PACE_DIR.register(session.session.coordinator, str(paths.state_dir() / "pace"))
+            self._watch_cost(session)
+            self._shot = worker.shot(session, task, approvals, opening)
+            try:
+                return await self._send(session, self._shot)
+            finally:
+                self._totals = _totals(session)
+
+    async def _send(self, session: OpenSession, shot: OneShot) -> Outcome | None:
+        prompt, answer = self._task.prompt, None
+        if self._is_stopped:
+            return None
+        if self._task.begun:
+            answer = await finished_answer(session)
+        if self._task.begun and answer is None:
+            prompt = await prompt_to_continue(session, prompt)
+        try:
+            timeout = self._worker.timeout
+            return await shot.send(prompt, timeout, lambda: self._is_stopped, answer)
+        finally:
+            shot.fill(self._report)
+
+    def _watch_cost(self, session: OpenSession) -> None:
+        budget = BUDGET.of(session.session.coordinator)
+        if budget is None:
+            return
+
+        def changed() -> None:
+            spent = budget.as_dict()
+            cost = None if spent.get("unpriced") else float(dollars(spent.get("cost_usd")) or 0)
+            if cost != self._cost:
+                self._cost = cost
+                self._worker.report({"id": self._task.id, "cost": cost})
+
+        budget.listen(changed)
+
+
+class _Deferral:
+    """Gets answers to the requests of a row from the parent; see `amplifier_support.provider_batches.Deferral`.
+
+    The cost of an answer may be saved and the answer itself lost, as they are in different files.
+    So the metadata also has, for each session of the row, the batch whose answer was counted last.
+    """
+
+    def __init__(self, worker: Worker, row_id: str, session: OpenSession) -> None:
+        self._worker = worker
+        self._row_id = row_id
+        metadata = {} if session.saved is None else session.saved.metadata
+        counted = metadata.get("counted")
+        self._counted: dict[str, str] = counted if isinstance(counted, dict) else {}
+        metadata["counted"] = self._counted
+
+    async def answer(self, request: DeferredRequest) -> DeferredAnswer | None:
+        reply = await self._worker.ask(self._row_id, request)
+        if reply["refused"] is not None:
+            raise ConfigurationError(reply["refused"])
+        if reply["answer"] is None:
+            return None
+        answer = DeferredAnswer(*reply["answer"])
+        if answer.status != 200:
+            return answer
+        is_counted = self._counted.get(request.session) == reply["batch"]
+        # Saved together with the cost.
+        self._counted[request.session] = reply["batch"]
+        return answer._replace(is_counted=is_counted)
+
+
+def _totals(session: OpenSession) -> dict[str, Any]:
+    """Tokens and cost of all runs of a session."""
+    usage, spent = session.usage, session.budget.as_dict() or {}
+    cost = usage.cost_usd
+    if "cost_usd" in spent and not spent.get("unpriced"):
+        # Counted at once, so that it includes what a crash interrupted.
+        cost = dollars(spent["cost_usd"])
+    return {"usage": dict(usage.tokens), "cost": cost_object(cost)}
+
+
+async def _serve(output: Output) -> NoReturn:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    setup = json.loads(await reader.readline())
+    os.chdir(setup["working_dir"])
+    # Each row has three, and several while it works.
+    allow_many_files()
+    request = Request.from_data(setup["request"])
+    chosen = choose(request, output)
+    worker = Worker(
+        request, chosen, await sources_of(request, chosen), output, economy=setup["economy"]
+    )
+    worker.report({"ready": True})
+    while line := await reader.readline():
+        worker.handle(json.loads(line))
+    # Another process may continue its rows already: they end here as in a crash, and record nothing more.
+    _end(0)
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    open_standard_streams()
+    forbid_inspection()
+    # A scheduler that ends a job signals all of its processes; the parent decides what happens to the rows.
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda signum, frame: None)
+    with claim_stdout() as output:
+        try:
+            run_loop(_serve(output))
+        except Exception as error:
+            outcome = outcome_of(error)
+            print(f"{outcome.message}\n{outcome.hint or ''}".rstrip(), file=sys.stderr)
+            _end(outcome.exit_code)
+
+
+def _end(code: int) -> NoReturn:
+    """End without waiting for rows, some of them in threads."""
+    sys.stderr.flush()
+    _exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,354 @@
+"""The folder of a batch: its options, its results and its progress.
+
+    batch.json       the plan, the input and the options, with their digests
+    plan.yaml        the plan with everything it extends, without secrets
+    journal.jsonl    which rows were claimed and ended; each record is on disk before the next step
+    results.jsonl    one line for each row that has ended
+    sessions/        the session of each row
+    work/            the folders of rows that have one of their own
+    status.json      the sums of the journal's first bytes, so that `status` need not read them
+    log.txt          what workers and their modules wrote to stdout and stderr
+    lock             held by the process that runs the batch
+
+A row has ended once its line is in results.jsonl. A crash can leave a line that the journal does not know
+yet; opening the folder for writing adds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.private_files import make_private_folder, write_private
+from amplifier_app.render.result import cost_object
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.lock import is_locked
+from amplifier_batch.input.rows import key_of
+from amplifier_batch.record.facts import (
+    SCHEMA_VERSION,
+    fixed_facts,
+    read_facts,
+    read_json,
+    relative_to,
+    version_of,
+    with_files,
+)
+from amplifier_batch.record.journal import Record, change_error, damage_error, scan
+from amplifier_batch.record.progress import Counts, Progress
+from amplifier_batch.record.results import is_result
+from amplifier_support import journal as lines
+from amplifier_support.atomic_write import create_atomically
+from amplifier_support.journal import Reading
+from amplifier_support.readable_files import open_to_read
+from amplifier_support.usage import add_counts, dollars
+
+RESULTS = "results.jsonl"
+WORK = "work"
+
+_SAVED = ("input.jsonl", "input.json", "input.txt", "schema.json")
+"""Files that may be in the folder when a batch begins."""
+
+
+class BatchFolder:
+    """A batch on disk.
+
+    Attributes:
+        path: The folder, absolute.
+        shown: The folder as the user named it.
+        facts: The content of batch.json.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.shown = str(path)
+        self._version = version_of(self._file)
+        self.facts = self._read()
+
+    @classmethod
+    def create(cls, path: Path, facts: Mapping[str, Any], plan: str) -> BatchFolder:
+        """Begin a batch in a new or empty folder.
+
+        Args:
+            path: The folder.
+            facts: The content of batch.json.
+            plan: The plan as YAML, without secrets.
+
+        Raises:
+            ConfigError: There is something in it.
+            SessionError: It cannot be created.
+        """
+        require_unused(path, _SAVED)
+        facts = with_files(facts, lambda file: relative_to(path.absolute(), file))
+        facts = {"schema_version": SCHEMA_VERSION, **facts, "batch": secrets.token_hex(8)}
+        text = json.dumps(facts, indent=2, default=str)
+        try:
+            for name, content in (("plan.yaml", plan), ("batch.json", text + "\n")):
+                create_atomically(path / name, content.encode("utf-8", "backslashreplace"))
+        except FileExistsError:  # Another process was faster.
+            raise _in_use(path) from None
+        except OSError as error:
+            raise SessionError(f"cannot write {path}: {error.strerror}") from error
+        return cls(path)
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Change facts, also while another process runs the batch.
+
+        Raises:
+            SessionError: The folder cannot be written.
+        """
+        if not values:
+            return
+        with changing_settings():
+            facts = {**read_facts(self.path), **values}
+            write_private(self._file, json.dumps(facts, indent=2, default=str) + "\n")
+        self.facts = self._read()
+
+    def refresh(self) -> None:
+        """Read the facts again if another process has changed them.
+
+        Raises:
+            AppError: They cannot be read.
+        """
+        version = version_of(self._file)
+        if version != self._version:
+            self._version, self.facts = version, self._read()
+
+    def require_unedited(self) -> None:
+        """Compare batch.json with the journal, which has the facts that the batch began with.
+
+        Raises:
+            ConfigError: A field was edited, except a limit.
+            SessionError: One of the files cannot be read.
+        """
+        begun = self._first_record().get("facts")
+        if not isinstance(begun, dict):  # Earlier versions did not record them.
+            return
+        facts = fixed_facts(read_facts(self.path))
+        names = sorted(facts.keys() | begun.keys())
+        edited = [repr(name) for name in names if facts.get(name) != begun.get(name)]
+        if edited:
+            raise ConfigError(
+                f"{' and '.join(edited)} in {self.shown}/batch.json changed since the batch began",
+                hint="Restore the file, or start a new batch: the results would not be comparable.",
+            )
+
+    @property
+    def _file(self) -> Path:
+        return self.path / "batch.json"
+
+    def _first_record(self) -> Record:
+        """The first record of the journal; empty if there is none."""
+        path = self.path / "journal.jsonl"
+        with contextlib.suppress(OSError), open(open_to_read(path), "rb") as file:
+            record = lines.parse(file.readline()) or {}
+            return record if record.get("event") == "begun" else {}
+        return {}
+
+    def _read(self) -> dict[str, Any]:
+        # A saved file is in the folder, wherever that was moved to.
+        return with_files(read_facts(self.path), lambda file: str(self.path / file))
+
+    @property
+    def repeat(self) -> int:
+        """How often each row runs."""
+        return int(self.facts.get("repeat") or 1)
+
+    @property
+    def runs(self) -> int:
+        """How many lines of results there will be: one for each run of each row."""
+        return int(self.facts["rows"]) * self.repeat
+
+    @property
+    def unit(self) -> str:
+        """What is counted: a row, or a run of a row that has several."""
+        return "row" if self.repeat == 1 else "run"
+
+    def key_of(self, result: Record) -> str:
+        """The key of the run that a line of results describes; see `Row`."""
+        return key_of(result["row"], result["repeat"] if self.repeat > 1 else 0)
+
+    def name_of(self, result: Record) -> str:
+        """The row that a line of results describes, with its run if there are several."""
+        return f"{result['row']} (run {result['repeat']})" if self.repeat > 1 else result["row"]
+
+    @property
+    def sessions(self) -> Path:
+        """The folder of the rows' sessions."""
+        return self.path / "sessions"
+
+    @property
+    def lock(self) -> Path:
+        """The file that the running batch holds; the folder of a batch may be reached through a link."""
+        return _lock_in(self.path)
+
+    def read_totals(self, session: str) -> dict[str, Any]:
+        """Return the steps, tokens and cost of a row's session so far, as in the result of a run."""
+        folder, usage, steps = SessionFolder(self.sessions / session), dict[str, int](), []
+        # Without a session, or with a damaged one, nothing more is known.
+        with contextlib.suppress(SessionError):
+            steps = folder.conversation().steps
+        for step in steps:
+            add_counts(usage, step.usage)
+        spent = folder.metadata.get("spent") or {}
+        cost = None if spent.get("unpriced") else dollars(spent.get("cost_usd"))
+        return {"steps": len(steps), "usage": usage, "cost": cost_object(cost)}
+
+    def measure_conversation(self, session: str) -> int:
+        """Return the bytes of a row's conversation, which grows with each of its steps."""
+        try:
+            return (self.sessions / session / "transcript.jsonl").stat().st_size
+        except OSError:
+            return 0
+
+    @property
+    def plan(self) -> str:
+        """The plan as YAML, without secrets.
+
+        Raises:
+            SessionError: It cannot be read.
+        """
+        try:
+            with open(open_to_read(self.path / "plan.yaml"), encoding="utf-8") as file:
+                return file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SessionError(f"cannot read {self.path / 'plan.yaml'}: {error}") from error
+
+    def counts(self) -> tuple[Counts, bool]:
+        """The progress of the batch, and whether a process is running it.
+
+        Raises:
+            SessionError: The journal is damaged.
+        """
+        counts, start = self._snapshot()
+        self.scan_journal(counts.add, start)
+        return counts, is_locked(self.lock)
+
+    def progress(self) -> Progress:
+        """How far each row is.
+
+        Raises:
+            SessionError: The journal is damaged.
+        """
+        progress = Progress(self.repeat)
+        self.scan_journal(progress.add)
+        return progress
+
+    def scan_journal(self, each: Callable[[Record], None], start: int = 0) -> Reading:
+        """Call a function with every record of the journal; see `scan`.
+
+        Raises:
+            SessionError: It is damaged, or of another batch.
+        """
+        path, begun = self.path / "journal.jsonl", self._first_record()
+        # Earlier versions did not write this record.
+        if begun and begun.get("batch") != self.facts.get("batch"):
+            raise SessionError(
+                f"{path} belongs to another batch", hint="Restore the file from a copy."
+            )
+        return scan(path, each, start)
+
+    def results(self, *, by_number: bool = False) -> Iterator[Record]:
+        """The lines of results.jsonl that belong to ended rows.
+
+        Args:
+            by_number: Whether to sort them by their position in the input, after all were checked; otherwise
+                they are in the order in which the rows ended. Only their positions are kept in memory.
+
+        Raises:
+            SessionError: They cannot be read.
+        """
+        counts, _ = self.counts()
+        left, found = counts.size, 0
+        places: list[tuple[int, int, int, int]] = []
+        path = self.path / RESULTS
+        if counts.replaced is not None and (self.path / counts.replaced).exists():
+            path = self.path / counts.replaced
+        try:
+            with contextlib.suppress(FileNotFoundError), open(open_to_read(path), "rb") as file:
+                for number, line in enumerate(file, 1):
+                    if left <= 0:
+                        break
+                    record = _result_in(path, number, line)
+                    if by_number:
+                        offset = counts.size - left
+                        places.append((record["number"], record["repeat"], offset, number))
+                    else:
+                        yield record
+                    left, found = left - len(line), number
+                if not left and found == counts.ended:
+                    for *_, offset, number in sorted(places):
+                        file.seek(offset)
+                        yield _result_in(path, number, file.readline())
+        except OSError as error:
+            raise SessionError(f"cannot read {path}: {error.strerror}") from error
+        if left or found != counts.ended:
+            raise change_error(path, found, counts.ended)
+
+    def _snapshot(self) -> tuple[Counts, int]:
+        try:
+            data = read_json(self.path / "status.json")
+            if data["journal_size"] <= (self.path / "journal.jsonl").stat().st_size:
+                return Counts.from_dict(data["counts"]), int(data["journal_size"])
+        # Missing, or of a crash: the journal has it all.
+        except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
+            pass
+        return Counts(), 0
+
+
+def _result_in(path: Path, number: int, line: bytes) -> Record:
+    record = lines.parse(line)
+    if record is None or not is_result(record):
+        raise damage_error(path, number)
+    return record
+
+
+def is_running(path: str | Path) -> bool:
+    """Whether a process is running the batch in a folder."""
+    folder = Path(path)
+    return (folder / "batch.json").is_file() and is_locked(_lock_in(folder))
+
+
+def has_begun(path: Path) -> bool:
+    """Whether a row of the batch in a folder has a session or a result."""
+    results = path / RESULTS
+    if results.exists() and results.stat().st_size:
+        return True
+    sessions = path / "sessions"
+    return sessions.is_dir() and next(sessions.iterdir(), None) is not None
+
+
+def require_unused(path: Path, allowed: Collection[str] = ()) -> None:
+    """Create a folder for a batch, if it does not exist.
+
+    Args:
+        path: The folder.
+        allowed: The names of files that may be in it.
+
+    Raises:
+        ConfigError: There is something else in it.
+        SessionError: It cannot be created.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise ConfigError(f"{path} is a link or not a folder", hint="Choose a folder with -o.")
+    make_private_folder(path)
+    if (path / "batch.json").exists():
+        raise _in_use(path)
+    if any(entry.name not in allowed for entry in path.iterdir()):
+        raise ConfigError(f"{path} is not empty", hint="Choose another folder with -o.")
+
+
+def _lock_in(folder: Path) -> Path:
+    return Path(os.path.realpath(folder)) / "lock"
+
+
+def _in_use(path: Path) -> ConfigError:
+    hint = f"Continue it: amplifier batch resume {shlex.quote(str(path))}"
+    return ConfigError(f"{path} already contains a batch", hint=hint)

@@ -1,0 +1,151 @@
+"""Put the batches of shards together."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from amplifier_app.base.errors import ConfigError, SessionError
+from amplifier_app.base.private_files import open_private
+from amplifier_batch.input.rows import parse_key, session_id_of
+from amplifier_batch.open_files import allow_many_files
+from amplifier_batch.record.folder import WORK, BatchFolder
+from amplifier_batch.record.journal import Record
+from amplifier_batch.record.new_folder import new_folder
+from amplifier_batch.record.progress import OF_PROVIDER_BATCHES, Progress
+from amplifier_batch.record.writer import BatchWriter, writing
+from amplifier_support.readable_files import open_to_read
+
+_SAME = ("plan_digest", "lock_digest", "input_digest", "prompt", "repeat")
+
+
+def merge(parts: Sequence[BatchFolder], target: Path) -> BatchFolder:
+    """Copy results and sessions of several batches to a new one, in the order of the rows.
+
+    Args:
+        parts: Batches of the same plan and input, with different shards.
+        target: The new folder.
+
+    Raises:
+        ConfigError: They do not belong together, or a row is in two of them.
+        SessionError: A folder cannot be read or written, or a batch is running.
+    """
+    first = parts[0]
+    for part in parts:
+        part.require_unedited()
+        for name in _SAME:
+            if part.facts.get(name) != first.facts.get(name):
+                what = name.replace("_digest", "").replace("_", " ")
+                raise ConfigError(f"{first.shown} and {part.shown} have a different {what}")
+        if part.counts()[1]:
+            raise SessionError(
+                f"the batch in {part.shown} is running", hint="Merge it when it has ended."
+            )
+    states = _states(parts)
+    allow_many_files()
+    with new_folder(target, whole=True):
+        merged = BatchFolder.create(target, _facts(parts, target.absolute()), first.plan)
+        _fill(merged, parts, states)
+    return merged
+
+
+def _fill(
+    merged: BatchFolder,
+    parts: Sequence[BatchFolder],
+    states: Mapping[str, tuple[BatchFolder, Progress]],
+) -> None:
+    for part in parts:
+        _copy_folders(part.sessions, merged.sessions)
+    with writing(merged) as writer:
+        for part in parts:
+            _copy_provider_batches(part, writer)
+        # Each part is sorted by itself and stays open, so that memory holds one result of each.
+        results = (part.results(by_number=True) for part in parts)
+        for result in heapq.merge(*results, key=lambda one: (one["number"], one["repeat"])):
+            writer.claim(merged.key_of(result), result["attempts"], result["session_id"])
+            writer.end(result)
+        for key, (part, progress) in states.items():
+            state = progress.of(key)
+            if state.outcome is None:
+                # It goes on with its session, and in its own folder if it has one.
+                row_id, run = parse_key(key, merged.repeat)
+                session = session_id_of(row_id, state.attempt, run)
+                _copy_folders(part.path / WORK, merged.path / WORK, session)
+                writer.claim(key, state.attempt, session)
+                writer.release(key, "merged", progress.recorded.get(key))
+
+
+def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progress]]:
+    """Where each row that was touched is, and how far."""
+    found: dict[str, tuple[BatchFolder, Progress]] = {}
+    for part in parts:
+        progress = part.progress()
+        for row_id in progress.rows:
+            if row_id in found:
+                raise ConfigError(
+                    f"the row {row_id!r} is in {found[row_id][0].shown} and in {part.shown}",
+                    hint="Merge shards of one batch: --shard 1/2 and --shard 2/2.",
+                )
+            found[row_id] = part, progress
+    return found
+
+
+def _facts(parts: Sequence[BatchFolder], target: Path) -> dict[str, Any]:
+    """The facts of the merged batch; files that are saved in the first part are copied."""
+    first = parts[0]
+    facts: dict[str, Any] = {
+        **first.facts,
+        "shard": None,
+        "rows": sum(int(part.facts["rows"]) for part in parts),
+        "economy": any(part.facts.get("economy") for part in parts),
+    }
+    deadlines = [part.facts.get("deadline") or math.inf for part in parts]
+    facts["deadline"] = None if math.inf in deadlines else max(deadlines)
+
+    def copy_saved_input(file: str | None) -> str | None:
+        source = Path(file or "")
+        # The parts may be removed later.
+        return str(_copy_file(source, target)) if source.parent == first.path else file
+
+    facts["input"] = copy_saved_input(facts.get("input"))
+    if request := facts.get("request"):
+        facts["request"] = {**request, "schema": copy_saved_input(request.get("schema"))}
+    return facts
+
+
+def _copy_provider_batches(part: BatchFolder, writer: BatchWriter) -> None:
+    """Take over what is at the provider, so that `resume` gets the answers that are paid for."""
+
+    def copy(record: Record) -> None:
+        if record.get("event") in OF_PROVIDER_BATCHES:
+            writer.note(record)
+
+    part.scan_journal(copy)
+
+
+def _copy_file(source: Path, folder: Path) -> Path:
+    target = folder / source.name
+    try:
+        created = open_private(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with open(open_to_read(source), "rb") as file, open(created, "wb") as copy:
+            shutil.copyfileobj(file, copy)
+    except OSError as error:
+        raise SessionError(f"cannot copy {source}: {error.strerror}") from error
+    return target
+
+
+def _copy_folders(source: Path, target: Path, name: str | None = None) -> None:
+    """Copy the folders in a folder, or the one of a name."""
+    try:
+        if not source.is_dir():
+            return
+        for folder in source.iterdir():
+            if name in (None, folder.name) and folder.is_dir() and not folder.is_symlink():
+                shutil.copytree(folder, target / folder.name, symlinks=True)
+    except OSError as error:
+        raise SessionError(f"cannot copy {source}: {error}") from error

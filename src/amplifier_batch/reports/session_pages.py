@@ -1,0 +1,59 @@
+"""The pages of the sessions that a report links to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from amplifier_app.base.atomic_write import write_whole
+from amplifier_app.base.errors import SessionError
+from amplifier_app.runtime.export.content import export_session, redactor
+from amplifier_app.runtime.export.page import as_page
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.summary import ID
+from amplifier_batch.record.journal import Record
+
+
+class SessionPages:
+    """Writes the page of a row's session into a folder next to the report.
+
+    Args:
+        sessions: The sessions of the batch.
+        report: The file of the report.
+
+    Attributes:
+        folder: The folder, named after the report.
+        written: How many pages were written.
+    """
+
+    def __init__(self, sessions: Path, report: Path) -> None:
+        self.folder = report.with_name(f"{report.stem}-sessions")
+        self.written = 0
+        self._sessions = sessions
+        self._redact = redactor().value
+
+    def link(self, result: Record) -> str | None:
+        """Write the page of a row and return its address relative to the report; None if the row has no session.
+
+        Raises:
+            ConfigError: The page cannot be written.
+        """
+        session = self._find(result["session_id"])
+        if session is None:
+            return None
+        below = (self._find(one["session_id"]) for one in result["sub_sessions"])
+        try:
+            page = as_page(export_session(session, filter(None, below), self._redact))
+            text = "".join(page)
+        except SessionError:  # The session is damaged; the report is still useful.
+            return None
+        write_whole(self.folder / f"{session.id}.html", text)
+        self.written += 1
+        return quote(f"{self.folder.name}/{session.id}.html")
+
+    def _find(self, session_id: Any) -> SessionFolder | None:
+        if not isinstance(session_id, str) or not ID.fullmatch(session_id):
+            return None
+        path = self._sessions / session_id
+        return SessionFolder(path) if path.is_dir() and not path.is_symlink() else None

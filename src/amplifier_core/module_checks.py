@@ -1,0 +1,519 @@
+"""Check a module without running a session: its mount function, and what it mounted.
+
+The loader and `mounting` import this for modules from a source; the validators of
+`amplifier_kit` use the same checks.
+"""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from amplifier_core._foreign import required_arguments
+from amplifier_core.models import ProviderInfo
+
+Severity = Literal["error", "warning", "info"]
+
+MANY = sys.maxsize
+"""Arity of a callable that takes any number of arguments."""
+
+
+@dataclass
+class ValidationCheck:
+    """The outcome of one check.
+
+    Attributes:
+        name: stable identifier, such as ``mount_exists``.
+        passed: whether the check passed.
+        message: what was found and, after a failure, how to fix it.
+        severity: severity of a failure; only an ``error`` makes the whole result fail.
+    """
+
+    name: str
+    passed: bool
+    message: str
+    severity: Severity = "error"
+
+
+class CheckReport:
+    """A list of checks and its evaluation; base class of the validators' results."""
+
+    checks: list[ValidationCheck]
+
+    @property
+    def passed(self) -> bool:
+        """True if no check of severity ``error`` failed."""
+        return not self.errors
+
+    @property
+    def errors(self) -> list[ValidationCheck]:
+        """The failed checks of severity ``error``."""
+        return [check for check in self.checks if not check.passed and check.severity == "error"]
+
+    @property
+    def warnings(self) -> list[ValidationCheck]:
+        """The failed checks of severity ``warning``."""
+        return [check for check in self.checks if not check.passed and check.severity == "warning"]
+
+    def add(self, check: ValidationCheck) -> None:
+        """Append a check."""
+        self.checks.append(check)
+
+    def summary(self) -> str:
+        """One line, such as ``PASSED: 6/7 checks passed (0 errors, 1 warnings)``."""
+        verdict = "PASSED" if self.passed else "FAILED"
+        good = sum(check.passed for check in self.checks)
+        return (
+            f"{verdict}: {good}/{len(self.checks)} checks passed "
+            f"({len(self.errors)} errors, {len(self.warnings)} warnings)"
+        )
+
+
+@dataclass
+class ValidationResult(CheckReport):
+    """The checks of one module.
+
+    Attributes:
+        module_type: kind it was checked as (``provider``, ``tool``, …).
+        module_path: folder, file or dotted name that was checked.
+        checks: in the order they were run.
+    """
+
+    module_type: str
+    module_path: str
+    checks: list[ValidationCheck] = field(default_factory=list[ValidationCheck])
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether ``function`` is async, as far as inspection shows.
+
+    Handles ``functools.partial``, ``functools.wraps``, async mocks and objects with an async
+    ``__call__``.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    candidates = (function, type(function).__call__)
+    return any(inspect.iscoroutinefunction(candidate) for candidate in candidates)
+
+
+def positional_arity(function: Callable[..., Any]) -> int:
+    """Number of arguments of ``function``; ``MANY`` if it takes any number or has no signature."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return MANY
+    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(parameter.kind in open_ended for parameter in parameters):
+        return MANY
+    return len(parameters)
+
+
+def check_on_session_ready(module: object) -> ValidationCheck | None:
+    """A failed check if the module's ``on_session_ready`` cannot be awaited with a coordinator.
+
+    Returns:
+        None if the function is missing or valid.
+    """
+    function = getattr(module, "on_session_ready", None)
+    if function is None:
+        return None
+    if not is_async(function):
+        found = "is not async"
+    elif not _requires_an_argument(function):
+        found = "takes no required argument"
+    else:
+        return None
+    return ValidationCheck(
+        "on_session_ready_async",
+        passed=False,
+        message=f"on_session_ready {found}; write `async def on_session_ready(coordinator)`",
+    )
+
+
+def _requires_an_argument(function: Callable[..., Any]) -> bool:
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(
+        parameter.kind in positional and parameter.default is inspect.Parameter.empty
+        for parameter in inspect.signature(function).parameters.values()
+    )
+
+
+Form = Literal["text", "schema", "provider_info", "callable", "async"]
+"""How a member is checked, see ``amplifier_core.module_checks``."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a protocol and its check.
+
+    Attributes:
+        check: name of the check.
+        name: attribute of the mounted object.
+        form: how the attribute's value is checked.
+        expected: the expected definition, for the failure message.
+        arity: minimum number of named arguments of a callable.
+        severity: severity of a failure.
+        required: whether an object must have it to conform to the protocol.
+    """
+
+    check: str
+    name: str
+    form: Form
+    expected: str
+    arity: int = 0
+    severity: Severity = "error"
+    required: bool = True
+
+
+class Mounts(Protocol):
+    """The part of a coordinator that shows what a module mounted."""
+
+    @property
+    def mount_points(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of module.
+
+    Attributes:
+        name: ``provider``, ``tool``, ``hook``, ``orchestrator`` or ``context``.
+        mount_point: key of the coordinator's mount points.
+        members: what a mounted object must have.
+        how_to_mount: the call that mounts one, for messages.
+    """
+
+    name: str
+    mount_point: str
+    members: tuple[Member, ...]
+    how_to_mount: str
+
+    def conforms(self, instance: object) -> bool:
+        """Whether ``instance`` has every required member."""
+        required = [member.name for member in self.members if member.required]
+        return bool(required) and all(_has(instance, name) for name in required)
+
+    def instances(self, coordinator: Mounts, returned: object) -> list[tuple[str, Any]]:
+        """The mounted objects by name, or else the returned object if it conforms."""
+        if self.name == "hook":
+            return [("handler", returned)] if required_arguments(returned) else []
+        mounted = coordinator.mount_points[self.mount_point]
+        if isinstance(mounted, dict):
+            found = list(mounted.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        else:
+            found = [] if mounted is None else [(self.name, mounted)]
+        if not found and self.conforms(returned):
+            found = [(str(_name_of(returned)), returned)]
+        return found
+
+
+def cleanup_of(returned: object) -> Callable[[], Any] | None:
+    """The return value of ``mount`` if it is a cleanup: callable without arguments, not an instance."""
+    if not callable(returned) or required_arguments(returned):
+        return None
+    return None if any(kind.conforms(returned) for kind in KINDS.values()) else returned
+
+
+def _has(instance: object, name: str) -> bool:
+    try:
+        return hasattr(instance, name)
+    # Reading a member runs the module's code; the member's check reports the exception.
+    except Exception:
+        return True
+
+
+def _name_of(instance: object) -> Any:
+    try:
+        return getattr(instance, "name", "returned")
+    # As above.
+    except Exception:
+        return "returned"
+
+
+_KINDS: Final = (
+    Kind(
+        "provider",
+        "providers",
+        (
+            Member("provider_name", "name", "text", "name: str"),
+            Member(
+                "provider_get_info",
+                "get_info",
+                "provider_info",
+                "def get_info(self) -> ProviderInfo",
+            ),
+            Member(
+                "provider_list_models",
+                "list_models",
+                "async",
+                "async def list_models(self) -> list[ModelInfo]",
+            ),
+            Member(
+                "provider_complete",
+                "complete",
+                "async",
+                "async def complete(self, request, **kwargs) -> ChatResponse",
+                arity=1,
+            ),
+            Member(
+                "provider_parse_tool_calls",
+                "parse_tool_calls",
+                "callable",
+                "def parse_tool_calls(self, response) -> list[ToolCall]",
+            ),
+        ),
+        'await coordinator.mount("providers", provider, name="…")',
+    ),
+    Kind(
+        "tool",
+        "tools",
+        (
+            Member("tool_name", "name", "text", "name: str"),
+            Member(
+                "tool_description", "description", "text", "description: str", severity="warning"
+            ),
+            Member(
+                "tool_input_schema",
+                "input_schema",
+                "schema",
+                "input_schema: dict",
+                severity="warning",
+                required=False,
+            ),
+            Member(
+                "tool_execute",
+                "execute",
+                "async",
+                "async def execute(self, input: dict) -> ToolResult",
+                arity=1,
+            ),
+        ),
+        'await coordinator.mount("tools", tool, name="…")',
+    ),
+    Kind(
+        "hook",
+        "hooks",
+        (
+            Member(
+                "hook_call",
+                "__call__",
+                "async",
+                "async def __call__(self, event, data) -> HookResult",
+                arity=2,
+                required=False,
+            ),
+        ),
+        "coordinator.hooks.register(event, handler)",
+    ),
+    Kind(
+        "orchestrator",
+        "orchestrator",
+        (
+            Member(
+                "orchestrator_execute",
+                "execute",
+                "async",
+                "async def execute(self, prompt, context, providers, tools, hooks, **kwargs) -> str",
+                arity=5,
+            ),
+        ),
+        'await coordinator.mount("orchestrator", orchestrator)',
+    ),
+    Kind(
+        "context",
+        "context",
+        (
+            Member(
+                "context_add_message",
+                "add_message",
+                "async",
+                "async def add_message(self, message: dict) -> None",
+                arity=1,
+            ),
+            Member(
+                "context_get_messages_for_request",
+                "get_messages_for_request",
+                "async",
+                "async def get_messages_for_request(self, token_budget=None, provider=None)",
+            ),
+            Member(
+                "context_get_messages",
+                "get_messages",
+                "async",
+                "async def get_messages(self) -> list[dict]",
+            ),
+            Member(
+                "context_set_messages",
+                "set_messages",
+                "async",
+                "async def set_messages(self, messages: list[dict]) -> None",
+                arity=1,
+            ),
+            Member("context_clear", "clear", "async", "async def clear(self) -> None"),
+        ),
+        'await coordinator.mount("context", context)',
+    ),
+)
+
+KINDS: Final[dict[str, Kind]] = {kind.name: kind for kind in _KINDS}
+"""Every kind by its name."""
+
+
+class _Fault(NamedTuple):
+    """A fault of a member; ``severity`` overrides that of the member."""
+
+    found: str
+    severity: Severity | None = None
+
+
+_MISSING: Final = object()
+
+
+def check_member(member: Member, instance: object, label: str) -> ValidationCheck:
+    """Check one member of ``instance``, called ``label`` in messages."""
+    fault = _look(member, instance)
+    if fault is None:
+        return ValidationCheck(
+            member.check, True, f"{label}: {member.name} conforms to the contract"
+        )
+    return ValidationCheck(
+        member.check,
+        False,
+        f"{label}: {_source(member, instance)} {fault.found}; expected `{member.expected}`",
+        fault.severity or member.severity,
+    )
+
+
+def _source(member: Member, instance: object) -> str:
+    """Name of the attribute or method that provides a member; a schema may come from a method."""
+    by_method = member.form == "schema" and not hasattr(type(instance), member.name)
+    return "get_schema()" if by_method and hasattr(type(instance), "get_schema") else member.name
+
+
+def _look(member: Member, instance: object) -> _Fault | None:
+    try:
+        value = _read(member, instance)
+        return _Fault("is missing") if value is _MISSING else _FORMS[member.form](member, value)
+    # Reading a member runs the module's code.
+    except Exception as error:
+        return _Fault(f"raised {type(error).__name__}: {error}")
+
+
+def _read(member: Member, instance: object) -> Any:
+    if member.name == "__call__":
+        # The object itself: the __call__ of a plain function does not show that it is async.
+        return instance if callable(instance) else _MISSING
+    value = getattr(instance, member.name, _MISSING)
+    if value is _MISSING and member.form == "schema":
+        # Tool Contract, Tool Schema: a tool may return its schema from a method instead.
+        return getattr(instance, "get_schema", lambda: _MISSING)()
+    return value
+
+
+def _text(member: Member, value: Any) -> _Fault | None:
+    if not isinstance(value, str):
+        return _Fault(f"is {_type(value)}, not str")
+    return None if value.strip() else _Fault("is empty")
+
+
+def _schema(member: Member, value: Any) -> _Fault | None:
+    return None if isinstance(value, dict) else _Fault(f"is {_type(value)}, not dict")
+
+
+def _callable(member: Member, value: Any) -> _Fault | None:
+    if not callable(value):
+        return _Fault(f"is {_type(value)}, not callable")
+    arity = positional_arity(value)
+    return None if arity >= member.arity else _Fault(f"takes {arity} arguments, not {member.arity}")
+
+
+def _async(member: Member, value: Any) -> _Fault | None:
+    fault = _callable(member, value)
+    if fault is None and not is_async(value):
+        return _Fault("is not async")
+    return fault
+
+
+def _provider_info(member: Member, value: Any) -> _Fault | None:
+    fault = _callable(member, value)
+    if fault is not None:
+        return fault
+    try:
+        info = value()
+    # Foreign code that may require a configured provider, so this is only a warning.
+    except Exception as error:
+        return _Fault(f"raised {type(error).__name__}: {error}", "warning")
+    if inspect.iscoroutine(info):
+        info.close()
+    return None if isinstance(info, ProviderInfo) else _Fault(f"returned {_type(info)}")
+
+
+def _type(value: object) -> str:
+    return type(value).__name__
+
+
+_FORMS: Final[dict[Form, Callable[[Member, Any], _Fault | None]]] = {
+    "text": _text,
+    "schema": _schema,
+    "callable": _callable,
+    "async": _async,
+    "provider_info": _provider_info,
+}
+
+
+def check_mount_function(module: ModuleType, name: str) -> list[ValidationCheck]:
+    """Check the function ``name`` of a module and its ``on_session_ready`` without calling them."""
+    mount = getattr(module, name, None)
+    if not callable(mount):
+        found = "is not callable" if mount is not None else "is missing"
+        message = f"{module.__name__}.{name} {found}; write `async def {name}(coordinator, config)`"
+        return [ValidationCheck("mount_exists", False, message)]
+    checks = [ValidationCheck("mount_exists", True, f"{module.__name__}.{name} is callable")]
+    checks.append(_check_signature(mount))
+    ready = check_on_session_ready(module)
+    return checks if ready is None else [*checks, ready]
+
+
+def check_instances(kind_name: str, instances: Sequence[tuple[str, Any]]) -> list[ValidationCheck]:
+    """Check mounted objects, given with their names, as modules of a kind."""
+    kind = KINDS[kind_name]
+    return [
+        check for name, instance in instances for check in _check_instance(kind, name, instance)
+    ]
+
+
+def _check_instance(kind: Kind, name: str, instance: object) -> list[ValidationCheck]:
+    label = f"{kind.name} {name!r}"
+    if isinstance(instance, type):
+        message = (
+            f"{label} is the class {instance.__name__}, not an instance of it; "
+            f"write {instance.__name__}(…) where it is mounted"
+        )
+        return [compliance(False, message)]
+    return [check_member(member, instance, label) for member in kind.members]
+
+
+def _check_signature(mount: Callable[..., Any]) -> ValidationCheck:
+    faults: list[str] = []
+    arity = positional_arity(mount)
+    if arity < 2:
+        faults.append(f"takes {arity} arguments, not 2")
+    if not is_async(mount):
+        faults.append("is not async")
+    if faults:
+        message = f"mount {' and '.join(faults)}; write `async def mount(coordinator, config=None)`"
+        return ValidationCheck("mount_signature", False, message)
+    return ValidationCheck("mount_signature", True, "mount is async and takes coordinator, config")
+
+
+def compliance(passed: bool, message: str) -> ValidationCheck:
+    return ValidationCheck("protocol_compliance", passed, message)
+
+
+def select_errors(checks: Sequence[ValidationCheck]) -> list[ValidationCheck]:
+    """Return the failed checks of severity ``error``."""
+    return [check for check in checks if not check.passed and check.severity == "error"]

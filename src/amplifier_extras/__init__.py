@@ -1,0 +1,1 @@
+"""Optional modules, for plans that name them."""

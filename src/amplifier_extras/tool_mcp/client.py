@@ -1,0 +1,134 @@
+"""A connection's client of the SDK, which takes seconds to import: `hub` loads this in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Self, TypeVar
+
+from mcp import Client, Implementation, MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    LoggingMessageNotificationParams,
+    ToolListChangedNotification,
+)
+
+from amplifier_extras.tool_mcp.connection import (
+    CallLost,
+    Offers,
+    ServerRefused,
+    SessionGone,
+    error_text,
+    shorten,
+)
+
+ResultT = TypeVar("ResultT")
+
+_MOST_PAGES = 50
+# The SDK's messages, worded as a server's response, when there was none.
+_SESSION_GONE = "Session terminated"
+_CLOSED, _CUT_OFF = "Connection closed", "SSE stream"
+
+
+class ServerClient:
+    """The client of one connection, an asynchronous context manager.
+
+    Args:
+        server: The server's name, for messages.
+        transport: The SDK's.
+        legacy: Do not ask for newer protocols, at which old servers may crash.
+        on_log: Called with the level, the logger and the data of what the server logs.
+        on_tools_changed: Called when the server has changed its tools.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        transport: Any,
+        *,
+        legacy: bool,
+        on_log: Callable[[str, str | None, Any], Awaitable[None]],
+        on_tools_changed: Callable[[], None],
+    ) -> None:
+        self._server = server
+        self._log = on_log
+        self._on_tools_changed = on_tools_changed
+        self._client = Client(
+            transport,
+            mode="legacy" if legacy else "auto",
+            cache=None,
+            log_level="info",
+            logging_callback=self._on_log,
+            message_handler=self._on_message,
+            client_info=_client_info(),
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._client.__aexit__(*error)
+
+    async def answer(self, use: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
+        """Run `use` with the SDK's client and return its result.
+
+        Raises:
+            TimeoutError: It took too long.
+            SessionGone: The server no longer knows the session.
+            ServerProblem: There is no response, or an error response.
+        """
+        try:
+            return await use(self._client)
+        # Means the same as the limit of the caller.
+        except TimeoutError:
+            raise
+        except MCPError as error:
+            raise self._named(error) from error
+        # The SDK's other errors concern this one response, which does not match its schema or
+        # requests something that is not offered.
+        except Exception as error:
+            raise ServerRefused(
+                f"invalid response of the server {self._server}: {error_text(error)}"
+            ) from error
+
+    async def offers(self) -> Offers:
+        """What the server offers."""
+        has = self._client.server_capabilities
+        tools: list[Any] = []
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES if has.tools is not None else 0):
+            page = await self._client.list_tools(cursor=cursor)
+            tools += page.tools
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return Offers(tools, has.resources is not None, has.prompts is not None)
+
+    def _named(self, error: MCPError) -> Exception:
+        if error.message == _SESSION_GONE:
+            return SessionGone()
+        # Servers use the same code for their own errors.
+        if error.code == CONNECTION_CLOSED and error.message.startswith((_CLOSED, _CUT_OFF)):
+            return CallLost(
+                f"the connection to the server {self._server} was lost during the call "
+                f"({error.message}); whether it took effect is unknown",
+                connection_ended=error.message == _CLOSED,
+            )
+        reason = shorten(error.message)
+        return ServerRefused(f"the server {self._server} returned an error: {reason}")
+
+    async def _on_log(self, params: LoggingMessageNotificationParams) -> None:
+        await self._log(str(params.level), params.logger, params.data)
+
+    async def _on_message(self, message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._on_tools_changed()
+
+
+def _client_info() -> Implementation:
+    try:
+        own = version("amplifier")
+    except PackageNotFoundError:
+        own = "0"
+    return Implementation(name="amplifier", version=own)

@@ -1,0 +1,1 @@
+"""Tools for authors: validate modules, start new ones, test plans and policies."""

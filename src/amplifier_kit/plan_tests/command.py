@@ -1,0 +1,206 @@
+"""`amplifier test`."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import asyncio
+import time
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from amplifier_app.base.atomic_write import write_whole
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.paths import temporary_dir
+from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.signals import Interrupts
+from amplifier_app.base.stdio import Output, claim_stdout
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.option import Option
+from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.render.table import Format, OutputOption
+from amplifier_kit.plan_tests.cases import Case, find_cases
+from amplifier_kit.plan_tests.report import (
+    Progress,
+    as_json,
+    as_junit,
+    failures_text,
+    summary,
+)
+from amplifier_kit.plan_tests.running import Runner
+from amplifier_kit.plan_tests.verdict import Tested, run_case
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_JUNIT = "junit"
+
+
+class RunOptions(NamedTuple):
+    """Which tests run, and how."""
+
+    keyword: Annotated[
+        str | None,
+        Option("-k", metavar="TEXT", help="Run only tests with TEXT in their file or name."),
+    ] = None
+    exit_first: Annotated[
+        bool, Option("-x", "--exitfirst", help="Stop at the first test that fails.")
+    ] = False
+    list_only: Annotated[bool, Option("--list", help="List the tests instead of running them.")] = (
+        False
+    )
+    update: Annotated[
+        bool,
+        Option(
+            "--update",
+            help="Record the recordings of the tests again, with the providers of their plans.",
+        ),
+    ] = False
+    trust: Annotated[
+        bool, Option("--trust", help="Trust the project's .amplifier folder this once.")
+    ] = False
+    no_project: Annotated[
+        bool, Option("--no-project", help="Ignore the project's .amplifier folder.")
+    ] = False
+    report: Annotated[
+        str | None,
+        Option("--report", metavar="junit=FILE", help="Write a JUnit report to FILE."),
+    ] = None
+    verbose: Annotated[bool, Option("-v", "--verbose", help="Print a line for each test.")] = False
+
+
+@app.command()
+@takes_options_of(RunOptions)
+def run_tests(
+    context: typer.Context,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH",
+            help="Test files, folders, or FILE::NAME for one test. [default: the current folder]",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    options: RunOptions,
+    output: OutputOption = "text",
+) -> None:
+    """Test plans without a model: with scripts or recordings of it.
+
+    \b
+      amplifier test
+      amplifier test plans/review.test.yaml::'denies rm'
+      amplifier test -k review --report junit=results.xml
+
+    Runs the tests in *.test.yaml files; see: amplifier docs testing. Exits with 9 if one fails, and
+    with 78 if a test file is invalid.
+    """
+    report_file = _report_file(options.report)
+    cases = find_cases(targets or [], options.keyword)
+    if options.list_only:
+        _print_list(cases, output)
+        return
+    # Otherwise each test would fail for it.
+    temporary_dir()
+    started = time.monotonic()
+    invocation: Invocation = context.obj
+    stdout = invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    shown = _Shown(stdout, len(cases), verbose=options.verbose, quiet=output == "json")
+    runner = Runner(trust=options.trust, no_project=options.no_project, update=options.update)
+    ended, stopped = run_loop(_run(runner, cases, shown, exit_first=options.exit_first))
+    seconds = time.monotonic() - started
+    left = len(cases) - len(ended)
+    shown.write(f"{failures_text(ended)}\n{summary(ended, left, seconds)}\n")
+    if output == "json":
+        stdout.write(f"{redact(json_text(as_json(ended, left, seconds)))}\n")
+    if report_file is not None:
+        _write(report_file, as_junit(ended))
+    if stopped is not None:
+        raise typer.Exit(stopped.exit_code)
+    if any(one.status != "passed" for one in ended):
+        raise typer.Exit(Ending.CHECK_FAILED.exit_code)
+
+
+class _Shown:
+    """Prints the lines for people.
+
+    Args:
+        stdout: Where to.
+        total: How many tests there are.
+        verbose: Whether each test has a line.
+        quiet: Whether to print nothing.
+    """
+
+    def __init__(self, stdout: Output, total: int, *, verbose: bool, quiet: bool) -> None:
+        self._stdout = stdout
+        self._quiet = quiet
+        self._progress = Progress(total, verbose=verbose)
+
+    def write(self, text: str) -> None:
+        if not self._quiet:
+            self._stdout.write(redact(for_terminal(text)))
+
+    def show(self, one: Tested) -> None:
+        self.write(self._progress.text(one))
+
+    def stop(self) -> None:
+        self.write(self._progress.end)
+
+
+async def _run(
+    runner: Runner, cases: list[Case], shown: _Shown, *, exit_first: bool
+) -> tuple[list[Tested], Ending | None]:
+    """The tests that ran to their end, and what stopped the others; None if nothing did."""
+    ended: list[Tested] = []
+    running: list[asyncio.Task[Tested]] = []
+    with Interrupts(lambda immediate: running[-1].cancel()) as interrupts:
+        for case in cases:
+            running.append(asyncio.ensure_future(run_case(runner, case)))
+            await asyncio.wait(running[-1:])
+            one = None if running[-1].cancelled() else running[-1].result()
+            # An interrupt may have been the reason for a failure.
+            if one is None or (interrupts.received is not None and one.status != "passed"):
+                break
+            ended.append(one)
+            shown.show(one)
+            if interrupts.received is not None or (exit_first and one.status != "passed"):
+                break
+    shown.stop()
+    if interrupts.received is None:
+        return ended, None
+    return ended, Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
+
+
+def _print_list(cases: list[Case], output: Format) -> None:
+    if output == "json":
+        listed = [
+            {"id": case.id, "file": case.file, "line": case.at.line, "name": case.name}
+            for case in cases
+        ]
+        print(json_text(listed))
+        return
+    for case in cases:
+        print(for_terminal(case.id))
+
+
+def _report_file(report: str | None) -> Path | None:
+    """
+    Raises:
+        UsageError: It is not `junit=FILE`.
+    """
+    if report is None:
+        return None
+    kind, _, file = report.partition("=")
+    if kind != _JUNIT or not file:
+        raise UsageError(f"--report: expected junit=FILE, got {report!r}")
+    return Path(file)
+
+
+def _write(file: Path, text: str) -> None:
+    """
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    write_whole(file, redact(text).encode("utf-8", "replace").decode())

@@ -1,0 +1,370 @@
+"""Compare the outcome of a test with its expectations."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amplifier_app.base.errors import ConfigError, Location, UsageError
+from amplifier_app.base.json_text import value_text
+from amplifier_app.base.outcome import Ending
+from amplifier_app.plan.explain.explanation import misspelling
+from amplifier_app.plan.overrides import look_up
+from amplifier_app.plan.schema.rules import is_null
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
+from amplifier_core.discovery import PARTS
+from amplifier_kit.plan_tests.cases import Case, items_of
+from amplifier_kit.plan_tests.forms import is_condition
+from amplifier_kit.plan_tests.running import Ran
+from amplifier_kit.plan_tests.texts import (
+    cut,
+    differences,
+    excerpt,
+    indented,
+    is_same,
+    items,
+    short,
+)
+from amplifier_kit.plan_tests.working_dir import FileState
+from amplifier_support.path_patterns import fits
+
+
+class Failure(NamedTuple):
+    """An expectation that is not met.
+
+    Attributes:
+        what: Which one: its key under `expect`.
+        lines: What was expected, and what happened instead.
+        at: Where it is written, or else where the test is.
+    """
+
+    what: str
+    lines: tuple[str, ...]
+    at: Location
+
+
+class _Call(NamedTuple):
+    name: str
+    input: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} {short(self.input)}" if self.input else self.name
+
+
+def failures_of(case: Case, ran: Ran) -> list[Failure]:
+    """The expectations of a test that are not met, the ending first."""
+    expect = case.mapping("expect")
+    found = [*_ending(case, expect, ran)]
+    found += [Failure("test", (problem,), case.at) for problem in ran.problems]
+    if ran.plan is None:
+        return found
+    nothing = ListNode([], case.at)
+    for key, check in _CHECKS.items():
+        # A call that is denied or fails is a failure unless it is expected.
+        node = expect.get(key) or (nothing if key in ("denied", "failed") else None)
+        if node is not None:
+            found += [Failure(key, tuple(lines), node.at) for lines in check(node, ran)]
+    if "answer" in expect:
+        found += _schema(case, expect["answer"], ran)
+    return found
+
+
+def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failure]:
+    outcome = ran.outcome
+    node = expect.get("exit")
+    wanted = {int(_number(node))} if node is not None else {0}
+    if node is None and isinstance(denied := expect.get("denied"), ListNode) and denied.items:
+        wanted.add(Ending.DENIED.exit_code)
+    if node is None and "limit" in expect:
+        wanted = {Ending.BUDGET.exit_code}
+    if outcome.exit_code not in wanted:
+        code = " or ".join(map(str, sorted(wanted)))
+        reason = outcome.message.splitlines()
+        if ran.plan is None and outcome.hint is not None:
+            reason += outcome.hint.splitlines()
+        at = case.at if node is None else node.at
+        got = f"{outcome.exit_code} ({outcome.ending.value})"
+        yield Failure("exit", (f"expected {code}, got {got}", *indented(reason)), at)
+    if "error" in expect:
+        lines = differences(expect["error"], outcome.message)
+        for line in lines if outcome.message else [("the run ended without an error",)]:
+            yield Failure("error", line, expect["error"].at)
+
+
+# -- the answer ----------------------------------------------------------------------------
+
+
+def _schema(case: Case, node: Node, ran: Ran) -> Iterator[Failure]:
+    rule = node.items.get("schema") if isinstance(node, MapNode) else None
+    if rule is None:
+        return
+    # Loads a library that few tests need.
+    from amplifier_app.runtime.answer_schema import AnswerSchema
+
+    text = text_of(rule)
+    try:
+        if text is not None:
+            schema = AnswerSchema.read(case.path.parent / Path(text).expanduser())
+        else:
+            schema = AnswerSchema(plain_data(rule))
+    except UsageError as error:
+        message = error.message.removeprefix("--schema: ")
+        raise ConfigError(f"answer: {message}", hint=error.hint) from error
+    answer = schema.check(ran.turn.response)
+    if answer is None:
+        lines = "the answer contains no JSON value", *excerpt(ran.turn.response)
+        yield Failure("answer", lines, rule.at)
+    elif answer.problems:
+        lines = "does not match the schema", *indented([*answer.problems])
+        yield Failure("answer", lines, rule.at)
+
+
+# -- calls -------------------------------------------------------------------------------
+
+
+def _calls(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    actual = [_Call(tool.name, tool.input) for tool in ran.turn.tools]
+    if isinstance(node, ListNode):
+        yield from _all_calls(node.items, actual)
+        return
+    if not isinstance(node, MapNode):
+        return
+    left = iter(actual)
+    for wanted in items(node.items.get("include")):
+        if not any(_is_call(wanted, call) for call in left):
+            yield f"no call {_described(wanted)}, or not in this order", *_listed(actual)
+            break
+    for wanted in items(node.items.get("exclude")):
+        for call in actual:
+            if _is_call(wanted, call):
+                yield (f"unexpected call {call}",)
+
+
+def _denied(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    inputs = {tool.id: tool.input for tool in ran.turn.tools}
+    actual = [_Call(call.name, inputs.get(call.id)) for call in ran.turn.denied]
+    yield from _all_calls(items(node), actual)
+
+
+def _failed(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    failed = [tool for tool in ran.turn.tools if tool.outcome == "error"]
+    yield from _all_calls(items(node), [_Call(tool.name, tool.input) for tool in failed])
+
+
+def _all_calls(wanted: Sequence[Node], actual: Sequence[_Call]) -> Iterator[tuple[str, ...]]:
+    same = len(wanted) == len(actual)
+    if same and all(_is_call(one, call) for one, call in zip(wanted, actual, strict=True)):
+        return
+    for number, (one, call) in enumerate(zip(wanted, actual, strict=False), 1):
+        if not _is_call(one, call):
+            yield (
+                f"call {number} differs",
+                *indented([f"expected {_described(one)}", f"got      {call}"]),
+                *_listed(actual),
+            )
+            return
+    if len(actual) > len(wanted):
+        extra = [str(call) for call in actual[len(wanted) :]]
+        yield f"expected {len(wanted)}, got {len(actual)}; unexpected:", *indented(cut(extra))
+    else:
+        missing = [_described(one) for one in wanted[len(actual) :]]
+        lines = indented(cut(missing))
+        yield f"expected {len(wanted)}, got {len(actual)}; missing:", *lines, *_listed(actual)
+
+
+def _listed(actual: Sequence[_Call]) -> list[str]:
+    calls = [str(call) for call in actual]
+    return ["calls:", *indented(cut(calls))] if calls else ["there were no calls"]
+
+
+def _described(node: Node) -> str:
+    if not isinstance(node, MapNode):
+        return str(plain_data(node))
+    ((name, given),) = node.items.items()
+    return str(_Call(name, plain_data(given)))
+
+
+def _is_call(node: Node, call: _Call) -> bool:
+    if not isinstance(node, MapNode):
+        return False
+    ((name, given),) = node.items.items()
+    if not fnmatch.fnmatchcase(call.name, name) or not isinstance(given, MapNode):
+        return False
+    actual: Any = call.input if isinstance(call.input, Mapping) else {}
+    return all(
+        key in actual and _is_value(value, actual[key]) for key, value in given.items.items()
+    )
+
+
+def _is_value(node: Node, got: Any) -> bool:
+    if is_condition(node):
+        text = value_text(got)
+        return not any(True for _ in differences(node, text))
+    return is_same(plain_data(node), got)
+
+
+# -- files -------------------------------------------------------------------------------
+
+
+def _files(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    wanted = node.items if isinstance(node, MapNode) else {}
+    before, after = ran.before, ran.after
+    paths = sorted(before.keys() | after.keys())
+    changed = [path for path in paths if before.get(path) != after.get(path)]
+    for name, content in wanted.items():
+        if is_null(content):
+            yield from ((f"{path} exists",) for path in after if _is_file(name, path, wanted))
+        elif not any(_is_file(name, path, wanted) for path in changed):
+            exists = any(_is_file(name, path, wanted) for path in after)
+            yield (f"{name} was not changed" if exists else f"{name} does not exist",)
+    for path in changed:
+        expected = [one for name, one in wanted.items() if _is_file(name, path, wanted)]
+        if path not in after:
+            if not any(is_null(one) for one in expected):
+                yield (f"{path} was removed",)
+        elif not expected:
+            yield (f"{path} was {'changed' if path in before else 'added'}",)
+        for content in expected:
+            if path in after and not is_null(content):
+                yield from _file(path, content, after[path])
+
+
+def _is_file(name: str, path: str, wanted: Mapping[str, Node]) -> bool:
+    """Whether a path or pattern is for a file; the path of the file itself is before patterns."""
+    return name == path or (path not in wanted and fits(path, name))
+
+
+def _file(path: str, node: Node, state: FileState) -> Iterator[tuple[str, ...]]:
+    for first, *rest in differences(node, state.content.decode("utf-8", "replace"), exact=True):
+        yield f"{path}: {first}", *rest
+
+
+# -- amounts -----------------------------------------------------------------------------
+
+
+def _number(node: Node | None) -> Decimal:
+    return Decimal(str(node.value)) if isinstance(node, Scalar) else Decimal(0)
+
+
+def _amount(got: Decimal | None, node: Node) -> Iterator[tuple[str, ...]]:
+    if got is None:
+        yield ("is unknown",)
+    elif isinstance(node, MapNode):
+        for key, word in (("at_least", "at least"), ("at_most", "at most")):
+            limit = node.items.get(key)
+            is_met = (got >= _number(limit)) if key == "at_least" else (got <= _number(limit))
+            if limit is not None and not is_met:
+                yield (f"expected {word} {_number(limit):f}, got {got:f}",)
+    elif got != _number(node):
+        yield (f"expected {_number(node):f}, got {got:f}",)
+
+
+def _cost(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    return _amount(ran.turn.cost, node)
+
+
+def _steps(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    return _amount(Decimal(ran.turn.steps), node)
+
+
+def _tokens(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    usage = ran.turn.usage
+    return _amount(Decimal(usage.get("input_tokens", 0) + usage.get("output_tokens", 0)), node)
+
+
+def _limit(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    reached = None if ran.turn.limit is None else ran.turn.limit.name
+    if reached != text_of(node):
+        yield (f"expected {text_of(node)}, got {reached or 'none'}",)
+
+
+# -- the plan and its requests -----------------------------------------------------------
+
+
+def _request(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    if not isinstance(node, MapNode):
+        return
+    if not ran.sent:
+        yield ("no request was sent",)
+        return
+    first = ran.sent[0]
+    for key, wanted in node.items.items():
+        if key == "tools":
+            for lines in _names(wanted, first.tools):
+                yield f"tools: {lines[0]}", *lines[1:]
+        elif key in ("system", "prompt"):
+            for line, *rest in differences(
+                wanted, first.system if key == "system" else first.prompt
+            ):
+                yield f"{key}: {line}", *rest
+        else:
+            got = first.provider if key == "provider" else first.model
+            if got != text_of(wanted):
+                yield (f"{key}: expected {text_of(wanted)}, got {got or 'none'}",)
+
+
+def _names(node: Node, got: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    wanted = [text for one in items(node) if (text := text_of(one)) is not None]
+    missing = sorted(set(wanted) - set(got))
+    extra = sorted(set(got) - set(wanted))
+    if missing:
+        yield (f"missing: {', '.join(missing)}",)
+    if extra:
+        yield (f"unexpected: {', '.join(extra)}",)
+
+
+def _modules(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    assert ran.plan is not None
+    tree = ran.plan.merged.document
+    session = tree.items.get("session")
+    nodes = [items_of(session, part).get("module") for part in PARTS]
+    for section in ENTRY_SECTIONS:
+        nodes += [
+            entry.items.get("module")
+            for entry in items(tree.items.get(section))
+            if isinstance(entry, MapNode)
+        ]
+    yield from _names(node, [text for one in nodes if (text := text_of(one)) is not None])
+
+
+def _plan(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
+    assert ran.plan is not None
+    for address, wanted in node.items.items() if isinstance(node, MapNode) else ():
+        got, problem = None, None
+        try:
+            got = plain_data(look_up(ran.plan.merged.document, address))
+        except ConfigError:
+            # A misspelt address is never set.
+            problem = misspelling(ran.plan, address)
+        expected = plain_data(wanted)
+        if problem is not None:
+            yield (f"{address}: {problem}",)
+        elif not is_same(expected, got):
+            yield (
+                f"{address}:",
+                *indented([f"expected {_value(expected)}", f"got      {_value(got)}"]),
+            )
+
+
+def _value(value: Any) -> str:
+    return "nothing" if value is None else short(value)
+
+
+_CHECKS: Mapping[str, Callable[[Node, Ran], Iterator[tuple[str, ...]]]] = {
+    "answer": lambda node, ran: differences(node, ran.turn.response),
+    "calls": _calls,
+    "denied": _denied,
+    "failed": _failed,
+    "files": _files,
+    "cost": _cost,
+    "steps": _steps,
+    "tokens": _tokens,
+    "limit": _limit,
+    "request": _request,
+    "modules": _modules,
+    "plan": _plan,
+}

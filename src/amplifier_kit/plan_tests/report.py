@@ -1,0 +1,166 @@
+"""Report tests: as lines for people, JSON, and JUnit XML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from amplifier_app.render import junit
+from amplifier_app.render.result import cost_object
+from amplifier_kit.plan_tests.verdict import Tested
+
+_NOTES = 5
+
+
+class Progress:
+    """The lines that show tests as they end: a line of dots per file, or a line per test.
+
+    Args:
+        total: How many tests there are.
+        verbose: Whether each test has a line.
+    """
+
+    def __init__(self, total: int, *, verbose: bool) -> None:
+        self._total = total
+        self._verbose = verbose
+        self._ended = 0
+        self._file: str | None = None
+
+    def text(self, one: Tested) -> str:
+        """What to print when a test has ended."""
+        self._ended += 1
+        if self._verbose:
+            share = self._ended * 100 // self._total
+            recorded = ", recorded" if one.recorded else ""
+            return f"{one.case.id} {one.status}{recorded} ({one.seconds:.2f} s) [{share}%]\n"
+        start = ""
+        if one.case.file != self._file:
+            start = "\n" if self._file is not None else ""
+            start += f"{one.case.file} "
+            self._file = one.case.file
+        end = "\n" if self._ended == self._total else ""
+        return f"{start}{_MARKS[one.status]}{end}"
+
+    @property
+    def end(self) -> str:
+        """The end of the last line if some tests have not ended."""
+        return "\n" if self._file is not None and self._ended < self._total else ""
+
+
+_JUNIT: dict[str, Literal["failure", "error"] | None] = {
+    "passed": None,
+    "failed": "failure",
+    "error": "error",
+}
+_MARKS = {"passed": ".", "failed": "F", "error": "E"}
+
+
+def failure_lines(one: Tested) -> Iterator[str]:
+    """The failures of a test, each with the expectation and the result."""
+    if one.error is not None:
+        yield f"{one.case.at.file}:{one.case.at.line}: {one.error.message}"
+        yield from _indented((one.error.hint or "").splitlines())
+    for failure in one.failures:
+        first, *rest = failure.lines
+        yield f"{failure.at.file}:{failure.at.line}: {failure.what}: {first}"
+        yield from _indented(rest)
+    notes = list(dict.fromkeys(one.notes))
+    for note in notes[:_NOTES] if one.status != "passed" else ():
+        yield f"warning: {' '.join(note.split())}"
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def failures_text(tested: Sequence[Tested]) -> str:
+    """The failures of all tests; empty if there are none."""
+    lines: list[str] = []
+    for one in tested:
+        if one.status != "passed":
+            lines += ["", f"{one.status.upper()} {one.case.id}"]
+            lines += [f"  {line}" for line in failure_lines(one)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def summary(tested: Sequence[Tested], left: int, seconds: float) -> str:
+    """The last line: how many passed, failed, and did not run."""
+    counts = {status: sum(one.status == status for one in tested) for status in _MARKS}
+    words = {"failed": "failed", "error": "could not run", "passed": "passed"}
+    parts = [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
+    recorded = sum(one.recorded for one in tested)
+    if recorded:
+        parts.append(f"{recorded} recorded")
+    if left:
+        parts.append(f"{left} not run")
+    return f"{', '.join(parts) or 'no test ended'} in {seconds:.1f} s"
+
+
+def as_json(tested: Sequence[Tested], left: int, seconds: float) -> dict[str, Any]:
+    """All tests as one object."""
+    return {
+        "schema_version": 1,
+        "passed": sum(one.status == "passed" for one in tested),
+        "failed": sum(one.status == "failed" for one in tested),
+        "errors": sum(one.status == "error" for one in tested),
+        "not_run": left,
+        "duration_ms": round(seconds * 1000),
+        "tests": [_object(one) for one in tested],
+    }
+
+
+def _object(one: Tested) -> dict[str, Any]:
+    outcome = one.error or one.outcome
+    return {
+        "id": one.case.id,
+        "file": one.case.file,
+        "line": one.case.at.line,
+        "name": one.case.name,
+        "status": one.status,
+        "failures": [
+            {"expectation": failure.what, "line": failure.at.line, "text": "\n".join(failure.lines)}
+            for failure in one.failures
+        ],
+        "error": None if one.error is None else one.error.message,
+        "outcome": None if outcome is None else outcome.ending.value,
+        "exit_code": None if outcome is None else outcome.exit_code,
+        "response": one.turn.response,
+        "steps": one.turn.steps,
+        "cost": cost_object(one.turn.cost),
+        "notes": list(dict.fromkeys(one.notes)),
+        "duration_ms": round(one.seconds * 1000),
+    }
+
+
+def as_junit(tested: Sequence[Tested]) -> str:
+    """All tests as JUnit XML."""
+    cases = [
+        junit.Case(
+            one.case.file,
+            one.case.name,
+            _JUNIT[one.status],
+            _message(one),
+            "\n".join(failure_lines(one)) or one.turn.response,
+            one.seconds,
+        )
+        for one in tested
+    ]
+    return "".join(
+        junit.suite(
+            "amplifier",
+            cases,
+            tests=len(cases),
+            failures=sum(one.status == "failed" for one in tested),
+            errors=sum(one.status == "error" for one in tested),
+            seconds=sum(one.seconds for one in tested),
+        )
+    )
+
+
+def _message(one: Tested) -> str:
+    if one.error is not None:
+        return one.error.message
+    if not one.failures:
+        return ""
+    first = one.failures[0]
+    return f"{first.what}: {first.lines[0]}"

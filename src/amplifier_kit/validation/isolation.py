@@ -1,0 +1,219 @@
+"""Runs the child that checks a module, and interprets how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import amplifier_support
+from amplifier_app.base.checks import Check, some
+from amplifier_app.base.errors import AppError
+from amplifier_support.environment import without_secrets
+
+MEMORY_BYTES = 4 * 1024**3
+"""Resident memory that a module and the processes it starts may use during the checks."""
+
+NOT_REPORTED = 70
+"""The child's exit code if it could not report the end of its checks."""
+
+_START = """\
+import sys
+sys.path += sys.argv[1:]
+from amplifier_support.process.limited_program import main
+main()
+"""
+_FOLDER = str(Path(amplifier_support.__file__).parents[1])
+_SUPERVISOR_SECONDS = 30.0
+_OUTPUT_LINES = 20
+
+
+class Tried(NamedTuple):
+    """The result of running a module's checks.
+
+    Attributes:
+        kind: The kind it was checked as; None if it was not determined.
+        checks: The child's findings, and a finding about its end if that is a fault.
+        output: The end of its standard output and error.
+    """
+
+    kind: str | None
+    checks: list[Check]
+    output: str
+
+
+def try_out(request: dict[str, Any], *, seconds: float, memory: int = MEMORY_BYTES) -> Tried:
+    """Run a request in the child; nothing it started is left when this returns.
+
+    Args:
+        request: As read by `amplifier_kit.validation.child`.
+        seconds: Time limit of the module.
+        memory: Limit of resident memory in bytes.
+    """
+    # The module runs in the process that reports on it. The word separates findings from what
+    # the module prints or writes to descriptors it finds open.
+    word = secrets.token_hex(16)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    # Any process of the user can read a program's initial environment.
+    environment = without_secrets(own)
+    hidden = {name: value for name, value in own.items() if name not in environment}
+    with tempfile.TemporaryDirectory(prefix="amplifier-validate-", ignore_cleanup_errors=True) as d:
+        spec = {
+            # -P keeps the current folder from being importable.
+            "argv": [sys.executable, "-P", "-m", "amplifier_kit.validation.child"],
+            "cwd": d,
+            "seconds": seconds,
+            "bytes": memory,
+            "request": {"word": word, "request": request, "secrets": hidden},
+        }
+        ended = _run_supervised(spec, environment)
+    kind, checks, last = _read_answers(ended["answers"], word)
+    if not last.stage and ended["how"] in ("ended", "time"):
+        # The checks did not start.
+        raise AppError(f"the process that checks modules failed to start: {ended['output']}")
+    fault = _fault(ended, last, seconds, memory)
+    checks += [fault] if fault else []
+    if ended["left"]:
+        checks.append(_leftover_check(ended["left"]))
+    lines = [line for line in str(ended["output"]).splitlines() if line.strip()]
+    return Tried(kind, checks, "\n".join(lines[-_OUTPUT_LINES:]))
+
+
+def _run_supervised(spec: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+    """Run a program under supervision to its end; it and all processes below it end when this returns or raises."""
+    pid = b""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _START, _FOLDER],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as supervisor:
+        assert supervisor.stdin is not None
+        assert supervisor.stdout is not None
+        assert supervisor.stderr is not None
+        try:
+            supervisor.stdin.write(json.dumps(spec).encode() + b"\n")
+            supervisor.stdin.flush()
+            pid = supervisor.stdout.readline()
+            answer = supervisor.stdout.read()
+        finally:
+            with contextlib.suppress(OSError):
+                supervisor.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                supervisor.wait(_SUPERVISOR_SECONDS)
+            supervisor.kill()
+        complaint = supervisor.stderr.read().decode("utf-8", "replace").strip()
+    if answer.strip():
+        return cast("dict[str, Any]", json.loads(answer))
+    if not pid:
+        raise AppError(f"the process that supervises modules did not start: {complaint}")
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(int(pid), signal.SIGKILL)
+    return {"how": "lost", "code": None, "answers": "", "output": "", "left": []}
+
+
+# -- reports of the child -----------------------------------------------------------------
+
+
+class _Last(NamedTuple):
+    """How far the child got: its last stage, the last known place, whether it finished."""
+
+    stage: str = ""
+    place: str = ""
+    done: bool = False
+
+
+_SPOILED = Check(
+    "isolation",
+    False,
+    "it replaced functions of the standard library that the checks need",
+    advice="do not change other modules, such as json.dumps",
+)
+
+
+def _read_answers(answers: str, word: str) -> tuple[str | None, list[Check], _Last]:
+    kind: str | None = None
+    checks: list[Check] = []
+    last = _Last()
+    for line in answers.splitlines():
+        first, _, text = line.partition(" ")
+        if first != word:
+            continue
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            checks.append(_SPOILED)
+            return kind, checks, last._replace(done=True)
+        if "check" in answer:
+            checks.append(Check(**answer["check"]))
+        kind = answer.get("kind", kind)
+        last = last._replace(**{k: v for k, v in answer.items() if k in _Last._fields})
+    return kind, checks, last
+
+
+def _fault(ended: dict[str, Any], last: _Last, seconds: float, memory: int) -> Check | None:
+    """A finding about how the child ended; None if it finished."""
+    during = f" during {last.stage}" if last.stage else ""
+    where = f"; it was at {last.place}" if last.place else ""
+    how = ended["how"]
+    if how == "time":
+        return Check(
+            "time",
+            False,
+            f"it did not end within {seconds:g} s{during} and was stopped{where}",
+            advice="give every wait a time limit; if it needs longer, pass a longer --timeout",
+        )
+    if how == "memory":
+        return Check(
+            "memory",
+            False,
+            f"it used more than {_size(memory)} of memory{during} and was stopped{where}",
+            advice="process data in pieces and keep only what is needed",
+        )
+    if last.done:
+        return None
+    code = ended["code"]
+    advice = "raise an exception, or log a warning and return None, instead of exiting"
+    if how == "lost":
+        found = "it killed the process that supervises it"
+        advice = "end only processes that the module started"
+    elif how == "answers" or code == NOT_REPORTED:
+        found = "it closed or filled files the checks need"
+        advice = "do not touch open files or the standard library"
+    elif code < 0:
+        found = f"it was killed by {_signal_name(-code)}"
+        advice = "look for a crash in native code, or for endless recursion"
+    else:
+        found = f"it exited the process (code {code})"
+    return Check("isolation", False, f"{found}{during}{where}", advice=advice)
+
+
+def _leftover_check(names: list[str]) -> Check:
+    count = f"{len(names)} processes" if len(names) > 1 else "a process"
+    return Check(
+        "left_behind",
+        False,
+        f"it left {count} running, which the check killed: {some(set(names))}",
+        "warning",
+        "return a cleanup from mount() that ends them and waits for them",
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1024**3:.3g} GiB" if count >= 1024**3 else f"{count / 1024**2:.3g} MiB"

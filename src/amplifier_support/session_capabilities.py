@@ -1,0 +1,166 @@
+"""Typed keys of the capabilities that parts of a session share: `contracts/capabilities.md`.
+
+    WORKING_DIR.register(coordinator, "/work")
+    folder = WORKING_DIR.of(coordinator)  # str | None
+
+A key adds a type to `coordinator.register_capability` and `get_capability`; the names are the contract.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from amplifier_support.provider_batches import Deferral
+    from amplifier_support.sandbox.sandbox import Sandbox
+
+_Value = TypeVar("_Value")
+
+
+class HasCapabilities(Protocol):
+    """The part of a coordinator that keeps capabilities."""
+
+    def register_capability(self, name: str, value: Any) -> None: ...
+
+    def get_capability(self, name: str) -> Any: ...
+
+
+class Capability(Generic[_Value]):
+    """The name of a capability, with the type of its value.
+
+    The type is what the page of capabilities promises; the value may come from any module.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def of(self, coordinator: HasCapabilities) -> _Value | None:
+        """The registered value; None if it is not registered."""
+        return coordinator.get_capability(self.name)
+
+    def register(self, coordinator: HasCapabilities, value: _Value) -> None:
+        """Register the value; it replaces an earlier one."""
+        coordinator.register_capability(self.name, value)
+
+    def __repr__(self) -> str:
+        return f"Capability({self.name!r})"
+
+
+class SessionBudget(Protocol):
+    """What a session may use, and has used."""
+
+    @property
+    def is_limited(self) -> bool: ...
+
+    @property
+    def allowed(self) -> Mapping[str, int | float]:
+        """Its limits now, by name; a hook on `budget:reached` may have raised them."""
+        ...
+
+    def as_dict(self) -> dict[str, Any]:
+        """What was used; `session.spent` of the session when it is resumed."""
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a function whenever usage grows."""
+        ...
+
+
+class ModeControl(Protocol):
+    """Reads and sets the mode while the session runs; sub-agents follow it."""
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def modes(self) -> Sequence[str]: ...
+
+    async def set(self, mode: str) -> None:
+        """Change the mode for the calls decided from now on.
+
+        Raises:
+            ValueError: There is no such mode.
+        """
+        ...
+
+    async def cycle(self) -> str:
+        """Change to the next mode, for a key that is easily pressed, and return it."""
+        ...
+
+
+class MentionResolver(Protocol):
+    """Finds the files that texts of bundles mention."""
+
+    @property
+    def bundles(self) -> Mapping[str, Any]:
+        """The namespaces by name, each with ``base_path`` and ``source_base_paths``."""
+        ...
+
+    def resolve(self, mention: str) -> "Path | None":
+        """The file or folder of ``@NAME:path``, or ``@path`` in the working directory; None if there is
+        none."""
+        ...
+
+
+RunAgent = Callable[..., Awaitable[dict[str, Any]]]
+
+# Registered by the app.
+WORKING_DIR = Capability[str]("session.working_dir")
+SESSION_DIR = Capability[str]("session.dir")
+DEPTH = Capability[int]("session.depth")
+SPAWN = Capability[RunAgent]("session.spawn")
+RESUME = Capability[RunAgent]("session.resume")
+SPENT = Capability[Mapping[str, Any] | None]("session.spent")
+RESPONSE_FORMAT = Capability[Mapping[str, Any] | None]("session.response_format")
+SELF_DELEGATION_DEPTH = Capability[int]("self_delegation_depth")
+CONFIG_DIR = Capability[str]("config.dir")
+CACHE_DIR = Capability[str]("cache.dir")
+MENTIONS = Capability[MentionResolver]("mention_resolver")
+OFFLINE = Capability[bool]("offline")
+SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
+PACE_DIR = Capability[str]("provider.pace_dir")
+SANDBOX: "Capability[Sandbox]" = Capability("session.sandbox")
+DEFERRAL: "Capability[Deferral]" = Capability("provider.deferral")
+
+# Registered by orchestrators.
+BUDGET = Capability[SessionBudget]("session.budget")
+STEER = Capability[Callable[[str], Any]]("session.steer")
+
+# Registered by hooks, tools and providers.
+REGISTER_APPROVAL_PROVIDER = Capability[Callable[[Any], Any]]("approval.register_provider")
+MODE = Capability[ModeControl]("approval.mode")
+APPROVAL_POLICY = Capability[Callable[..., dict[str, Any]]]("approval.policy")
+REMEMBERED_APPROVALS = Capability[Any]("approval.remembered")
+OUTSIDE_SANDBOX = Capability[dict[str, str]]("approval.outside_sandbox")
+REDACT_EVENT = Capability[Callable[[str, dict[str, Any]], dict[str, Any]]]("redaction.event")
+UNDO = Capability[Callable[..., Any]]("backup.undo")
+UNDO_LIST = Capability[Callable[..., Any]]("backup.list")
+BACKUPS = Capability[Any]("backup.session")
+TODO_ITEMS = Capability[Callable[[], list[dict[str, Any]]]]("todo.items")
+MODEL_ROLES = Capability[Any]("model_role_resolver")
+COMMAND_REGISTRY = Capability[Any]("slash_command_registry")
+COMMAND_EXECUTOR = Capability[Any]("slash_command_executor")
+TOOL_OUTPUT_DIR = Capability[str]("tool.output_dir")
+ANNOUNCED_EVENTS = Capability[Any]("observability.events")
+
+# Registered by host applications.
+BEFORE_PROVIDER = Capability[Callable[..., Any]]("provider.before_load")
+PROVIDER_FAILURE = Capability[Callable[..., Any]]("provider.load_failure")
+
+
+def tool_working_dir(tool: str) -> Capability[Callable[[], Any]]:
+    """The working directory of the next command of a tool, such as ``bash.working_dir``."""
+    return Capability(f"{tool}.working_dir")
+
+
+def tool_check(tool: str) -> Capability[Callable[[Mapping[str, Any], str | None], Awaitable[bool]]]:
+    """The check of whether a call of a tool cannot succeed, such as ``edit_file.check``."""
+    return Capability(f"{tool}.check")
+
+
+def tool_sandbox(tool: str) -> "Capability[Callable[[], Sandbox | None]]":
+    """The sandbox of the commands that a tool runs, such as ``bash.sandbox``."""
+    return Capability(f"{tool}.sandbox")

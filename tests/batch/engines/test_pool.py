@@ -1,0 +1,97 @@
+"""The pool that engines share, with workers in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amplifier_batch.engines.engine import PREEMPTED, RAY_WORKER_DIED, RowTask
+from amplifier_batch.engines.pool import WorkerPool
+from amplifier_batch.engines.ray import RayLink
+from amplifier_batch.workdirs import Workdir
+
+
+class Worker:
+    """A worker that ends its row when it is asked to stop."""
+
+    def __init__(self) -> None:
+        self.received: list[dict[str, Any]] = []
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._row = ""
+
+    async def send(self, line: bytes) -> None:
+        message = json.loads(line)
+        self.received.append(message)
+        if "row" in message:
+            self._row = message["row"]["id"]
+        if "stop" in message:
+            self._lines.put_nowait(json.dumps({"id": self._row, "stopped": True}).encode())
+            # The pipe of the next worker is full for a moment, so that this one ends meanwhile.
+            await asyncio.sleep(0.01)
+
+    async def receive(self) -> bytes | None:
+        return await self._lines.get()
+
+    async def ended(self) -> str:
+        return "exit code 0"
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_stop_reaches_every_worker_although_some_end_meanwhile(tmp_path: Path) -> None:
+    workers: list[Worker] = []
+
+    async def connect() -> Worker:
+        workers.append(Worker())
+        return workers[-1]
+
+    pool = WorkerPool(2, {}, connect)
+    for number in range(4):
+        key, workdir = f"r{number}", Workdir("same", str(tmp_path), str(tmp_path))
+        await pool.submit(RowTask(key, "go", {}, key, False, workdir, alone=True))
+    await pool.cancel("now")
+    assert [worker.received[-1] for worker in workers] == [{"stop": "now"}] * 4
+    await pool.close()
+
+
+class RayActorError(Exception):
+    """As Ray raises it for a call to an actor that has died."""
+
+    def __init__(self, *, preempted: bool) -> None:
+        super().__init__("the actor died")
+        self.preempted = preempted
+
+
+class Remote:
+    """A method of an actor."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    async def remote(self, *arguments: Any) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize(
+    ("preempted", "how"), [(True, PREEMPTED), (False, RAY_WORKER_DIED)], ids=["node", "actor"]
+)
+async def test_a_pre_empted_ray_node_is_told_from_an_actor_that_died(
+    preempted: bool, how: str
+) -> None:
+    """With a double of Ray; `tests/e2e/test_batch_ray.py` has the real one."""
+    error = RayActorError(preempted=preempted)
+    actor = SimpleNamespace(start=Remote(), receive=Remote(error), close=Remote(error))
+    exceptions = SimpleNamespace(
+        RayActorError=RayActorError, RayError=RayActorError, RayTaskError=RuntimeError
+    )
+    ray = SimpleNamespace(exceptions=exceptions, kill=lambda actor: None)
+    link = RayLink(ray, actor, "b")
+    assert await link.receive() is None
+    assert await link.wait_for_end() == how
