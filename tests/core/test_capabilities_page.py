@@ -106,7 +106,9 @@ def private_keys(package: Path) -> dict[str, str]:
 
 def in_code() -> Uses:
     uses: Uses = defaultdict(lambda: (set(), set()))
-    for package in (*SRC.glob("amplifier_[acs]*"), *(SRC / "amplifier_modules").iterdir()):
+    modules = [folder for name in MODULE_PACKAGES for folder in (SRC / name).iterdir()]
+    others = [folder for folder in SRC.glob("amplifier_*") if folder.name not in MODULE_PACKAGES]
+    for package in (*others, *modules):
         private = private_keys(package) if package.parent != SRC else {}
         for file in package.rglob("*.py"):
             if "apabilit" in file.read_text() or private:
