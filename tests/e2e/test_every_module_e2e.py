@@ -26,7 +26,7 @@ ASKED = ("provider-anthropic", "provider-openai")
 """One of them answers."""
 
 NOTES = "this is teh text\nand teh rest\nthe end\n"
-SERVER = Path(__file__).parents[1] / "modules" / "tool_mcp" / "raw_server.py"
+SERVER = Path(__file__).parents[1] / "extras" / "tool_mcp" / "raw_server.py"
 EDITS = [
     {"old_string": "this", "new_string": "This"},
     {"old_string": "the end", "new_string": "END"},

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from amplifier_app.base.own_packages import OWN_PACKAGES
 from tests.fuzz.files import FOLDER, memory_folder, remove_files
 from tests.fuzz.mutation import mutate
 
@@ -140,9 +141,7 @@ def _run_atheris(target: str, seconds: float, findings: Path, seed: int, work: P
     import atheris
 
     os.environ[FOLDER] = str(work)
-    with atheris.instrument_imports(
-        include=["amplifier_app", "amplifier_core", "amplifier_modules", "amplifier_support"]
-    ):
+    with atheris.instrument_imports(include=[*OWN_PACKAGES]):
         from tests.fuzz.targets import TARGETS
     found = Findings(target, findings, _SLOWDOWN)
 

@@ -14,12 +14,13 @@ from typing import Any
 import jsonschema
 import pytest
 
+from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_core.testing import MockCoordinator
 
 BUNDLED = {
     point.name: point.value.partition(":")[0]
     for point in entry_points(group="amplifier.modules")
-    if point.value.startswith("amplifier_modules.")
+    if point.value.startswith(MODULE_PACKAGES)
 }
 
 

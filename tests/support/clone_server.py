@@ -177,7 +177,7 @@ def _fork_or_execute(self: subprocess.Popen[bytes], *args: Any, **kwargs: Any) -
 def _own_program(command: Any) -> Callable[[], None] | None:
     """What a command line runs, if it is an interpreter with a module of the program."""
     match command:
-        case [sys.executable, "-P", "-m", str(name), *rest] if name.startswith("amplifier_app."):
+        case [sys.executable, "-P", "-m", str(name), *rest] if name.startswith("amplifier_"):
             return partial(_run_module, name, list(rest))
         case [sys.executable, "-I", "-S", "-c", str(code), *_] if "limited_program" in code:
             return _run_limited_program

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Generator
 from pathlib import Path
 
+from amplifier_app.base.own_packages import OWN_PACKAGES
 from tests.support.module_repositories import write_files
 
 
@@ -100,7 +101,7 @@ class Hostile:
             *("prompt_toolkit", "platformdirs", "filelock", "packaging", "mytool", "site"),
         ]
         packages = [
-            *("amplifier_core", "amplifier_app", "amplifier_modules", "amplifier_support"),
+            *OWN_PACKAGES,
             "encodings",
             *("amplifier_module_tool_bash", "amplifier_module_tool_evil"),
         ]

@@ -22,6 +22,8 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, cast
 
+from amplifier_app.base.own_packages import OWN_PACKAGES
+
 _HUGE_PAGE = 2 << 20
 _COLLAPSE = 25
 """The advice MADV_COLLAPSE."""
@@ -29,12 +31,14 @@ _COLLAPSE = 25
 _CACHED = type(lru_cache(int))
 
 _PACKAGES = (
-    *("amplifier_support", "amplifier_core", "amplifier_modules", "amplifier_app"),
+    *OWN_PACKAGES,
     "_pytest",
 )
 _LEFT_OUT = (
     *("amplifier_core.pytest_plugin", "amplifier_core.validation.behavioral"),
     *("amplifier_core.validation.structural", "amplifier_modules.provider_local.engine"),
+    *("amplifier_kit.pytest_plugins.module_fixtures", "amplifier_kit.validation.behavioral"),
+    "amplifier_kit.validation.structural",
     # A process that has imported anthropic refuses modules that require another version of it.
     "amplifier_modules.provider_anthropic.sdk",
     "_pytest.pytester",

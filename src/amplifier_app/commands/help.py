@@ -56,8 +56,9 @@ def with_plain_help(command: Any) -> Any:
     command.context_class = _PageContext
     if not hasattr(command, "list_commands"):
         command.format_options = partial(_format_options, command)
-    elif not hasattr(command, "table"):
-        command.format_commands = partial(_format_commands, command)
+    else:
+        if not hasattr(command, "table"):
+            command.format_commands = partial(_format_commands, command)
         for below in command.commands.values():
             with_plain_help(below)
     return command

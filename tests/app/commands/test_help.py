@@ -92,7 +92,6 @@ def test_a_group_alone_lists_its_commands_and_is_a_usage_error(group: str) -> No
         (["run", "--max-turns", "0", "y"], ["--max-steps: expected at least 1 (got '0')"]),
         (["run", "--max-cost", "x", "y"], ["--max-cost: expected a number (got 'x')"]),
         (["run", "--set", "a.b", "y"], ["--set 'a.b' is not an assignment", "path.to.key=value"]),
-        (["schema"], ["missing argument 'NAME': one of result, events, batch, plan"]),
         (["docs", "a", "b"], ["unexpected argument 'b'", "Try 'amplifier docs --help'."]),
         (["plan", "check", "{}.yaml"], ["argument '{}.yaml'", "amplifier plan check -f '{}.yaml'"]),
         (["tool", "list", "minimal"], ["argument 'minimal'", "amplifier tool list -P minimal"]),

@@ -9,11 +9,12 @@ from importlib import metadata
 from pathlib import Path
 
 import amplifier_app
+from amplifier_app.base import own_packages
 from amplifier_app.base.installed import bundled_modules, normalised
 from amplifier_app.sources.requirements.fixed_versions import AMPLIFIER, MODULE_PACKAGES, fixed_by
 
 SOURCE = Path(amplifier_app.__file__).parent.parent
-OURS = {"amplifier_app", "amplifier_core", "amplifier_modules"}
+OURS = {*own_packages.OWN_PACKAGES}
 TESTS_ONLY = {"pytest", "_pytest", "pytest_asyncio"}
 NAMESPACES = {"google"}
 """Shared by many distributions, of which the code imports one."""
@@ -50,7 +51,12 @@ def test_everything_that_the_app_and_shared_code_import_is_held() -> None:
 
 def test_everything_that_a_mounted_bundled_module_imports_is_held() -> None:
     for module_id in bundled_modules():
-        folder = SOURCE / "amplifier_modules" / module_id.replace("-", "_")
+        name = module_id.replace("-", "_")
+        (folder,) = (
+            SOURCE / home / name
+            for home in own_packages.MODULE_PACKAGES
+            if (SOURCE / home / name).exists()
+        )
         held = fixed_by({module_id: "amplifier"})
         assert providers(imported_below(folder)) <= held.keys(), module_id
 

@@ -488,7 +488,7 @@ import asyncio, sys
 sys.modules["opentelemetry"] = None
 sys.modules["opentelemetry.trace"] = None
 from amplifier_core.testing import MockCoordinator
-from amplifier_modules import hooks_otel
+from amplifier_extras import hooks_otel
 hooks_otel.config_schema()
 try:
     asyncio.run(hooks_otel.mount(MockCoordinator(), {}))
@@ -502,7 +502,7 @@ except RuntimeError as error:
 def test_the_sdk_is_imported_by_mounting_only() -> None:
     script = """
 import sys
-from amplifier_modules import hooks_otel
+from amplifier_extras import hooks_otel
 hooks_otel.config_schema()
 assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 """

@@ -14,7 +14,7 @@ from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
 from tests.support.schemas import RESULT
 
-SERVER = Path(__file__).parents[3] / "modules" / "tool_mcp" / "raw_server.py"
+SERVER = Path(__file__).parents[3] / "extras" / "tool_mcp" / "raw_server.py"
 ASK = [
     ("bash", {"command": "touch made"}),
     ("write_file", {"file_path": "made", "content": "x"}),
