@@ -32,8 +32,11 @@ def example(kind: str) -> str:
     return code
 
 
-def test_the_pages_are_a_start_page_one_for_each_kind_and_capabilities() -> None:
-    assert {page.stem for page in PAGES.glob("*.md")} == {"README", "capabilities", *KINDS}
+def test_there_is_a_page_for_each_kind() -> None:
+    assert {page.stem for page in PAGES.glob("*.md")} == {
+        *("README", "capabilities", "command"),
+        *KINDS,
+    }
 
 
 @pytest.mark.parametrize("page", ["README", *KINDS])

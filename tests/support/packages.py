@@ -19,6 +19,7 @@ def wheel(
     *,
     files: Files | None = None,
     modules: Mapping[str, str] | None = None,
+    commands: Mapping[str, str] | None = None,
     metadata: str = "",
     tag: str = "py3-none-any",
 ) -> Path:
@@ -28,6 +29,7 @@ def wheel(
         requires: Its requirements.
         files: What is in it instead of that package.
         modules: Module id → entry point.
+        commands: Name and help line of a command → entry point.
         metadata: Further lines of its metadata.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,13 +37,18 @@ def wheel(
     info = f"{package}-{version}.dist-info"
     lines = "".join(f"Requires-Dist: {one}\n" for one in requires)
     content = {f"{package}/__init__.py": f"VERSION = {version!r}\n"} if files is None else files
-    points = "".join(f"{module} = {target}\n" for module, target in (modules or {}).items())
+    groups = {"amplifier.modules": modules or {}, "amplifier.commands": commands or {}}
+    points = "".join(
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
+        for group, entries in groups.items()
+        if entries
+    )
     listed = {
         **content,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         f"{lines}{metadata}",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
-        f"{info}/entry_points.txt": f"[amplifier.modules]\n{points}" if points else "",
+        f"{info}/entry_points.txt": points,
     }
     record = "".join(f"{one},,\n" for one in (*listed, f"{info}/RECORD"))
     file = folder / f"{package}-{version}-{tag}.whl"
