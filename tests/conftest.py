@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,22 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if report.when == "call" or not report.passed:
             item.ihook.pytest_runtest_logreport(report=report)
     return True
+
+
+_SECONDS: Counter[str] = Counter()
+"""Seconds that the tests of each part have taken, by its folder."""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count the time of a test for its part."""
+    _SECONDS[report.nodeid.split("/")[1] if "/" in report.nodeid else report.nodeid] += (
+        report.duration
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the time of each part next to the slowest tests."""
+    if terminalreporter.config.option.durations is not None:
+        terminalreporter.section("seconds of the tests of each part, all workers together")
+        for part, seconds in _SECONDS.most_common():
+            terminalreporter.write_line(f"{seconds:8.1f} s  {part}")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -53,8 +54,16 @@ def child_environment(
     return environment
 
 
+_COLD_SHARE = 25
+"""One test of this many starts the program anew, so that a missing import cannot hide in clones."""
+
 _PIPE_HOLDS = 60_000
 """Bytes that a pipe takes before it is read."""
+
+
+def _is_in_cold_share() -> bool:
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+    return zlib.crc32(test.encode()) % _COLD_SHARE == 0
 
 
 def start_amplifier(
@@ -69,8 +78,8 @@ def start_amplifier(
 ) -> subprocess.Popen[bytes]:
     """Starts the program in a session of its own and returns at once.
 
-    Unless it is to be `cold`, or may use the network, the process is cloned from an interpreter that
-    has imported the program already; see `tests.support.warm_interpreter`.
+    Unless it is to be `cold`, may use the network, or the test is one of the `_COLD_SHARE`, the process is
+    cloned from an interpreter that has imported the program already; see `tests.support.warm_interpreter`.
 
     `popen` goes to `subprocess.Popen`; by default stdin is null and both outputs are pipes.
     The child's AMPLIFIER_HOME is `home`, by default the one of the running test.
@@ -86,7 +95,12 @@ def start_amplifier(
     command = [*amplifier_command(), *map(str, arguments)]
     environment = child_environment(home, env, network=network)
     # The clones' guard of the network cannot be taken out.
-    if not (cold or network) and not popen.keys() - {"stdin", "stdout", "stderr", "bufsize"}:
+    if not (cold or network or _is_in_cold_share()) and not popen.keys() - {
+        "stdin",
+        "stdout",
+        "stderr",
+        "bufsize",
+    }:
         interpreter = WarmInterpreter.suited_to(environment)
         if interpreter is not None:
             started = conditions and conditions._asdict()

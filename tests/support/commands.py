@@ -127,6 +127,8 @@ test {tests} --list
 report --session {session} --to {out}/report.md --yes
 schema result
 schema events
+schema plan
+schema batch
 schema test
 docs
 docs --output json

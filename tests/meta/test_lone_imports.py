@@ -1,0 +1,64 @@
+"""Every source file can be imported on its own, in an interpreter that has imported no other of them.
+
+Processes under test are mostly cloned from one that has imported the whole program; an import that a file lacks
+would not fail in them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+NEEDS_MORE = {"amplifier_modules.provider_local.engine": "xllamacpp"}
+"""Module → the optional package it imports."""
+
+PROGRAM = """
+import importlib, json, os, sys, traceback
+import anthropic, anyio, httpx, jsonschema, prompt_toolkit, pydantic, pytest, rich, typer, yaml  # as a base
+failed = {}
+for name in json.load(sys.stdin):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            os.write(writer, traceback.format_exc()[-2000:].encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        if text := stream.read():
+            failed[name] = text
+    os.waitpid(child, 0)
+assert not [name for name in sys.modules if name.startswith("amplifier_")]
+print(json.dumps(failed))
+"""
+
+
+def find_modules() -> list[str]:
+    files = [file.relative_to(SOURCES) for file in SOURCES.rglob("*.py")]
+    names = {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in files}
+    return sorted(names - NEEDS_MORE.keys())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("part", range(4))
+def test_every_file_can_be_imported_alone(part: int) -> None:
+    names = find_modules()[part::4]
+    assert len(names) > 50
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM],
+        input=json.dumps(names),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    failed = json.loads(done.stdout.splitlines()[-1])
+    assert not failed, "\n".join(failed.values())
