@@ -112,7 +112,7 @@ def _let_signals_end_it() -> None:
 
 def _keep_keys_private() -> None:
     """Keep commands started by this process from reading the keys in its memory."""
-    from amplifier_support.process_privacy import forbid_inspection
+    from amplifier_support.environment import forbid_inspection
 
     try:
         forbid_inspection()
@@ -150,7 +150,7 @@ def _flush_streams() -> None:
 def _main(argv: list[str], stdout: Output | None = None) -> int:
     instruction = os.environ.get("_AMPLIFIER_COMPLETE", "")
     if instruction.startswith("complete_"):
-        from amplifier_app.commands.completion.shells import answer
+        from amplifier_app.commands.completion.candidates import answer
 
         code = answer(instruction)
         if code is not None:
@@ -206,7 +206,7 @@ def _invoke(argv: list[str], invocation: Invocation) -> Outcome | int:
 
             return launch(request, invocation)
     if argv[0].endswith("-completion"):
-        from amplifier_app.commands.completion.shells import use_own_script
+        from amplifier_app.commands.completion.candidates import use_own_script
 
         use_own_script()
     import typer

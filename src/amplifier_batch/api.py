@@ -12,9 +12,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amplifier_app.api.answers import RowAnswer, answer_of
-from amplifier_app.api.plans import Plan
-from amplifier_app.api.sessions import Approve, check_approve, start_task
+from amplifier_app.api import (
+    Approve,
+    Plan,
+    RowAnswer,
+    answer_of,
+    check_approve,
+    start_task,
+)
 from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.private_files import make_private_folder, write_private
@@ -23,8 +28,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_batch.dispatch import Stop
 from amplifier_batch.execution.execute import dispatching
 from amplifier_batch.execution.setup import new_facts
-from amplifier_batch.input.rows import digest_of
-from amplifier_batch.input.shards import has_absolute_ids
+from amplifier_batch.input import digest_of, has_absolute_ids
 from amplifier_batch.options import BatchOptions, RowOptions
 from amplifier_batch.record.folder import BatchFolder, require_unused
 from amplifier_batch.record.journal import Record

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.budget.limits import describe_reached
-from amplifier_batch.economy.broker import Broker
-from amplifier_batch.engines.engine import (
+from amplifier_app.runtime.budget_limits import describe_reached
+from amplifier_batch.economy import Broker
+from amplifier_batch.engines.pool import (
     PREEMPTED,
     Asked,
     Died,
@@ -27,8 +27,7 @@ from amplifier_batch.engines.engine import (
     Stopped,
     StopTime,
 )
-from amplifier_batch.input.prompts import PromptTemplate
-from amplifier_batch.input.rows import Row, session_id_of
+from amplifier_batch.input import PromptTemplate, Row, session_id_of
 from amplifier_batch.record.results import result_line
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs

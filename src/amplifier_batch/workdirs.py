@@ -11,12 +11,10 @@ from typing import Literal, NamedTuple, cast, get_args
 
 from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.private_files import make_private_folder
-from amplifier_batch.input.prompts import PromptTemplate
-from amplifier_batch.input.rows import Row
+from amplifier_batch.input import PromptTemplate, Row
 from amplifier_batch.record.folder import is_running
-from amplifier_support.folder_copies import is_special, reason_of
-from amplifier_support.git import git_environment
-from amplifier_support.programs import TimedOut, find_program, run
+from amplifier_support.files import is_special, reason_of
+from amplifier_support.programs import TimedOut, find_program, git_environment, run
 
 Kind = Literal["same", "fresh", "copy", "clone"]
 

@@ -3,19 +3,18 @@
 Start with `contracts/README.md`. Then follow a prompt through the files, in this order:
 
 session                  initialize, execute, clean up
-coordinator              what modules are given: mount points, capabilities, cleanup
-hooks, _hook_calls       emit an event, call its handlers, merge their results
-_event_data              each handler's own copy of the event's data
-_hook_results            carry out a result: inject text, show a message, ask the user
+coordinator              what modules are given: mount points, capabilities, cleanup; carry out a hook's result
+hooks                    emit an event, call its handlers with copies of its data, merge their results
 cancellation             stop a turn after its step, or at once
 interfaces, events       the protocols of the five kinds of module; event names
-models, _tool_results    data of hooks and tools
+models                   data of hooks and tools
+mounting                 mount a plan's modules and check what they mounted
+module_sources           where modules come from, and errors of loading them
 
 What modules exchange: message_models, content_models and llm_errors (requests to a model, its answers
-and errors), capabilities (typed keys of what they share), utils, approval, display,
-correlation. How they get there: mounting, _placement (mount a plan's modules and check what they
-mounted), loader, discovery, package_import, _resolvers (find and import them), module_checks (check
-them), load_errors, module_sources. _foreign describes failures of their code.
+and errors), capabilities (names of what providers can do), utils, approval, display, correlation. How
+modules get here: loader and discovery find and import them, module_checks checks them. _foreign
+describes failures of their code.
 
 For module authors, under published names and taken from `amplifier_kit`: testing, validation,
 pytest_plugin, cli.

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from amplifier_core.load_errors import ModuleValidationError
+from amplifier_core.module_sources import ModuleValidationError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints

@@ -1,27 +1,486 @@
-"""The hook registry: registers handlers and emits events."""
+"""The hook registry: registers handlers and emits events.
+
+Event data as a handler sees it: a dict whose nested values are copied on first access.
+
+A handler may change its data without affecting other handlers. Copying everything up
+front would make each event as expensive as the conversation it refers to; here an event
+costs only its top-level keys, and a nested value is copied when a handler accesses it.
+
+Call the handlers of an event one after the other and merge their results.
+
+A handler gets its own copy of the data and of the context variables and runs in the
+caller's task. A handler that fails is logged and skipped; an invalid result denies the
+event.
+
+Precedence of results: deny > ask_user > inject_context > modify > continue.
+"""
 
 import asyncio
+import copy
+import inspect
 import logging
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping
+from contextvars import Context, copy_context
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import Any, NamedTuple, Self, cast, get_args
+
+from pydantic import BaseModel
 
 from amplifier_core import correlation, events
-from amplifier_core._foreign import code_name, current_owner
-from amplifier_core._hook_calls import (
-    Handler,
-    Registration,
-    as_fields,
-    call_handler,
-    call_handlers,
-    passed_on,
+from amplifier_core._foreign import (
+    Owner,
+    code_name,
+    current_owner,
+    describe_exception,
+    describe_owner,
+    log_failure,
+    where_defined,
 )
-from amplifier_core.cancellation import task_cancel_count
-from amplifier_core.models import HookResult
+from amplifier_core.cancellation import is_failure, task_cancel_count
+from amplifier_core.models import ContextInjection, HookAction, HookResult, ToolResult
 from amplifier_support.clock import utc_now
 
-__all__ = ["HookRegistry", "HookResult"]
+__all__ = [
+    "INVALID_RESPONSE",
+    "Handler",
+    "HookRegistry",
+    "HookResult",
+    "InContext",
+    "Registration",
+    "as_fields",
+    "call_handler",
+    "call_handlers",
+    "passed_on",
+]
+
+_ATOMIC = frozenset({str, int, float, bool, bytes, type(None), complex, range, frozenset})
+_AS_TEXT = frozenset({Decimal, datetime, date, time})
+"""Types without a JSON form. Handlers receive them as text, so that they can serialize their data."""
+_MISSING = object()
+_MAX_DEPTH = 100
+"""Nesting depth beyond which a value becomes text; a value may refer to itself."""
+
+
+class PlainData(dict[str, Any]):
+    """JSON-compatible data with attribute access: ``data["output"]`` and ``data.output``.
+
+    Serves both handlers that expect typed objects and handlers that expect or serialize a dict.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        """The data as a plain dict."""
+        return dict(self)
+
+    def model_copy(self, *, update: dict[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with updated values, as for a pydantic model."""
+        return type(self)({**(copy.deepcopy(self) if deep else self), **(update or {})})
+
+
+class ToolResultData(PlainData):
+    """A tool's result in events: ``success``, ``output``, ``error`` and, if present, ``content``."""
+
+    @classmethod
+    def of(cls, result: ToolResult) -> "ToolResultData":
+        content = {"content": plain(result.content)} if result.content else {}
+        shown = cls(success=result.success, output=plain(result.output), error=plain(result.error))
+        return cls({**shown, **content})
+
+    def __getattr__(self, name: str) -> Any:
+        return self.get("content") if name == "content" else super().__getattr__(name)
+
+    @property
+    def is_error(self) -> bool:
+        return not self["success"]
+
+    def get_serialized_output(self) -> str:
+        """See `ToolResult.get_serialized_output`."""
+        return ToolResult.model_validate(dict(self)).get_serialized_output()
+
+    def __str__(self) -> str:
+        return str(ToolResult.model_validate(dict(self)))
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Convert `value` for JSON: mappings, models and dataclasses become `PlainData`, other objects text."""
+    if value is None or (isinstance(value, (str, int, float)) and not isinstance(value, Enum)):
+        return value
+    if depth < _MAX_DEPTH:
+        fields_of = _fields_of(value)
+        if fields_of is not None:
+            return PlainData({str(key): plain(item, depth + 1) for key, item in fields_of.items()})
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [plain(item, depth + 1) for item in cast("Iterable[Any]", value)]
+        if isinstance(value, Enum):
+            return plain(value.value, depth + 1)
+    elif isinstance(value, (Mapping, list, tuple, set, frozenset, BaseModel)):
+        # Its text would be nested as deep.
+        return f"<{type(value).__name__} nested too deeply>"
+    return str(value)
+
+
+def _fields_of(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return cast("Mapping[Any, Any]", value)
+    if isinstance(value, BaseModel):
+        return {**value.__dict__, **(value.model_extra or {})}
+    if is_dataclass(value) and not isinstance(value, type):
+        to_dict = getattr(value, "to_dict", None)
+        if callable(to_dict):
+            return cast("Mapping[Any, Any]", to_dict())
+        names = [field.name for field in fields(value) if hasattr(value, field.name)]
+        return {name: getattr(value, name) for name in names}
+    return None
+
+
+def _isolated(value: Any, copies: dict[int, Any]) -> Any:
+    """`value`, or a copy of it if it is mutable data.
+
+    Containers, pydantic models and dataclasses are data; models and dataclasses become `PlainData`,
+    subclasses of list and dict plain lists and dicts. Other objects, such as a provider or a client,
+    have behaviour and identity and are shared.
+    `copies` maps the ids of values already copied to their copies, so that data may refer to itself.
+    """
+    kind = type(value)
+    if kind in _ATOMIC:
+        return value
+    if kind in _AS_TEXT:
+        return str(value)
+    known = copies.get(id(value))
+    if known is not None:
+        return known
+    if isinstance(value, list):
+        twin: Any = []
+        copies[id(value)] = twin
+        twin.extend([_isolated(item, copies) for item in cast("list[Any]", value)])
+    elif isinstance(value, dict):
+        twin = kind() if issubclass(kind, PlainData) else {}
+        copies[id(value)] = twin
+        for key, item in cast("dict[Any, Any]", value).items():
+            twin[key] = _isolated(item, copies)
+    elif kind is tuple or kind is set:
+        twin = kind([_isolated(item, copies) for item in value])
+    elif isinstance(value, tuple) and hasattr(kind, "_make"):
+        twin = kind._make([_isolated(item, copies) for item in cast("tuple[Any, ...]", value)])
+    elif kind is bytearray:
+        twin = value[:]
+    elif isinstance(value, ToolResult):
+        twin = ToolResultData.of(value)
+    elif isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
+        twin = plain(value)
+    else:
+        return value
+    return twin
+
+
+class EventData(dict[str, Any]):
+    """The data of one event for one handler.
+
+    Every read access returns isolated values: subscripting, `get`, iteration over values
+    and items, and `copy`. Overriding `__iter__` turns off CPython's shortcut for exact
+    dicts, so ``dict(data)`` and ``{**data}`` are isolated as well.
+    """
+
+    __slots__ = ("_isolated_keys",)
+
+    def __init__(self, source: dict[str, Any]) -> None:
+        dict.__init__(self, source)
+        self._isolated_keys: set[str] = set()
+
+    def _touch(self, key: str, value: Any) -> Any:
+        if type(value) in _ATOMIC or key in self._isolated_keys:
+            return value
+        own = _isolated(value, {})
+        dict.__setitem__(self, key, own)
+        self._isolated_keys.add(key)
+        return own
+
+    def __getitem__(self, key: str) -> Any:
+        return self._touch(key, dict.__getitem__(self, key))
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        dict.__setitem__(self, key, value)
+        # A value set by the handler is its own and must stay the same object.
+        self._isolated_keys.add(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = dict.get(self, key, _MISSING)
+        return default if value is _MISSING else self._touch(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: str, *default: Any) -> Any:
+        own = self._touch(key, dict.__getitem__(self, key)) if key in self else None
+        result = dict.pop(self, key, *default)
+        return own if own is not None else result
+
+    def popitem(self) -> tuple[str, Any]:
+        key = next(reversed(list(self)))
+        return key, self.pop(key)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def __ior__(self, other: Any) -> "EventData":  # type: ignore[override]
+        self.update(other)
+        return self
+
+    def __iter__(self) -> Iterator[str]:
+        return dict.__iter__(self)
+
+    def values(self) -> Any:
+        self._touch_all()
+        return dict.values(self)
+
+    def items(self) -> Any:
+        self._touch_all()
+        return dict.items(self)
+
+    def _touch_all(self) -> None:
+        for key in list(dict.keys(self)):
+            self._touch(key, dict.__getitem__(self, key))
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return copy.deepcopy(dict(self), memo)
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
+
 
 logger = logging.getLogger(__name__)
+
+INVALID_RESPONSE = "Hook handler returned invalid response"
+_ACTIONS = get_args(HookAction)
+
+
+Handler = Callable[[str, Any], Any]
+"""``(event, data) -> HookResult | dict | None``, sync or async."""
+
+
+class Registration(NamedTuple):
+    """A registered handler; sorts by priority, then by order of registration."""
+
+    priority: int
+    order: int
+    name: str
+    handler: Handler
+    owner: Owner | None
+
+    def __str__(self) -> str:
+        return f"Handler '{self.name}' of {describe_owner(self.handler, self.owner)}"
+
+
+async def call_handlers(event: str, data: Any, handlers: tuple[Registration, ...]) -> HookResult:
+    """Call every handler in order and merge their results."""
+    question: HookResult | None = None
+    injections: list[tuple[str, HookResult]] = []
+    modified = False
+    cancels = task_cancel_count()
+    for entry in handlers:
+        answer = await call_handler(entry, event, data, cancels)
+        if answer is None:
+            continue
+        action = answer.action
+        if action == "continue":
+            continue
+        if action == "deny":
+            return _with_data(answer, data)
+        changed = as_fields(answer.data)
+        if action == "modify" and (changed is None or isinstance(changed, dict)):
+            if changed is not None:
+                data = changed
+                modified = True
+        elif action == "ask_user":
+            question = question or answer
+        elif action == "inject_context":
+            if answer.context_injection is not None:
+                injections.append((entry.name, answer))
+        else:
+            # A result can be changed after validation; an invalid one denies the event.
+            return _with_data(_denial(entry, event, f"action {action!r} with this data"), data)
+    if question is not None:
+        return _with_data(question, data)
+    if injections:
+        return _with_data(_merged(event, injections), data)
+    return passed_on(data, "modify" if modified else "continue")
+
+
+async def call_handler(
+    entry: Registration, event: str, data: Any, cancels: int
+) -> HookResult | None:
+    """Call one handler and return its result; None if it failed or returned None.
+
+    `cancels` is the running task's `task_cancel_count` before the handlers ran.
+    """
+    view = EventData(cast("dict[str, Any]", data)) if isinstance(data, dict) else data
+    try:
+        context = copy_context()
+        answer = context.run(entry.handler, event, view)
+        if inspect.iscoroutine(answer):
+            answer = await InContext(answer, context)
+        if answer is None or isinstance(answer, HookResult):
+            return answer
+        return _as_result(entry, event, answer)
+    # Handlers are foreign code: one that fails is skipped and the event continues.
+    except BaseException as error:
+        if not is_failure(error, cancels):
+            raise
+        if isinstance(error, RecursionError) and _is_nested():
+            # Probably a handler that emits its own event; the outermost call has room to report it.
+            raise
+        log_failure(
+            *(logger, f"Handler '{entry.name}'", entry.handler, entry.owner, error),
+            then="it was skipped and the event continued",
+            event=event,
+        )
+        return None
+
+
+def _is_nested() -> bool:
+    """Whether the handler that `call_handler` has called was itself reached from a handler."""
+    frame = inspect.currentframe()
+    # Past the frame of the caller.
+    frame = frame and frame.f_back and frame.f_back.f_back
+    while frame is not None and frame.f_code is not call_handler.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+class InContext:
+    """Awaits `coroutine` with each step run in `context`, so that variables it sets stay there.
+
+    It runs in the caller's task instead of a new one: cancelling the caller reaches it, and no
+    extra iteration of the event loop is needed.
+    """
+
+    __slots__ = ("_context", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> None:
+        self._coroutine = coroutine
+        self._context = context
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine, run = self._coroutine, self._context.run
+        try:
+            waits_for = run(coroutine.send, None)
+            while True:
+                try:
+                    sent = yield waits_for
+                except GeneratorExit:
+                    run(coroutine.close)
+                    raise
+                except BaseException as error:
+                    waits_for = run(coroutine.throw, error)
+                else:
+                    waits_for = run(coroutine.send, sent)
+        except StopIteration as done:
+            return done.value
+
+
+# Reading and creating results
+
+
+def as_fields(data: Any) -> Any:
+    """A pydantic model as a dict of its fields; any other value unchanged."""
+    return data.model_dump(mode="json") if isinstance(data, BaseModel) else data
+
+
+def _as_result(entry: Registration, event: str, answer: Any) -> HookResult:
+    """Convert a handler's return value to a result; an invalid value denies the event."""
+    dump = getattr(answer, "model_dump", None)
+    try:
+        fields = dump() if callable(dump) else answer
+        if not isinstance(fields, dict):
+            return _denial(entry, event, f"{type(answer).__name__}, not a HookResult")
+        action = cast("dict[str, Any]", fields).get("action", "continue")
+        if action not in _ACTIONS:
+            valid = ", ".join(_ACTIONS)
+            return _denial(entry, event, f"the action {action!r} (valid: {valid})")
+        return HookResult.model_validate(fields)
+    # Foreign objects may raise anything when read; that makes the result invalid.
+    except Exception as error:
+        return _denial(entry, event, f"an invalid result: {describe_exception(error, None)}")
+
+
+def _denial(entry: Registration, event: str, answer: str) -> HookResult:
+    """The result for an event whose handler returned an invalid value."""
+    where = where_defined(entry.handler)
+    logger.error("%s (%s) answered %s with %s; the event was denied", entry, where, event, answer)
+    return HookResult(action="deny", reason=INVALID_RESPONSE)
+
+
+def _with_data(result: HookResult, data: Any) -> HookResult:
+    """`result` with the final data of the event."""
+    return result.model_copy(update={"data": data if isinstance(data, dict) else {}})
+
+
+def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
+    """Merge the injections into one result; `context_injections` lists each of them."""
+    items = [
+        ContextInjection(
+            content=answer.context_injection or "",
+            role=answer.context_injection_role,
+            ephemeral=answer.ephemeral,
+            append_to_last_tool_result=answer.append_to_last_tool_result,
+            hook_name=name,
+            event=event,
+        )
+        for name, answer in injections
+    ]
+    first = injections[0][1]
+    if len(injections) == 1:
+        return first.model_copy(update={"context_injections": items})
+    return HookResult(
+        action="inject_context",
+        context_injection="\n\n".join(item.content for item in items),
+        context_injection_role=first.context_injection_role,
+        ephemeral=first.ephemeral,
+        suppress_output=first.suppress_output,
+        append_to_last_tool_result=any(item.append_to_last_tool_result for item in items),
+        context_injections=items,
+    )
+
+
+# Taken from the fields: creating a HookResult would build its validator, which a session
+# without hook results never needs.
+_continue_fields = {name: field.default for name, field in HookResult.model_fields.items()}
+_continue_set = frozenset({"action", "data"})
+
+
+def passed_on(data: Any, action: str = "continue") -> HookResult:
+    """``HookResult(action=action, data=data)`` without validation.
+
+    Validation would be most of the cost of an event without handlers. A result's data is a
+    dict; data of another type is dropped.
+    """
+    result = HookResult.__new__(HookResult)
+    own = {**_continue_fields, "action": action, "context_injections": []}
+    own["data"] = data if isinstance(data, dict) else {}
+    set_slot = object.__setattr__
+    set_slot(result, "__dict__", own)
+    set_slot(result, "__pydantic_fields_set__", set(_continue_set))
+    set_slot(result, "__pydantic_extra__", None)
+    set_slot(result, "__pydantic_private__", None)
+    return result
 
 
 class HookRegistry:

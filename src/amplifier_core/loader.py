@@ -7,21 +7,31 @@
 The app decides where modules come from (Module Source Protocol): the loader calls the resolver
 mounted at ``module-source-resolver``. The loader does not call mount functions;
 `amplifier_core.mounting` does, and checks what they mounted.
+
+Call resolvers of any version of the protocol, and read the optional attributes of sources.
+
+Resolvers and sources are objects of the app (Module Source Protocol): attributes of the wrong
+type are ignored.
+
+Import a package from a given path, under its real name and from no other location.
+
+Public: apps import modules with it to inspect them.
 """
 
 import importlib
+import importlib.util
 import inspect
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from amplifier_core._foreign import describe_exception, place_of
-from amplifier_core._resolvers import Offer, resolve
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.discovery import (
     ENTRY_POINT_GROUP,
@@ -36,7 +46,8 @@ from amplifier_core.discovery import (
     modules_in,
     project_name,
 )
-from amplifier_core.load_errors import (
+from amplifier_core.models import ModuleInfo
+from amplifier_core.module_sources import (
     MODULE_FAILURE_REASONS,
     ModuleImportError,
     ModuleValidationError,
@@ -44,13 +55,7 @@ from amplifier_core.load_errors import (
     module_failure_reason,
     validation_failure,
 )
-from amplifier_core.models import ModuleInfo
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
-from amplifier_core.package_import import (
-    before_installed,
-    import_from_folder,
-    import_from_path,
-)
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -61,10 +66,143 @@ __all__ = [
     "ModuleLoader",
     "ModuleValidationError",
     "MountFunction",
+    "Offer",
     "find_package",
     "kind_of",
     "module_failure_reason",
+    "resolve",
 ]
+
+
+class Offer(NamedTuple):
+    """Optional attributes of a source (see `module_sources.ModuleSource`)."""
+
+    installed: bool
+    entry_point: str
+    import_paths: Sequence[Any]
+    preferred_paths: Sequence[Any]
+
+    @classmethod
+    def of(cls, source: Any) -> "Offer":
+        """Read the attributes of `source`; missing ones are False or empty."""
+        entry_point = getattr(source, "entry_point", None)
+        return cls(
+            getattr(source, "installed", False) is True,
+            entry_point if isinstance(entry_point, str) else "",
+            _folders(source, "import_paths"),
+            _folders(source, "preferred_paths"),
+        )
+
+
+def _folders(source: Any, name: str) -> Sequence[Any]:
+    paths = getattr(source, name, None)
+    return paths if isinstance(paths, (list, tuple)) else ()
+
+
+async def resolve(resolver: Any, module_id: str, hint: Any) -> Any:
+    """The source of a module. Prefers the published keywords to the protocol's positional form."""
+    ask = getattr(resolver, "async_resolve", None) or resolver.resolve
+    parameters = inspect.signature(ask).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    named = [name for name in ("source_hint", "profile_hint") if takes_any or name in parameters]
+    if named:
+        source = ask(module_id, **dict.fromkeys(named, hint))
+    else:
+        source = ask(module_id, hint) if len(parameters) > 1 else ask(module_id)
+    return await source if inspect.isawaitable(source) else source
+
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def before_installed() -> int:
+    """Index on ``sys.path`` after the standard library and before installed packages."""
+    for position, folder in enumerate(sys.path):
+        if Path(folder).name in _INSTALLED:
+            return position
+    # Wherever an interpreter keeps its packages, they come after the standard library.
+    library = str(Path(importlib.__file__).parent.parent)
+    return sys.path.index(library) + 1 if library in sys.path else len(sys.path)
+
+
+def origin_of(module: ModuleType) -> Path | None:
+    """File that a module was loaded from; None if it has no file."""
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if file else None
+
+
+def import_from_path(path: Path | str) -> ModuleType:
+    """Import the package folder or module file at `path` under its own name.
+
+    Raises:
+        FileNotFoundError: The path does not exist or is a folder without ``__init__.py``.
+        ImportError: A module of that name is already loaded from another location.
+        Exception: Any exception that the module raises during import.
+    """
+    # Not resolved: the package has the name of a symbolic link, not of the link's target.
+    place = Path(path).absolute()
+    file = place / "__init__.py" if place.is_dir() else place
+    if not file.is_file():
+        raise FileNotFoundError(f"{place} is not a Python package: {file.name} is missing")
+    name = place.name if place.is_dir() else place.stem
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        refuse_elsewhere(name, loaded, file.parent)
+        return loaded
+    spec = importlib.util.spec_from_file_location(
+        name,
+        file,
+        loader=_hooked_loader(name, file),
+        submodule_search_locations=[str(place)] if place.is_dir() else None,
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _hooked_loader(name: str, file: Path) -> SourceFileLoader | None:
+    """The loader for `file` from the import hook of its folder (`sys.path_hooks`), if there is one.
+
+    A hook that checks imports from a folder thus also checks this import.
+    """
+    # Not at the top: a session with only installed modules does not need it.
+    import pkgutil
+
+    finder = pkgutil.get_importer(str(file.parent))
+    found = finder.find_spec(file.stem) if finder is not None else None
+    if found is None or found.origin != str(file) or not isinstance(found.loader, SourceFileLoader):
+        return None
+    return type(found.loader)(name, str(file))
+
+
+def import_from_folder(name: str, folder: Path) -> ModuleType:
+    """Import dotted `name`, which must be located in `folder` (already on ``sys.path``).
+
+    Raises:
+        ImportError: It cannot be imported, or that name is loaded from another location.
+    """
+    importlib.invalidate_caches()
+    module = importlib.import_module(name)
+    refuse_elsewhere(name, module, folder)
+    return module
+
+
+def refuse_elsewhere(name: str, module: ModuleType, folder: Path) -> None:
+    """Raise ImportError unless `module` was loaded from `folder`."""
+    origin = origin_of(module)
+    if origin is None or not origin.is_relative_to(folder.resolve()):
+        raise ImportError(
+            f"package {name!r} is already loaded from {origin or 'another location'}; "
+            f"cannot also load it from {folder} in the same process"
+        )
+
 
 logger = logging.getLogger(__name__)
 

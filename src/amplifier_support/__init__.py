@@ -1,12 +1,11 @@
 """The ground floor: mechanisms that know nothing of agents.
 
-Reading order: `private_files` (files for their owner only), `atomic_write` (replacing them),
-`journal` (appending to them), `readable_files` (files that a user names), `below` (files reached
-through no link), `environment` (what a child process inherits), `programs` and `async_programs`
-(finding and running helper programs), `git` (git without foreign configuration), `process_privacy`
-(who can read this process), `process_tree` (the processes below this one), `process` (supervised
-programs), `sandbox` (what commands may do), `run_later` (files that run later), `redaction` with `secret_shapes` and `secret_names`
-(secrets in texts), and the small rules that several share: `addresses`, `clock`, `did_you_mean`,
-`escape_sequences`, `fields`, `folder_copies`, `include_lines`, `path_patterns`, `printable`,
-`provider_order`, `usage`. Standard library only; kernel, modules and app may import it.
+Reading order: `files` (read and replace files: whole or not at all, for their owner only, through
+no link), `journal` (append to them), `environment` (what a child process inherits, and who can read
+this one), `programs` (find and run git, rg, uv and shells), `process_tree` (the processes below this
+one), `process` (supervised programs), `sandbox` (what commands may do), `run_later` (files that run
+later), `redaction` with `secret_shapes` (secrets in texts), `session_capabilities` and
+`provider_batches` (what parts of a session share), and the small rules that several use: `addresses`,
+`clock`, `fields`, `include_lines`, `path_patterns`, `provider_order`, `text`, `usage`. Standard
+library only; kernel, modules and app may import it.
 """

@@ -4,10 +4,21 @@ Which program runs is decided by the user and the system, never by the folder so
 relative and empty entries of PATH are ignored, and so are entries inside the working folder or its
 project. A helper runs in a session of its own, with a limit, and everything it started ends with
 it.
+
+Run a helper program without blocking the event loop.
+
+Next to `programs`, which most commands import: importing asyncio takes longer than what they do.
+
+Git as a helper: found on the safe PATH, and with no configuration but what the caller asks for.
+
+Git's own environment variables are ignored except those asked for. Keys are not passed on, except to
+the user's credential helpers. The configuration of a repository applies only if the caller points git
+at that repository.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import os
@@ -17,13 +28,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_support.below import is_below
-from amplifier_support.environment import absolute_entries
+from amplifier_support.environment import absolute_entries, without_model_keys, without_secrets
+from amplifier_support.files import is_below
 
 _POLL_SECONDS = 0.1
 _PROJECT_MARKS = (".git", ".amplifier")
@@ -259,3 +270,92 @@ def _begin_without_helpers() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_without_helpers)
+
+
+async def run_in_thread(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    max_bytes: int | None = None,
+) -> Finished:
+    """`run` without blocking the event loop; cancelling it ends the helper, and waits for that."""
+    stop = threading.Event()
+    work = asyncio.ensure_future(
+        asyncio.to_thread(run, argv, cwd=cwd, env=env, seconds=None, stop=stop, max_bytes=max_bytes)
+    )
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop.set()
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        # How it ended makes no difference now; asking keeps asyncio from reporting it.
+        work.exception()
+        raise
+
+
+_NO_PROGRAMS = (
+    ("core.hooksPath", os.devnull),
+    ("core.fsmonitor", "false"),
+    ("core.askPass", ""),
+    ("submodule.recurse", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+)
+_NO_HELPERS = (("credential.helper", ""),)
+_USER_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+
+
+def git_environment(
+    config: Iterable[tuple[str, str]] = (),
+    *,
+    folder: str | None = None,
+    keep: Collection[str] = (),
+    user_config: bool = False,
+    credential_helpers: bool = False,
+    protocols: Collection[str] = (),
+) -> dict[str, str]:
+    """The environment to run git in.
+
+    Args:
+        config: Settings, in addition to those that keep git from starting programs; a name may
+            occur several times.
+        folder: The folder git works on; programs in it are not used.
+        keep: Variables of git (`GIT_*`) that stay as the user has set them.
+        user_config: Also read the configuration of the user and the system.
+        credential_helpers: Run the user's credential helpers. They may read a token from a variable,
+            so only keys of model providers are withheld.
+        protocols: Ways to reach other repositories, such as `https`, whatever the configuration says.
+    """
+    kept = (*keep, *(_USER_CONFIG if user_config else ()))
+    passed_on = (
+        without_model_keys(os.environ)
+        if credential_helpers
+        else without_secrets(os.environ, passthrough=kept)
+    )
+    env = {
+        name: value
+        for name, value in passed_on.items()
+        if name in kept or not name.startswith(("GIT_", "SSH_ASKPASS"))
+    }
+    env.update(
+        PATH=search_path(folder),
+        LC_ALL="C",
+        GIT_PAGER="cat",
+        GIT_TERMINAL_PROMPT="0",
+        GIT_ALLOW_PROTOCOL=":".join(protocols) or "none",
+        SSH_ASKPASS_REQUIRE="never",
+    )
+    if not protocols:
+        # A missing object would be fetched by a program that the repository names.
+        env["GIT_NO_LAZY_FETCH"] = "1"
+    if not user_config:
+        env.update(GIT_CONFIG_NOSYSTEM="1", GIT_CONFIG_GLOBAL=os.devnull, GIT_ATTR_NOSYSTEM="1")
+    settings = [*_NO_PROGRAMS, *(() if credential_helpers else _NO_HELPERS), *config]
+    env["GIT_CONFIG_COUNT"] = str(len(settings))
+    for number, (key, value) in enumerate(settings):
+        env[f"GIT_CONFIG_KEY_{number}"] = key
+        env[f"GIT_CONFIG_VALUE_{number}"] = value
+    return env

@@ -19,13 +19,15 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from amplifier_support.secret_names import (
+from amplifier_support.secret_shapes import (
     SENSITIVE_KEYS,
+    Shape,
+    compiled,
     is_secret_name,
     names_variable,
     refers_to_variables,
+    secret_shapes,
 )
-from amplifier_support.secret_shapes import Shape, compiled, secret_shapes
 
 MAX_DEPTH = 128
 """Levels to look into: more than the input of a tool call may have."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from amplifier_support.below import is_below
+from amplifier_support.files import is_below
 
 IN_PROJECTS = (
     *(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_support import atomic_write
-from amplifier_support.atomic_write import (
+from amplifier_support import files
+from amplifier_support.files import (
     create_atomically,
     remove_unfinished,
+    try_lock,
     write_atomically,
     write_private,
 )
-from amplifier_support.private_files import try_lock
 from tests.support.small_disk import file_size_limit
 
 
@@ -52,7 +52,7 @@ def test_files_of_killed_writers_are_removed_and_those_of_live_ones_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
 ) -> None:
     if not unnamed:
-        monkeypatch.setattr(atomic_write, "_UNNAMED", None)
+        monkeypatch.setattr(files, "_UNNAMED", None)
     left, held = (tmp_path / f".amplifier-{digit * 16}.tmp" for digit in "ab")
     left.write_text("left")
     with held.open("w") as file:
@@ -70,7 +70,7 @@ def test_a_new_file_is_whole_and_replaces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
 ) -> None:
     if not unnamed:
-        monkeypatch.setattr(atomic_write, "_UNNAMED", None)
+        monkeypatch.setattr(files, "_UNNAMED", None)
     create_atomically(tmp_path / "data", b"first", mode=0o640)
     assert mode_of(tmp_path / "data") == 0o640
     (tmp_path / "link").symlink_to("missing")
@@ -88,7 +88,7 @@ def test_a_planted_link_is_replaced_and_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
 ) -> None:
     if not unnamed:
-        monkeypatch.setattr(atomic_write, "_UNNAMED", None)
+        monkeypatch.setattr(files, "_UNNAMED", None)
     victim = tmp_path / "victim"
     victim.write_text("precious")
     victim.chmod(0o644)

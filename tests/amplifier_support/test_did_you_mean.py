@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_support.did_you_mean import nearest
+from amplifier_support.text import nearest
 
 OPTIONS = ("--mode", "--model", "--max-steps", "--timeout", "--tools", "-m")
 PROVIDERS = ("anthropic", "openai", "local", "mock")

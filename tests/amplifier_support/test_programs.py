@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_support.async_programs import run_in_thread
 from amplifier_support.environment import (
     minimal_environment,
     without_model_keys,
@@ -23,6 +22,7 @@ from amplifier_support.programs import (
     TooMuchOutput,
     find_program,
     run,
+    run_in_thread,
     search_path,
 )
 from tests.app.sources.test_git import is_running

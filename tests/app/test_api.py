@@ -199,7 +199,11 @@ def warm_workers(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 
 
 async def answers(
-    plan: api.Plan, folder: Path, prompt: str = "row {{n}}", repeat: int = 1, workers: int = 3
+    plan: api.Plan,
+    folder: Path,
+    prompt: str = "row {{n}}",
+    repeat: int = 1,
+    workers: int = 3,
 ) -> dict[str, str]:
     rows = [{"id": f"r{n}", "n": n} for n in range(6)]
     call = api.batch(plan, rows, folder=folder, prompt=prompt, repeat=repeat, workers=workers)

@@ -16,7 +16,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_batch.dispatch import Dispatcher, Limits
-from amplifier_batch.engines.engine import (
+from amplifier_batch.engines.pool import (
     PREEMPTED,
     RAY_WORKER_DIED,
     Asked,
@@ -27,8 +27,7 @@ from amplifier_batch.engines.engine import (
     RowTask,
     StopTime,
 )
-from amplifier_batch.input.prompts import PromptTemplate
-from amplifier_batch.input.rows import Row
+from amplifier_batch.input import PromptTemplate, Row
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.writer import writing
 from amplifier_batch.workdirs import Workdirs

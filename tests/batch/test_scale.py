@@ -12,9 +12,8 @@ from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import OK
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_batch.dispatch import Dispatcher, Limits
-from amplifier_batch.engines.engine import Ended, Event, RowTask, StopTime
-from amplifier_batch.input.prompts import PromptTemplate
-from amplifier_batch.input.rows import Row
+from amplifier_batch.engines.pool import Ended, Event, RowTask, StopTime
+from amplifier_batch.input import PromptTemplate, Row
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.writer import writing
 from amplifier_batch.workdirs import Workdirs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import AppError, ConfigError, Location
-from amplifier_batch.input.rows import Row
+from amplifier_batch.input import Row
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.writer import writing
 from amplifier_batch.workdirs import Workdir, Workdirs

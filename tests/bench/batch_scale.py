@@ -19,9 +19,8 @@ from typing import Any
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_batch.dispatch import Dispatcher, Limits
-from amplifier_batch.engines.engine import Asked, Ended, Event, Reply, RowTask, StopTime
-from amplifier_batch.input.prompts import PromptTemplate
-from amplifier_batch.input.rows import Row, read_rows
+from amplifier_batch.engines.pool import Asked, Ended, Event, Reply, RowTask, StopTime
+from amplifier_batch.input import PromptTemplate, Row, read_rows
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.writer import writing
 from amplifier_batch.statistics.summary import totals

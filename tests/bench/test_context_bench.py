@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 
 from amplifier_modules._shared.history import Readings, normalise, to_chat_request
-from amplifier_modules.context_persistent.config import PersistentContextConfig
-from amplifier_modules.context_persistent.journal import Journal
-from amplifier_modules.context_persistent.manager import PersistentContextManager
+from amplifier_modules.context_persistent.manager import (
+    Journal,
+    PersistentContextConfig,
+    PersistentContextManager,
+)
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules._shared.context.conversations import STRATEGIES, Summariser
 

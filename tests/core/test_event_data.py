@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from amplifier_core._event_data import EventData, plain
+from amplifier_core.hooks import EventData, plain
 from amplifier_core.message_models import TextBlock, Usage
 
 

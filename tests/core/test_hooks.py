@@ -10,8 +10,7 @@ import pytest
 
 from amplifier_core import events
 from amplifier_core._foreign import belonging_to
-from amplifier_core._hook_calls import INVALID_RESPONSE, passed_on
-from amplifier_core.hooks import HookRegistry
+from amplifier_core.hooks import INVALID_RESPONSE, HookRegistry, passed_on
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult, ToolResult
 

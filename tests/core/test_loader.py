@@ -18,11 +18,12 @@ from amplifier_core.loader import (
     ModuleLoader,
     ModuleValidationError,
     find_package,
+    import_from_path,
     kind_of,
     module_failure_reason,
+    origin_of,
 )
 from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
-from amplifier_core.package_import import import_from_path, origin_of
 
 TOOL = """
     from amplifier_core.models import ToolResult

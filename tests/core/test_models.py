@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from amplifier_core import content_models, message_models, models
-from amplifier_core._tool_results import IMAGE_OMITTED
 from amplifier_core.message_models import (
     ChatRequest,
     ChatResponse,
@@ -21,7 +20,14 @@ from amplifier_core.message_models import (
     ToolCallBlock,
     Usage,
 )
-from amplifier_core.models import HookResult, ModelInfo, Pricing, SessionStatus, ToolResult
+from amplifier_core.models import (
+    IMAGE_OMITTED,
+    HookResult,
+    ModelInfo,
+    Pricing,
+    SessionStatus,
+    ToolResult,
+)
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.load_errors import (
+from amplifier_core.loader import ModuleLoader
+from amplifier_core.module_sources import (
     ModuleMountError,
+    ModuleNotFoundError,
+    ModuleSource,
     ModuleValidationError,
     NothingMountedError,
     RequiredModuleError,
     module_failure_reason,
 )
-from amplifier_core.loader import ModuleLoader
-from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
 from amplifier_core.mounting import ModuleSpec, initialize_session, mount_module
 from tests.core.module_folders import CONTEXT, HOOK, ORCHESTRATOR, SAMPLES, TOOL, ModuleFolders
 

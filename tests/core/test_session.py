@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from amplifier_core.load_errors import RequiredModuleError
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import ProviderInfo, ToolResult
+from amplifier_core.module_sources import RequiredModuleError
 from amplifier_core.session import AmplifierSession
 from amplifier_core.testing import MockContextManager
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core._event_data import EventData
-from amplifier_core._hook_calls import INVALID_RESPONSE, InContext
-from amplifier_core.hooks import HookRegistry
+from amplifier_core.hooks import INVALID_RESPONSE, EventData, HookRegistry, InContext
 from amplifier_core.message_models import TextBlock
 from amplifier_core.models import HookResult
 

@@ -13,9 +13,13 @@ import pytest
 
 from amplifier_core import loader as loader_module
 from amplifier_core.coordinator import ModuleCoordinator
-from amplifier_core.loader import ModuleLoader, ModuleValidationError, module_failure_reason
+from amplifier_core.loader import (
+    ModuleLoader,
+    ModuleValidationError,
+    import_from_path,
+    module_failure_reason,
+)
 from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
-from amplifier_core.package_import import import_from_path
 from tests.core.module_folders import HOOK, TOOL, ModuleFolders
 
 

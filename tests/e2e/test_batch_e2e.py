@@ -21,8 +21,8 @@ import jsonschema
 import pytest
 import yaml
 
-from amplifier_batch.input.rows import digest_of
-from amplifier_batch.record.facts import fixed_facts
+from amplifier_batch.input import digest_of
+from amplifier_batch.record.folder import fixed_facts
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.conditions import Conditions
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall, Usage

@@ -17,7 +17,7 @@ import yaml
 
 from amplifier_app.base.keys import KeyStore
 from amplifier_app.commands.init import onboarding
-from amplifier_app.commands.init.suggestions import suggestions
+from amplifier_app.commands.init.setup import suggestions
 from tests.support.cli import run_amplifier
 from tests.support.http_server import QuietHandler, serving
 from tests.support.llm_server import ScriptedLLM

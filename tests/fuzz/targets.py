@@ -22,24 +22,23 @@ from typing import Any, NamedTuple
 import httpx
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.runtime.export.content import export_session
-from amplifier_app.runtime.export.data import as_data, as_trajectory
-from amplifier_app.runtime.export.markdown import session_markdown
+from amplifier_app.runtime.export.markdown import as_data, as_trajectory, session_markdown
 from amplifier_app.runtime.export.page import as_page
+from amplifier_app.runtime.export.parts import export_session
 from amplifier_app.sessions.bundle import read_bundle
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.verification import repair, verify
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.unpack import unpack
+from amplifier_app.sources.fetch.archives import unpack
 from amplifier_app.sources.loading import load
 from amplifier_core.llm_errors import LLMError
-from amplifier_extras.tool_mcp.results import Results
+from amplifier_extras.tool_mcp.hub import Results
 from amplifier_modules import provider_anthropic, provider_openai
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules.hooks_approval.commands import Unclear, may_run, segments_of, words_of
-from amplifier_modules.hooks_approval.dangers import danger_in
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
+from amplifier_modules.hooks_approval.rules import danger_in
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from tests.fuzz.files import folder
 from tests.modules._shared.loop.rig import Rig, echo_tool

@@ -105,12 +105,12 @@ def test_the_program_runs_as_installed(tmp_path: Path) -> None:
 STATE = """
 import asyncio, atexit, gc, logging, os, signal, sys, tempfile, threading, warnings
 from amplifier_app.base import installed, redact
-from amplifier_support import atomic_write
+from amplifier_support import files
 print(
     [signal.getsignal(number) for number in sorted(signal.valid_signals())],
     gc.isenabled(), gc.get_threshold(), tempfile.tempdir, threading.active_count(),
     logging.root.handlers, logging.root.level, asyncio.events._event_loop_policy,
-    redact._names, atomic_write._cleaned, installed.bundled_modules.cache_info(),
+    redact._names, files._cleaned, installed.bundled_modules.cache_info(),
     sorted(os.environ), os.getcwd(), sys.path, sys.argv, sorted(os.listdir("/proc/self/fd")),
 )
 """

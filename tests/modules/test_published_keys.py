@@ -252,15 +252,8 @@ REFUSED = [
 
 
 def model_of(module_id: str) -> Any:
-    """The config model of a module, by what it validates with."""
-    package = import_module(f"{BUNDLED[module_id]}.config")
-    names = [name for name in vars(package) if name.endswith("Config")]
-    return next(
-        model
-        for name in names
-        if getattr(model := getattr(package, name), "__module__", "") == package.__name__
-        and (model.published or len(names) == 1)
-    )
+    """The config model of a module."""
+    return import_module(BUNDLED[module_id])._module._model()
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,12 @@ from pathlib import Path
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location, SessionError, UsageError
-from amplifier_support.atomic_write import create_atomically, write_atomically
-from amplifier_support.private_files import FILE_MODE, make_private_folder
+from amplifier_support.files import (
+    FILE_MODE,
+    create_atomically,
+    make_private_folder,
+    write_atomically,
+)
 
 
 def write_whole(file: Path, text: str) -> None:

@@ -19,7 +19,7 @@ from amplifier_app.base.errors import (
 from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.base.paths import temporary_dir, working_dir
 from amplifier_app.base.redact import redact
-from amplifier_support.private_files import NoTemporaryFolder
+from amplifier_support.files import NoTemporaryFolder
 
 
 class Ending(enum.Enum):
@@ -161,9 +161,8 @@ def _outcome_of(error: BaseException) -> Outcome:
 def _kernel_outcome(error: BaseException) -> Outcome:
     from amplifier_core import llm_errors
     from amplifier_core._foreign import origin_of
-    from amplifier_core.load_errors import ModuleMountError
     from amplifier_core.loader import ModuleValidationError
-    from amplifier_core.module_sources import ModuleLoadError, ModuleNotFoundError
+    from amplifier_core.module_sources import ModuleLoadError, ModuleMountError, ModuleNotFoundError
 
     text = str(error) or type(error).__name__
     origin = origin_of(error)

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_support.private_files import NO_TEMPORARY_FOLDER, NoTemporaryFolder, temporary_folder
+from amplifier_support.files import NO_TEMPORARY_FOLDER, NoTemporaryFolder, temporary_folder
 
 PROJECT_FOLDER = ".amplifier"
 
@@ -165,3 +165,15 @@ def short_path(path: str) -> str:
     home = os.path.expanduser("~")
     inside = path == home or path.startswith(home + os.sep)
     return f"~{path[len(home) :]}" if inside and home not in ("~", os.sep) else path
+
+
+VARIABLE = "AMPLIFIER_OFFLINE"
+
+
+def is_offline(asked: bool = False) -> bool:
+    """Whether fetching is disabled, by the command line or by AMPLIFIER_OFFLINE.
+
+    Args:
+        asked: Whether the command line disables it.
+    """
+    return asked or os.environ.get(VARIABLE, "").lower() not in ("", "0", "false", "no")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from amplifier_app.base.errors import SessionError
-from amplifier_support import atomic_write, private_files
+from amplifier_support import files
 
 OWN_FOLDER: Final = "Fix its permissions, or set AMPLIFIER_HOME to a folder of your own."
 
@@ -20,7 +20,7 @@ def make_private_folder(path: Path) -> None:
         SessionError: The path is not a folder, or cannot be created.
     """
     try:
-        private_files.make_private_folder(path)
+        files.make_private_folder(path)
     except OSError as error:
         hint = None if error.errno in (errno.ENOSPC, errno.EDQUOT) else OWN_FOLDER
         raise SessionError(f"cannot create {path}: {error.strerror}", hint=hint) from error
@@ -38,7 +38,7 @@ def open_private(path: Path, flags: int) -> int:
         SessionError: It is a link or not a regular file, or cannot be opened.
     """
     try:
-        return private_files.open_private(path, flags)
+        return files.open_private(path, flags)
     except OSError as error:
         raise SessionError(f"cannot open {path}: {error.strerror}") from error
 
@@ -50,6 +50,6 @@ def write_private(path: Path, text: str) -> None:
         SessionError: It cannot be written; the old content is unchanged.
     """
     try:
-        atomic_write.write_private(path, text.encode("utf-8", "backslashreplace"))
+        files.write_private(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise SessionError(f"cannot write {path}: {error.strerror}") from error

@@ -9,36 +9,444 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
+import shlex
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, get_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, DynamicCompleter
-from prompt_toolkit.data_structures import Size
+from prompt_toolkit.data_structures import Point, Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import (
+    Condition,
+    emacs_mode,
+    has_completions,
+    is_done,
+    is_searching,
+    vi_navigation_mode,
+)
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.input.vt100_parser import Vt100Parser
-from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.key_binding.bindings.search import abort_search
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import (
+    BufferControl,
+    ConditionalContainer,
+    Dimension,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    Window,
+)
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.layout.processors import HighlightIncrementalSearchProcessor
+from prompt_toolkit.layout.screen import Char, Screen
 from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.search import stop_search
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.renderer import Renderer
+from prompt_toolkit.search import accept_search, stop_search
+from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import SearchToolbar
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.pager import page_on
+from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import Output, terminal_size
-from amplifier_app.chat.external_editor import edit
-from amplifier_app.chat.folding import Folds
-from amplifier_app.chat.keys import key_bindings
-from amplifier_app.chat.layout import STYLE, ChatLayout
-from amplifier_app.chat.renderer import ReflowRenderer, TerminalOutput, UpdateFile
+from amplifier_app.chat.project_files import Folds
 from amplifier_app.chat.slash.registry import is_command
-from amplifier_app.chat.terminal import TYPING_PAUSE, Listener, Sent, State
-from amplifier_app.chat.terminal_modes import KeyMode
+from amplifier_app.chat.terminal import TYPING_PAUSE, KeyMode, Listener, Sent, State
+from amplifier_app.render.ansi import clip
+from amplifier_app.render.screen import ERASE_DOWN, reflows
+from amplifier_support.environment import without_secrets
+from amplifier_support.programs import find_program
+
+STYLE = Style.from_dict(
+    {
+        "prompt": "bold",
+        "status": "fg:ansibrightblack",
+        "waiting": "fg:ansibrightblack",
+        "search-match": "fg:ansibrightblack",
+        "search-toolbar": "",
+        "completion-menu": "noreverse bg:default",
+        "completion-menu.completion": "noreverse bg:default fg:default",
+        "completion-menu.completion.current": "reverse",
+        "completion-menu.meta.completion": "noreverse bg:default fg:ansibrightblack",
+        "completion-menu.meta.completion.current": "reverse fg:ansibrightblack",
+        "scrollbar.background": "bg:default",
+        "scrollbar.button": "bg:ansibrightblack",
+    }
+)
+
+_MENU_ROWS = 8
+_MAX_MATCHES = 5
+_LINK = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+
+
+class Content(Protocol):
+    """What the windows show."""
+
+    buffer: Buffer
+    live: list[str]
+    note: str
+    waiting: Callable[[], Sequence[str]]
+    status: Callable[[int], str]
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def height(self) -> int: ...
+
+
+class ChatLayout:
+    """The windows: live region, waiting messages, input line, search, completions, status."""
+
+    def __init__(self, chat: Content) -> None:
+        self._chat = chat
+        search = SearchToolbar(
+            backward_search_prompt="search history: ", forward_search_prompt="search history: "
+        )
+        line = Window(
+            BufferControl(
+                chat.buffer,
+                search_buffer_control=search.control,
+                preview_search=True,
+                input_processors=[HighlightIncrementalSearchProcessor()],
+            ),
+            height=lambda: Dimension(min=1, max=max(1, chat.height // 2)),
+            get_line_prefix=_line_prefix,
+            wrap_lines=True,
+            dont_extend_height=True,
+        )
+        self._root = HSplit(
+            [
+                self._text(self._live, ""),
+                self._text(self._waiting, "class:waiting"),
+                line,
+                search,
+                ConditionalContainer(self._text(self._matches, "class:search-match"), is_searching),
+                ConditionalContainer(
+                    CompletionsMenu(max_height=_MENU_ROWS), has_completions & ~is_done
+                ),
+                self._text(self._status, "class:status"),
+            ]
+        )
+        self._search = search
+        self.layout = Layout(self._root, focused_element=line)
+
+    def height(self, size: Size) -> int:
+        """Return the rows it needs now."""
+        needed = self._root.preferred_height(size.columns, size.rows).preferred
+        return min(needed, size.rows)
+
+    def _text(self, content: Callable[[], AnyFormattedText], style: str) -> ConditionalContainer:
+        """A window that is as high as its text, and absent without any."""
+        text = _once_per_drawing(content)
+        window = Window(FormattedTextControl(text), style=style, dont_extend_height=True)
+        return ConditionalContainer(window, Condition(lambda: bool(_length(text()))))
+
+    def _live(self) -> AnyFormattedText:
+        chat = self._chat
+        room = max(1, chat.height - chat.buffer.document.line_count - len(chat.waiting()) - 2)
+        lines = [clip(_LINK.sub("", line), chat.width) for line in chat.live[-room:]]
+        return ANSI("\n".join(lines)) if lines else ""
+
+    def _waiting(self) -> AnyFormattedText:
+        return "\n".join(clip(line, self._chat.width) for line in self._chat.waiting())
+
+    def _matches(self) -> AnyFormattedText:
+        """The other inputs that contain the searched text, newest first."""
+        wanted = self._search.search_buffer.text
+        if not wanted:
+            return ""
+        entries = reversed(self._chat.buffer.history.get_strings())
+        found = dict.fromkeys(one_line(entry) for entry in entries if wanted in entry)
+        return "\n".join(f"  {clip(one, self._chat.width - 2)}" for one in [*found][:_MAX_MATCHES])
+
+    def _status(self) -> AnyFormattedText:
+        chat = self._chat
+        if chat.note:
+            return f" {chat.note}"
+        status = chat.status(chat.width)
+        return ANSI(clip(status, chat.width)) if status else ""
+
+
+def _once_per_drawing(content: Callable[[], AnyFormattedText]) -> Callable[[], AnyFormattedText]:
+    """Keep a text until the next drawing: several parts of the layout ask for it each time."""
+    drawing = -1
+    text: AnyFormattedText = ""
+
+    def content_of_drawing() -> AnyFormattedText:
+        nonlocal drawing, text
+        current = get_app().render_counter
+        if current != drawing:
+            drawing, text = current, content()
+        return text
+
+    return content_of_drawing
+
+
+def _length(text: AnyFormattedText) -> int:
+    return len(text.value) if isinstance(text, ANSI) else len(str(text))
+
+
+def _line_prefix(line: int, wrapped: int) -> StyleAndTextTuples:
+    return [("class:prompt", "› ")] if line == wrapped == 0 else [("", "  ")]
+
+
+class Keyboard(Protocol):
+    """What the keys act on."""
+
+    state: State
+    buffer: Buffer
+    folds: Folds
+
+    def send(self) -> None: ...
+    def interrupt(self) -> None: ...
+    def leave(self) -> None: ...
+    def suspend_to_background(self) -> None: ...
+    def cycle_mode(self) -> None: ...
+    def edit(self) -> None: ...
+
+
+def key_bindings(chat: Keyboard) -> KeyBindings:
+    """Return the keys of a chat."""
+    bindings = KeyBindings()
+    _add_input_keys(bindings, chat)
+    _add_menu_keys(bindings, chat)
+    _add_chat_keys(bindings, chat)
+    return bindings
+
+
+def _add_input_keys(bindings: KeyBindings, chat: Keyboard) -> None:
+    """The keys that edit and send the input."""
+
+    @bindings.add("enter", filter=~is_searching)
+    def send(event: KeyPressEvent) -> None:
+        menu = chat.buffer.complete_state
+        if menu is not None and menu.current_completion is not None:
+            chat.buffer.apply_completion(menu.current_completion)
+        else:
+            chat.send()
+
+    @bindings.add("c-j", filter=~is_searching)
+    @bindings.add("escape", "enter", filter=~is_searching)
+    def new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @bindings.add("c-x", "c-e", filter=~is_searching)
+    def edit(event: KeyPressEvent) -> None:
+        chat.edit()
+
+    @bindings.add(Keys.BracketedPaste, filter=~is_searching)
+    def paste(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text(chat.folds.fold_if_long(event.data))
+
+    folded = Condition(
+        lambda: chat.folds.marker_before(chat.buffer.document.text_before_cursor) is not None
+    )
+
+    @bindings.add("backspace", filter=folded & ~is_searching)
+    def delete_folded(event: KeyPressEvent) -> None:
+        marker = chat.folds.marker_before(chat.buffer.document.text_before_cursor)
+        assert marker is not None
+        chat.buffer.delete_before_cursor(len(marker))
+        chat.folds.forget(marker)
+
+
+def _add_menu_keys(bindings: KeyBindings, chat: Keyboard) -> None:
+    """The keys of the search in the history and of the menu of completions."""
+    bindings.add("escape", filter=is_searching, eager=True)(abort_search)
+
+    @bindings.add("enter", filter=is_searching)
+    def accept_match(event: KeyPressEvent) -> None:
+        accept_search()
+        chat.buffer.cursor_position = len(chat.buffer.text)
+
+    @bindings.add("escape", filter=has_completions & ~is_searching & emacs_mode)
+    def close_menu(event: KeyPressEvent) -> None:
+        event.current_buffer.cancel_completion()
+
+
+def _add_chat_keys(bindings: KeyBindings, chat: Keyboard) -> None:
+    """The keys that act on the chat: stop, leave, suspend and the approval mode."""
+    busy = Condition(lambda: chat.state is State.BUSY)
+    empty = Condition(lambda: not chat.buffer.text)
+    quiet = ~is_searching & ~has_completions
+
+    @bindings.add("c-c", filter=~is_searching)
+    def interrupt(event: KeyPressEvent) -> None:
+        chat.interrupt()
+
+    @bindings.add("escape", filter=busy & quiet & (emacs_mode | vi_navigation_mode))
+    def stop(event: KeyPressEvent) -> None:
+        chat.interrupt()
+
+    @bindings.add("c-d", filter=empty & ~is_searching)
+    def leave(event: KeyPressEvent) -> None:
+        chat.leave()
+
+    @bindings.add("s-tab", filter=~has_completions & ~is_searching)
+    def cycle_mode(event: KeyPressEvent) -> None:
+        chat.cycle_mode()
+
+    @bindings.add("c-z")
+    def suspend(event: KeyPressEvent) -> None:
+        chat.suspend_to_background()
+
+
+# Terminals with synchronized updates draw nothing in between; others ignore the sequences.
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+
+
+class UpdateFile:
+    """A file for prompt_toolkit that collects what belongs to one update."""
+
+    encoding = "utf-8"
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._parts: list[str] = []
+        self._held = 0
+
+    def write(self, text: str) -> int:
+        self._parts.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._held:
+            return
+        text, self._parts = "".join(self._parts), []
+        if text:
+            self._output.write(f"{_BEGIN}{text}{_END}")
+
+    @contextlib.contextmanager
+    def hold_output(self) -> Generator[None]:
+        """Write everything in it at once, at the end."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self.flush()
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._output.fd
+
+
+class TerminalOutput(Vt100_Output):
+    """A terminal whose scrollback has nothing of what is erased."""
+
+    def erase_down(self) -> None:
+        """Erase from the start of the line; prompt_toolkit does this in the first column only."""
+        self.write_raw(ERASE_DOWN)
+
+
+class ReflowRenderer(Renderer):
+    """A renderer that finds the top of its region on a terminal that has wrapped the lines again."""
+
+    def render(self, app: Any, layout: Any, is_done: bool = False) -> None:
+        """Draw; before the signal of a new size has arrived, too."""
+        drawn = self._last_size
+        if drawn is not None and self.output.get_size().columns < drawn.columns:
+            self.erase(leave_alternate_screen=False)
+        super().render(app, layout, is_done)
+
+    def erase(self, leave_alternate_screen: bool = True) -> None:
+        """Erase the region, as far up as it reaches now."""
+        drawn, size = self._last_size, self.output.get_size()
+        if (
+            self._last_screen is not None
+            and drawn is not None
+            and size.columns < drawn.columns
+            and reflows(os.environ)
+        ):
+            self._cursor_pos = self._cursor_after_reflow(self._last_screen, size.columns)
+        super().erase(leave_alternate_screen)
+
+    def _cursor_after_reflow(self, screen: Screen, columns: int) -> Point:
+        """Where the cursor is after each line has been wrapped at `columns`."""
+        x, y = self._cursor_pos
+        above = sum(max(1, -(-self._cells(screen.data_buffer[row]) // columns)) for row in range(y))
+        return Point(x=x % columns, y=above + x // columns)
+
+    def _cells(self, row: Mapping[int, Char]) -> int:
+        """The cells of a row as it was written: without plain spaces at its end."""
+        styled = self._style_string_has_style or {}
+        written = (x + one.width for x, one in row.items() if one.char != " " or styled[one.style])
+        return max(written, default=0)
+
+
+_OTHERS = ("nano", "vi")
+
+
+def edit(text: str, terminal: int) -> str:
+    """Return the text after it was edited with `$VISUAL` or `$EDITOR`.
+
+    Args:
+        text: The text to edit.
+        terminal: The descriptor of the terminal, which nothing else uses meanwhile.
+
+    Raises:
+        AppError: No editor was found, or it failed.
+    """
+    command = _command()
+    try:
+        with tempfile.TemporaryDirectory(prefix="amplifier-") as folder:
+            file = Path(folder) / "prompt.md"
+            file.write_text(text, encoding="utf-8", errors="replace")
+            done = subprocess.run(
+                [*command, str(file)],
+                stdin=0,
+                stdout=terminal,
+                stderr=terminal,
+                env=without_secrets(os.environ),
+                check=False,
+            )
+            edited = file.read_text(encoding="utf-8", errors="replace").rstrip("\n")
+    except OSError as error:
+        what = error.strerror or str(error)
+        raise AppError(
+            f"cannot use the editor {command[0]}: {what}; nothing was changed"
+        ) from error
+    if done.returncode:
+        raise AppError(f"the editor ended with exit code {done.returncode}; nothing was changed")
+    return edited
+
+
+def _command() -> list[str]:
+    """Return the editor with its options; its program is never one of the project."""
+    for variable in ("VISUAL", "EDITOR"):
+        value = os.environ.get(variable)
+        if value:
+            try:
+                program, *options = shlex.split(value) or [value]
+            except ValueError as error:
+                raise AppError(f"${variable} is not a command: {value!r}: {error}") from error
+            found = program if os.path.isabs(program) else find_program(program)
+            if found is None:
+                raise AppError(f"${variable} is set to {program!r}, which is not on PATH")
+            return [found, *options]
+    found = next(filter(None, map(find_program, _OTHERS)), None)
+    if found is None:
+        raise AppError("no editor found; set $EDITOR")
+    return [found]
+
 
 # Marks of a prompt and of the output after it: terminals jump between them.
 _PROMPT_MARK, _OUTPUT_MARK = "\x1b]133;A\x1b\\", "\x1b]133;C\x1b\\"

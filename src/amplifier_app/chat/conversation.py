@@ -6,20 +6,24 @@ import asyncio
 import signal
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
 from amplifier_app.base.outcome import OK, Outcome, outcome_of
-from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
-from amplifier_app.chat.beginning import begin
 from amplifier_app.chat.completion import ChatCompleter
-from amplifier_app.chat.outcome_messages import RETRY, show_ending, show_failure, show_outcome
+from amplifier_app.chat.outcome_messages import (
+    RETRY,
+    show_ending,
+    show_failure,
+    show_outcome,
+    show_unfinished,
+)
 from amplifier_app.chat.picker import Picker, pick
-from amplifier_app.chat.prompt_files import PromptFiles
-from amplifier_app.chat.queued_messages import waiting_lines
-from amplifier_app.chat.shell_lines import run_shell_line
+from amplifier_app.chat.project_files import PromptFiles
+from amplifier_app.chat.session_header import conversation_of, resume_header
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     Leave,
@@ -34,14 +38,115 @@ from amplifier_app.chat.slash.registry import (
 )
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
 from amplifier_app.render.status_line import status_line
-from amplifier_app.runtime.approvals.approval_mode import NO_MODES, NO_MODES_HINT, mode_control
-from amplifier_app.runtime.continuation import prompt_to_continue
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.approvals import NO_MODES, NO_MODES_HINT, mode_control
+from amplifier_app.runtime.checks import run_shell
+from amplifier_app.runtime.continuation import last_prompt, prompt_to_continue
 from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
 from amplifier_app.runtime.status import status_of
 from amplifier_app.sessions.store import SessionStore
+from amplifier_support.process.commands import CommandError
 
 if TYPE_CHECKING:
+    from amplifier_app.chat.project_files import PromptFiles
+    from amplifier_app.runtime.observers.observer import Renderer
     from amplifier_app.runtime.session import OpenSession
+
+
+class Begun(Protocol):
+    """What beginning needs of `amplifier_app.chat.conversation.Conversation`."""
+
+    session: OpenSession
+    renderer: Renderer
+    files: PromptFiles
+    last_prompt: str | None
+    on_empty_line: str | None
+
+    def retry_key(self) -> str: ...
+    def send(self, prompt: str) -> None: ...
+
+
+async def begin(chat: Begun, prompt: str | None, *, greets: bool) -> None:
+    """Show what the session continues, and send a prompt or offer to finish the last one.
+
+    Args:
+        chat: The chat.
+        prompt: The first prompt; None to wait for it.
+        greets: Whether to show what the session continues, and how to get help.
+
+    Raises:
+        SessionError: The transcript of the session cannot be read.
+    """
+    session, renderer = chat.session, chat.renderer
+    recorded = await conversation_of(session) if session.facts.resumed else None
+    if greets:
+        if recorded is not None:
+            renderer.reply(await resume_header(session, recorded))
+        renderer.notice("/help for commands, Ctrl-D to leave", "info", "chat")
+    if prompt is not None:
+        chat.send(prompt)
+        return
+    last = await last_prompt(session, recorded) if recorded is not None else None
+    if last is None:
+        return
+    chat.last_prompt = last.text
+    chat.files.keep(last.text)
+    if not last.finished:
+        chat.on_empty_line = RETRY
+        show_unfinished(renderer, chat.retry_key(), begun=last.begun)
+
+
+_MAX_WAITING = 3
+"""Messages shown; the rest is counted."""
+
+
+def waiting_lines(queued: Sequence[str], later: Sequence[str]) -> list[str]:
+    """Return a line for each message, and one for those that are too many.
+
+    Args:
+        queued: Messages for the next step of the running turn.
+        later: What runs after the turn.
+    """
+    lines = [f"  queued for the next step: {one_line(text)}" for text in queued]
+    lines += [f"  will run when it finishes: {one_line(text)}" for text in later]
+    more = len(lines) - _MAX_WAITING
+    return [*lines[:_MAX_WAITING], f"  … {more} more"] if more > 0 else lines
+
+
+_MAX_OUTPUT = 40
+"""Lines shown of the output of a shell command."""
+
+_MOST_OUTPUT_BYTES = 100_000
+"""The end of its output that is offered for the prompt."""
+
+
+async def run_shell_line(
+    text: str, session: OpenSession, renderer: Renderer, terminal: ChatTerminal
+) -> str | None:
+    """Run a shell command, and return what becomes part of the input line; None if it cannot run."""
+    command = text[1:].strip()
+    if not command:
+        renderer.notice("! expects a shell command", "error", "chat")
+        return None
+    try:
+        coordinator = session.session.coordinator
+        result = await run_shell(command, coordinator, most_bytes=_MOST_OUTPUT_BYTES)
+    except CommandError as error:
+        renderer.notice(f"cannot run the command: {error}", "error", "chat")
+        return None
+    output = result.output.rstrip("\n")
+    lines = output.splitlines()
+    more = len(lines) - _MAX_OUTPUT
+    cut = [f"… {describe.count(more, 'earlier line')}", *lines[-_MAX_OUTPUT:]]
+    if lines:
+        renderer.reply("\n".join(cut if more > 0 else lines))
+    if result.exit_code:
+        renderer.notice(f"exit code {result.exit_code}", "warning", "chat")
+    folded = f"$ {command}\n{output}\n[exit code {result.exit_code}]\n"
+    label = f"output of `{one_line(command, 30)}`, {describe.count(len(lines), 'line')}"
+    terminal.insert_folded(folded, label)
+    return folded
+
 
 T = TypeVar("T")
 R = TypeVar("R")

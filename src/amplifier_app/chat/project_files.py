@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
-from amplifier_support.below import is_below, open_inside
-from amplifier_support.did_you_mean import nearest
-from amplifier_support.git import git_environment
-from amplifier_support.programs import TimedOut, find_program, run
+from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_support.files import is_below, open_inside
+from amplifier_support.programs import TimedOut, find_program, git_environment, run
+from amplifier_support.text import nearest
 
 MAX_BYTES = 200_000
 """The largest text that is included."""
@@ -254,3 +254,131 @@ def _read_lines(folder: str, path: str, first: str | None, last: str | None) -> 
         hint = f"add some of its lines with @{mention_of(path)}:1-500"
         raise ValueError(f"it is larger than {describe.size(MAX_BYTES)}; {hint}")
     return text.rstrip("\n"), attribute
+
+
+class PromptFiles:
+    """Adds files to prompts.
+
+    Args:
+        renderer: Shows what was added.
+    """
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self._typed: dict[str, str] = {}  # prompts with files → as typed
+        self._quoted: set[str] = set()
+        self._refused: str | None = None
+
+    def is_refused(self, text: str) -> bool:
+        """Report the files that cannot be added to a prompt, unless it was refused before; return whether there are any."""
+        if text in self._typed or text == self._refused:
+            return False
+        problems = with_files(text, os.getcwd(), self._quoted).problems
+        if problems:
+            self._refused = text
+            for problem in problems:
+                self._renderer.notice(problem, "warning", "chat")
+            hint = "The prompt was not sent. Edit it, or send it again to leave this as text."
+            self._renderer.notice(hint, "warning", "chat")
+        return bool(problems)
+
+    def add_to(self, text: str) -> str:
+        """Return a prompt with the files it mentions, unless it has them already."""
+        if text in self._typed:
+            return text
+        included = with_files(text, os.getcwd(), self._quoted)
+        for note in included.notes:
+            self._renderer.notice(note, "info", "chat")
+        if text != self._refused:
+            for problem in included.problems:
+                self._renderer.notice(problem, "warning", "chat")
+        if included.notes:
+            self._typed[included.text] = text
+        return included.text
+
+    def keep(self, text: str) -> None:
+        """Note a prompt that has its files already."""
+        self._typed[text] = text
+
+    def as_typed(self, text: str) -> str:
+        """Return a prompt without the files that were added."""
+        return self._typed.get(text, text)
+
+    def ignore_mentions_in(self, output: str | None) -> None:
+        """Note the output of a shell command, which others have written: its lines add no files."""
+        # Line by line: the user may edit the others.
+        self._quoted.update(line.rstrip() for line in (output or "").split("\n"))
+
+
+MAX_LINES = 10
+"""A text with more lines is folded when it is pasted, or comes from the history."""
+
+
+class Folds:
+    """The folded parts of one input line.
+
+    Args:
+        labels: Every text folded so far in the chat, with its label.
+    """
+
+    def __init__(self, labels: dict[str, str] | None = None) -> None:
+        self._texts: dict[str, str] = {}
+        self._labels: dict[str, str] = {} if labels is None else labels
+
+    def for_next_line(self) -> Folds:
+        """Return the folds of another, empty line of the chat."""
+        return Folds(self._labels)
+
+    def fold(self, text: str, label: str, before: str = "") -> str:
+        """Return the marker shown instead of `text`, which begins a line if a line is `before` it."""
+        before = self.unfold(before)
+        text = f"\n{text}" if before and not before.endswith("\n") else text
+        marker, number = f"[{label}]", 1
+        while marker in self._texts:
+            number += 1
+            marker = f"[{label}, {number}]"
+        self._texts[marker] = text
+        self._labels[text] = label
+        return marker
+
+    def fold_if_long(self, text: str) -> str:
+        """Return pasted text, as a marker if it is long."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.removesuffix("\n").count("\n") + 1
+        return self.fold(text, f"pasted {lines} lines") if lines > MAX_LINES else text
+
+    def fold_again(self, line: str) -> str:
+        """Return the input line with each text that was folded before replaced by a marker."""
+        for text in sorted(self._labels, key=len, reverse=True):
+            while text in line:
+                line = line.replace(text, self.fold(text, self._labels[text]), 1)
+        return line
+
+    def fold_entry(self, entry: str) -> str:
+        """Return an entry of the history; a long one of an earlier chat keeps its first line."""
+        entry = self.fold_again(entry)
+        first, end, rest = entry.partition("\n")
+        more = rest.count("\n") + 1
+        return (
+            f"{first}{end}{self.fold(rest, f'{more} more lines')}" if more >= MAX_LINES else entry
+        )
+
+    def unfold(self, line: str) -> str:
+        """Return the input line with each marker replaced by its text."""
+        for marker, text in self._texts.items():
+            line = line.replace(marker, text, 1)
+        return line
+
+    def text_after(self, line: str) -> str:
+        """Return what follows the markers at the beginning of the input line."""
+        while marker := next((one for one in self._texts if line.startswith(one)), None):
+            line = line.removeprefix(marker)
+        return line
+
+    def forget(self, marker: str) -> None:
+        """Drop a text whose marker was deleted."""
+        del self._texts[marker]
+
+    def marker_before(self, line: str) -> str | None:
+        """Return the marker at the end of `line`, which is deleted as a whole."""
+        return next((marker for marker in self._texts if line.endswith(marker)), None)

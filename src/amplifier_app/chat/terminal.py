@@ -1,13 +1,30 @@
-"""What the conversation needs of a terminal: keyboard input and a line for what waits."""
+"""What the conversation needs of a terminal: keyboard input and a line for what waits.
+
+The terminal of a chat without drawing: lines as the terminal itself edits them.
+
+For `--plain`, dumb terminals and screen readers. A line that ends with a backslash continues on the
+next one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import codecs
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, Self
 
 from prompt_toolkit.completion import Completer
+
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.signals import hold_signals
+from amplifier_app.base.stdio import Output
+from amplifier_app.chat.slash.registry import is_command
 
 TYPING_PAUSE = 1.0
 """Seconds after the last key when a question may take over the keyboard."""
@@ -111,3 +128,275 @@ class ChatTerminal(Protocol):
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *exc: Any) -> None: ...
+
+
+try:
+    import termios
+except ImportError:  # no terminals of this kind on Windows
+    termios = None  # type: ignore[assignment]
+
+_READ_SIZE = 1 << 16
+
+
+class KeyMode:
+    """While entered, keys come one by one and unchanged, and the terminal does not show them.
+
+    Ctrl-C is a signal at first, and output is as before.
+
+    Args:
+        fd: The terminal; other files are left alone.
+
+    Attributes:
+        typed_ahead: The keys typed before, with Enter as a carriage return: until now the terminal
+            turned it into a line feed, which is Ctrl-J.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._before: list[Any] | None = None
+        self.typed_ahead = b""
+
+    def __enter__(self) -> Self:
+        self._before = self._get()
+        try:
+            self._read_keys()
+        except BaseException:  # a signal
+            self.restore()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with hold_signals():
+            self.restore()
+
+    def restore(self) -> None:
+        """Set the mode that was before."""
+        self._set(self._before)
+
+    def _read_keys(self) -> None:
+        mode = self._get()
+        if mode is not None and termios is not None:
+            mode[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR)
+            mode[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
+            mode[3] |= termios.ISIG | termios.NOFLSH
+            mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
+            # Ctrl-Z and Ctrl-\ are keys.
+            disabled = os.fpathconf(self._fd, "PC_VDISABLE").to_bytes(1, "big")
+            mode[6][termios.VSUSP] = mode[6][termios.VQUIT] = disabled
+            self._set(mode)
+            self.typed_ahead = self._pending().replace(b"\n", b"\r")
+
+    def set_interrupt_signal(self, enabled: bool) -> None:
+        """Make Ctrl-C a signal, which works while the program is busy, or a key like others."""
+        mode = self._get()
+        if mode is not None and termios is not None:
+            mode[3] = mode[3] | termios.ISIG if enabled else mode[3] & ~termios.ISIG
+            self._set(mode)
+
+    @contextlib.contextmanager
+    def released(self) -> Generator[None]:
+        """The mode before it, for another program."""
+        mode = self._get()
+        self._set(self._before)
+        try:
+            yield
+        finally:
+            self._set(mode)
+
+    def _get(self) -> list[Any] | None:
+        if termios is not None:
+            with contextlib.suppress(termios.error):  # not a terminal, or one that is gone
+                return termios.tcgetattr(self._fd)
+        return None
+
+    def _set(self, mode: list[Any] | None) -> None:
+        if mode is not None and termios is not None:
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(self._fd, termios.TCSANOW, mode)
+
+    def _pending(self) -> bytes:
+        try:
+            ready = select.select([self._fd], [], [], 0)[0]
+            return os.read(self._fd, _READ_SIZE) if ready else b""
+        except OSError:  # the terminal is gone
+            return b""
+
+
+def forget_typed() -> None:
+    """Discard input typed before a question: it is not an answer to it."""
+    if termios is not None:
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcflush(0, termios.TCIFLUSH)
+
+
+_PROMPT = "> "
+_PASTED_SECONDS = 0.03
+"""Lines less than this apart were pasted."""
+
+
+class PlainTerminal:
+    """A `ChatTerminal` that reads whole lines; use it as an async context manager.
+
+    Args:
+        output: The terminal to write to.
+    """
+
+    echoes = True
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self.listener: Listener | None = None
+        self.waiting: Callable[[], Sequence[str]] = tuple
+        self.status: Callable[[int], str] = lambda width: ""
+        self.completer: Completer | None = None
+        self._state = State.OPENING
+        self._draft = ""
+        self._begun = ""  # lines before the one being typed
+        self._shown_waiting = 0
+        self._interrupted = False
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._reading = False
+        self._last_line = -_PASTED_SECONDS
+
+    @property
+    def draft(self) -> str:
+        """Text that was not sent; Enter on an empty line sends it."""
+        return self._draft
+
+    @draft.setter
+    def draft(self, text: str) -> None:
+        self._draft = text
+
+    def set_state(self, state: State) -> None:
+        self._state = state
+        if self.listener is not None:
+            self._set_reading(True)
+        if state is State.IDLE:
+            self._ask()
+
+    def refresh(self) -> None:
+        waiting = self.waiting()
+        new = waiting[self._shown_waiting :]
+        self._shown_waiting = len(waiting)
+        if new:
+            self._output.write(f"[{new[-1].strip().partition(':')[0]}]\n")
+
+    def shown(self, text: str) -> str:
+        return text
+
+    def insert_folded(self, text: str, label: str) -> None:
+        self._draft = self._after_draft(text)
+
+    def page(self, text: str) -> bool:
+        return False
+
+    def interrupt(self) -> None:
+        """Handle Ctrl-C: stop what runs, discard the line, or leave when pressed twice."""
+        if self.listener is None:
+            return
+        if self._state is State.BUSY:
+            self.listener.on_interrupt()
+        elif self._begun or self._draft or not self._interrupted:
+            self._begun = self._draft = ""
+            self._interrupted = True
+            self._output.write("\n(Ctrl-C again to leave)\n")
+            self._ask()
+        else:
+            self.listener.on_leave()
+
+    @contextlib.contextmanager
+    def suspended(self) -> Generator[None]:
+        was_reading = self._reading
+        self._set_reading(False)
+        with KeyMode(0) as keys:
+            # A line begun before a question is not an answer to it.
+            self._keep_begun(keys)
+            try:
+                yield
+            finally:
+                self._set_reading(was_reading)
+        if self._begun:
+            self._output.write(f"{_PROMPT}{for_terminal(self._begun)}")
+
+    async def typing_paused(self) -> None:
+        """Wait while a line is being typed; what was typed of it is kept, see `suspended`."""
+        while True:
+            with KeyMode(0) as keys:
+                pass
+            if not self._keep_begun(keys):
+                return
+            await asyncio.sleep(TYPING_PAUSE)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        self._set_reading(False)
+
+    def _keep_begun(self, keys: KeyMode) -> bool:
+        """Keep the keys of a line that was not sent yet; return whether there were any."""
+        self._begun += keys.typed_ahead.decode("utf-8", "replace").replace("\r", "\n")
+        return bool(keys.typed_ahead)
+
+    def _ask(self) -> None:
+        if self._draft:
+            state = "sent yet (Enter sends it, with what you type"
+            if is_command(self._draft):
+                state = "run yet (Enter runs it"
+            draft = for_terminal(self._draft)
+            self._output.write(f"Not {state}; Ctrl-C discards it):\n{draft}\n")
+        self._output.write(_PROMPT)
+
+    def _after_draft(self, text: str) -> str:
+        gap = "\n" if self._draft and text and not self._draft.endswith("\n") else ""
+        return f"{self._draft}{gap}{text}"
+
+    def _set_reading(self, wanted: bool) -> None:
+        if wanted is self._reading:
+            return
+        self._reading = wanted
+        loop = asyncio.get_running_loop()
+        if wanted:
+            loop.add_reader(0, self._read)
+        else:
+            loop.remove_reader(0)
+
+    def _is_pasted(self) -> bool:
+        """Whether other lines came right before the last one, or wait behind it."""
+        before, self._last_line = self._last_line, time.monotonic()
+        is_followed = bool(select.select([0], [], [], 0)[0])
+        return is_followed or self._last_line - before < _PASTED_SECONDS
+
+    def _read(self) -> None:
+        if self.listener is None:
+            # The chat is over: what is typed from now on is for whoever reads next.
+            self._set_reading(False)
+            return
+        try:
+            # Ctrl-C empties the terminal's queue; reading would then wait for the next line.
+            if not select.select([0], [], [], 0)[0]:
+                return
+            data = os.read(0, 1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:  # the terminal is gone
+            data = b""
+        self._interrupted = False
+        if not data:
+            # Ctrl-D can be pressed again; a terminal that is gone is always at its end.
+            self._set_reading(os.isatty(0))
+            self.listener.on_leave()
+            return
+        line = self._begun + self._decode(data).rstrip("\n")
+        if line.endswith("\\"):
+            self._begun = line[:-1] + "\n"
+            return
+        self._begun = ""
+        if self._is_pasted() and (not line or line.startswith(("!", "/"))):
+            # A line of pasted text is not a command, although Enter sends it.
+            self._draft = self._after_draft(line)
+            self._ask()
+            return
+        if not line or not (is_command(line) or is_command(self._draft)):
+            line, self._draft = self._after_draft(line), ""
+        self.listener.on_input(Sent(line))

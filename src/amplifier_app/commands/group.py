@@ -37,7 +37,7 @@ COMMANDS = {
     "version": "Show the version.",
 }
 """Command name → help line of the app's own commands. Each is the Typer `app` of
-`amplifier_app.commands.<name>.command`, made with `add_completion=False`."""
+`amplifier_app.commands.<name>`, made with `add_completion=False`."""
 
 
 HEADINGS = {
@@ -48,6 +48,9 @@ HEADINGS = {
     "Reference": ("docs", "schema", "version"),
 }
 """The groups of the commands in the root help."""
+
+_PACKAGES = ("docs", "doctor", "init", "module", "run", "session")
+"""Commands whose app is in the file `command` of a package."""
 
 _CONTINUE = """Continue the last session of this directory.
 
@@ -64,12 +67,12 @@ class LazyGroup(TyperGroup):
 
     Attributes:
         words: The words that call the group; none for the root.
-        where: The module of one of its own commands, with `{}` for the command's name.
+        where: `MODULE:ATTRIBUTE` of the Typer app of one of its own commands, with `{}` for the name.
         own: Name → help line of its own commands, in the order help shows them.
     """
 
     words: ClassVar[tuple[str, ...]] = ()
-    where: ClassVar[str] = "amplifier_app.commands.{}.command"
+    where: ClassVar[str] = "amplifier_app.commands.{}:app"
     own: ClassVar[dict[str, str]] = COMMANDS
     _added: dict[str, AddedCommand] | None = None
 
@@ -94,7 +97,7 @@ class LazyGroup(TyperGroup):
             for name, command in self.commands.items()
             if name not in self.own and name not in added
         }
-        return self.own | registered | added
+        return registered | self.own | added
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.table)
@@ -102,9 +105,8 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
             if cmd_name in self.own:
-                # `continue` is `run --continue`, see `amplifier_app.cli`.
-                module = "run" if cmd_name == "continue" else cmd_name
-                app = import_module(self.where.format(module)).app
+                module, _, attribute = self._target(cmd_name).partition(":")
+                app = getattr(import_module(module), attribute)
             elif cmd_name in self.added:
                 app = _load(self.added[cmd_name])
             else:
@@ -117,6 +119,9 @@ class LazyGroup(TyperGroup):
                 command.format_options = _no_options
         return self.commands[cmd_name]
 
+    def _target(self, name: str) -> str:
+        return self.where.format(name.replace("-", "_"))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # Typer suggests similar commands only among those already loaded.
         if args and not any(args[0] in names for names in (self.own, self.commands, self.added)):
@@ -128,7 +133,7 @@ class LazyGroup(TyperGroup):
             formatter.write_dl(list(self.table.items()))
 
     def _unknown(self, words: list[str]) -> Exception:
-        from amplifier_support.did_you_mean import did_you_mean
+        from amplifier_support.text import did_you_mean
 
         near, advice = did_you_mean(words[0], self.table), self.advice(words, self.table)
         hint = "\n".join(line for line in (near, advice) if line)
@@ -181,12 +186,12 @@ def command_group(
     Args:
         name: Its name.
         table: See `LazyGroup.own`.
-        where: See `LazyGroup`; default: `amplifier_app.commands.<name>`.
+        where: See `LazyGroup`; default: `amplifier_app.commands.<name>:{}_app`.
         help: Its help; default: its line in `COMMANDS`.
     """
     members = {
         "words": (name,),
-        "where": where or f"amplifier_app.commands.{name}.{{}}",
+        "where": where or f"amplifier_app.commands.{name}:{{}}_app",
         "own": table,
     }
     app = typer.Typer(
@@ -205,6 +210,11 @@ def _no_options(ctx: Any, formatter: Any) -> None: ...
 
 
 class _AllCommands(LazyGroup):
+    def _target(self, name: str) -> str:
+        # `continue` is `run --continue`, see `amplifier_app.cli`.
+        name = "run" if name == "continue" else name
+        return super()._target(f"{name}.command" if name in _PACKAGES else name)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         table = self.table
         listed = {name for names in HEADINGS.values() for name in names}

@@ -72,7 +72,8 @@ def _format_commands(command: Any, ctx: Any, formatter: Any) -> None:
 
 def summary(command: Any) -> str:
     """The first paragraph of a command's help, not cut off."""
-    return " ".join((command.help or "").partition("\n\n")[0].replace("\b", "").split())
+    text = command.short_help or (command.help or "").partition("\n\n")[0]
+    return " ".join(text.replace("\b", "").split())
 
 
 def _format_options(command: Any, ctx: Any, formatter: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan.documents.profile_paths import SUFFIXES, find_profile
-from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.text import did_you_mean
 
 _CHOICE = re.compile(
     r"(?:Value error, )?(?P<value>'.*') is not one of (?P<choices>'.*')\.?$", re.DOTALL

@@ -11,7 +11,7 @@ from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.entries import entries_of, entry_key
 from amplifier_app.plan.tree.merge import overlay_agent
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, text_of, with_items
-from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.text import did_you_mean
 
 SELF = "self"
 """Name of the agent that is the plan itself, unless the plan defines an agent of this name."""

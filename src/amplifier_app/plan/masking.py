@@ -17,7 +17,7 @@ from amplifier_app.plan.tree.nodes import (
     ScalarValue,
     with_items,
 )
-from amplifier_support.secret_names import SENSITIVE_KEYS, is_secret_name, names_variable
+from amplifier_support.secret_shapes import SENSITIVE_KEYS, is_secret_name, names_variable
 
 if TYPE_CHECKING:
     from amplifier_support.redaction import Redactor

@@ -7,24 +7,65 @@ ResolvedPlan                conditions and variables  (environment: checked on f
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amplifier_app.base import keys
+from amplifier_app.base import keys, paths
 from amplifier_app.base.errors import Location
 from amplifier_app.plan import masking, overrides
-from amplifier_app.plan.conditions import Dropped
-from amplifier_app.plan.digest import plan_digest
 from amplifier_app.plan.documents import plan_files
 from amplifier_app.plan.documents.scopes import Override
-from amplifier_app.plan.resolution import Resolution, Unset, resolve
+from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.resolution import Dropped, Resolution, Unset, resolve
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_key, mounted_entries
 from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
+
+_WITHOUT_EFFECT = ("name", "description")
+
+
+def plan_digest(tree: MapNode) -> str:
+    """``sha256:…`` of the effective plan.
+
+    Secrets are masked. Paths differ between machines: of a source that is a path only the last part
+    is used, the folder or archive of a namespace is left out, and the cache folder becomes a
+    placeholder.
+    """
+    data: dict[str, Any] = plain_data(masked_tree(tree))
+    effective = {key: value for key, value in data.items() if key not in _WITHOUT_EFFECT}
+    if "namespaces" in effective:
+        effective["namespaces"] = {
+            name: [_without_path(source) for source in sources]
+            for name, sources in effective["namespaces"].items()
+        }
+    portable = _portable(effective, "", str(paths.cache_dir()))
+    text = json.dumps(portable, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _without_path(source: str) -> str:
+    """The source of a folder or archive without its path; the hash of an archive stays."""
+    path, mark, rest = source.partition("#")
+    return f"<path>{mark}{rest}" if os.path.isabs(path) else source
+
+
+def _portable(value: Any, key: str, cache: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _portable(one, name, cache) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_portable(one, key, cache) for one in value]
+    if not isinstance(value, str):
+        return value
+    if key in ("source", "requires") and os.path.isabs(value):
+        return f"<path>/{os.path.basename(value.rstrip(os.sep))}"
+    return value.replace(cache, "<cache>") if cache in value else value
 
 
 class ResolvedPlan:
@@ -187,7 +228,7 @@ class ResolvedPlan:
 
     @cached_property
     def digest(self) -> str:
-        """See `amplifier_app.plan.digest`."""
+        """See `amplifier_app.plan.model`."""
         return plan_digest(self.tree)
 
     def origin(self, path: str | Sequence[str | int]) -> Location:

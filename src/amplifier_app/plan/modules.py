@@ -1,13 +1,34 @@
-"""The modules that a plan mounts, each with its entry in the plan."""
+"""The modules that a plan mounts, each with its entry in the plan.
+
+Every module that a plan may use, with its source as written.
+
+These are more than the modules mounted on this machine: agents have modules of their own, and a
+provider that is skipped here may be mounted on another machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+from amplifier_app.base import keys
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.source_spec import (
+    ArchiveSource,
+    FolderSource,
+    SourceSyntaxError,
+    parse_source,
+    without_password,
+)
 from amplifier_app.plan.tree.entries import ModuleEntry, entry_key, module_entries
-from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, text_of
+from amplifier_app.plan.tree.interpolation import interpolate
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, text_of
+from amplifier_app.plan.tree.problems import Problems
+
+if TYPE_CHECKING:
+    from amplifier_app.plan.requirements import PlanRequirement
 
 
 class PlannedModule(NamedTuple):
@@ -64,3 +85,144 @@ def unset_variables(node: Node) -> Iterator[str]:
         return
     for value in node.items.values() if isinstance(node, MapNode) else node.items:
         yield from unset_variables(value)
+
+
+class SourcedModule(NamedTuple):
+    """A module of a plan.
+
+    Attributes:
+        module: Its id.
+        source: Its source with absolute paths; None if the plan sets none.
+        written: The source as written, without passwords; paths stay relative.
+        at: Where the source is set, else the module.
+        left_out: Whether a condition skips it on this machine.
+    """
+
+    module: str
+    source: str | None
+    written: str | None
+    at: Location
+    left_out: bool
+
+
+def sourced_modules(plan: ResolvedPlan) -> list[SourcedModule]:
+    """The modules of a plan and its agents, including those whose conditions are not met.
+
+    Raises:
+        PlanError: The source of a skipped module is invalid, or a source contains an unset
+            variable.
+    """
+    tree = plan.tree
+    problems = Problems()
+    nodes = [(node, False) for node in _modules(tree)]
+    mounted = {node.at for node, _ in nodes}
+    nodes += [(node, True) for node in _left_out(plan, mounted, problems)]
+    for node, _ in nodes:
+        source = node.items.get("source")
+        if isinstance(source, Scalar):
+            for name in source.unset:
+                hint = f"export {name}, or give a default: ${{{name}:-value}}"
+                problems.add(f"{name} is not set", source.at, hint)
+    problems.raise_if_any()
+    texts = _texts(plan)
+    return list(dict.fromkeys(_sourced(node, texts, left_out=out) for node, out in nodes))
+
+
+def requires_of(plan: ResolvedPlan) -> dict[str, tuple[PlanRequirement, ...]]:
+    """The requirements that entries add to their modules, skipped entries included.
+
+    Raises:
+        PlanError: A requirement of a skipped entry is invalid.
+    """
+    from amplifier_app.plan.requirements import requirements_of
+
+    problems = Problems(plan.merged.texts)
+    tree, found = plan.tree, dict(plan.requires)
+    left_out = _left_out(plan, {node.at for node in _modules(tree)}, problems)
+    for module, requires in requirements_of(left_out, problems).items():
+        found[module] = tuple(
+            {one.written: one for one in (*found.get(module, ()), *requires)}.values()
+        )
+    problems.raise_if_any()
+    return found
+
+
+def written_override(plan: ResolvedPlan, module: str) -> str | None:
+    """The source that settings set for a module, in the form of `SourcedModule.written`."""
+    override = plan.sources.get(module)
+    raw = plan.merged.sources.get(module)
+    if override is None:
+        return None
+    return _portable(override.source, text_of(raw), secret=False)
+
+
+def written_value(source: str) -> str:
+    """A source that is not from a file, in the form of `SourcedModule.written`."""
+    return _portable(source, source, secret=False)
+
+
+def _modules(tree: MapNode) -> list[MapNode]:
+    return [one.node for one in module_entries(tree) if "module" in one.node.items]
+
+
+def _left_out(plan: ResolvedPlan, mounted: set[Location], problems: Problems) -> Iterator[MapNode]:
+    """The providers whose conditions are not met, with their sources resolved."""
+    environ = keys.environment() if plan.environ is None else plan.environ
+    for one in module_entries(plan.merged.document):
+        entry = one.node
+        if one.kind != "provider" or entry.at in mounted:
+            continue
+        source = entry.items.get("source")
+        items = {"module": entry.items["module"]}
+        requires = entry.items.get("requires")
+        if requires is not None:
+            items["requires"] = interpolate(requires, environ, problems)
+        filled = interpolate(source, environ, problems) if isinstance(source, Scalar) else None
+        if isinstance(source, Scalar) and not problems.any_at(source.at):
+            try:
+                text = plan.merged.source(text_of(filled) or "", source.at.file)
+                items["source"] = source._replace(value=text)
+            except SourceSyntaxError as error:
+                problems.add(error.message, source.at, error.hint)
+        yield MapNode(items, entry.at)
+
+
+def _sourced(node: MapNode, texts: dict[Location, str], *, left_out: bool) -> SourcedModule:
+    module = text_of(node.items["module"]) or ""
+    source = node.items.get("source")
+    if not isinstance(source, Scalar) or not isinstance(source.value, str):
+        return SourcedModule(module, None, None, node.at, left_out)
+    written = _portable(source.value, texts.get(source.at), source.secret)
+    return SourcedModule(module, source.value, written, source.at, left_out)
+
+
+def _texts(plan: ResolvedPlan) -> dict[Location, str]:
+    """Location → text of every string as written in the files and in `--set`."""
+    found: dict[Location, str] = {}
+
+    def collect(node: Node) -> None:
+        if isinstance(node, ListNode):
+            for item in node.items:
+                collect(item)
+        elif isinstance(node, MapNode):
+            for item in node.items.values():
+                collect(item)
+        elif isinstance(node.value, str):
+            found[node.at] = node.value
+
+    collect(plan.merged.document)
+    for _, value in plan.chosen.sets:
+        collect(value)
+    return found
+
+
+def _portable(source: str, raw: str | None, secret: bool) -> str:
+    """The form of a source for shared files: no password, and no absolute path that the plan does not
+    contain itself."""
+    if raw is None:
+        return without_password(source)
+    parsed = parse_source(source, Path("/"))
+    is_path = isinstance(parsed, FolderSource) or (
+        isinstance(parsed, ArchiveSource) and parsed.is_local
+    )
+    return without_password(raw if is_path or secret else source)

@@ -11,8 +11,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from amplifier_app.base.errors import Location
 from amplifier_app.base.installed import OURS, normalised
-from amplifier_app.plan.source_spec import GitSource, SourceSyntaxError, without_password
-from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.source_spec import (
+    GitSource,
+    SourceSyntaxError,
+    parse_source,
+    without_password,
+)
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Scalar, text_of
 from amplifier_app.plan.tree.problems import Problems
 

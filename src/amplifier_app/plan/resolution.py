@@ -1,4 +1,13 @@
-"""Resolve a merged plan in an environment: overrides, conditions, variables, module sources."""
+"""Resolve a merged plan in an environment: overrides, conditions, variables, module sources.
+
+Add a provider to a plan that has none, or to that of a resumed session.
+
+A bundle leaves the choice of a provider to the user. `--provider NAME` adds the provider of that name
+from the settings, else from the default profile, else the module of that name. Without the option, a
+bundle gets the providers of the settings, else those of the default profile whose credentials are
+set. A plan with a provider of its own gets none of these, unless a session is resumed with it and with
+`--provider NAME`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplifier_app.base.errors import Location
+from amplifier_app.base import installed
+from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan import overrides
-from amplifier_app.plan.conditions import Dropped, apply_conditions
-from amplifier_app.plan.documents.plan_files import MergedPlan
-from amplifier_app.plan.documents.scopes import Override
+from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE, MergedPlan, read_profile
+from amplifier_app.plan.documents.scopes import Override, read_settings
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.structure import check_complete, normalise
 from amplifier_app.plan.source_spec import (
@@ -18,11 +27,18 @@ from amplifier_app.plan.source_spec import (
     FolderSource,
     GitSource,
     SourceSyntaxError,
+    parse_source,
     without_password,
 )
-from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_keys, module_entries
+from amplifier_app.plan.tree.entries import (
+    ENTRY_SECTIONS,
+    entries_of,
+    entry_key,
+    entry_keys,
+    module_entries,
+)
 from amplifier_app.plan.tree.interpolation import interpolate
+from amplifier_app.plan.tree.merge import overlay_settings
 from amplifier_app.plan.tree.nodes import (
     NOWHERE,
     ListNode,
@@ -33,10 +49,107 @@ from amplifier_app.plan.tree.nodes import (
     with_items,
 )
 from amplifier_app.plan.tree.paths import with_value
-from amplifier_app.plan.tree.problems import PlanError, Problems, suggest
+from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, suggest
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
+
+
+class Dropped(NamedTuple):
+    """An entry that is not mounted.
+
+    Attributes:
+        key: Its instance id or module id.
+        reason: Why, as a clause: "OPENAI_API_KEY is not set".
+        at: Where it is written.
+        variables: The environment variables, one of which would enable it.
+        module: Its module id.
+        source: Its source as written, if it has one.
+        is_fallback: Whether it is mounted only without other providers.
+        is_configured: Whether the plan gives it a key or an address of its own.
+    """
+
+    key: str
+    reason: str
+    at: Location
+    variables: tuple[str, ...] = ()
+    module: str = ""
+    source: str | None = None
+    is_fallback: bool = False
+    is_configured: bool = False
+
+    @property
+    def note(self) -> str:
+        """That it is skipped, and why or what would enable it."""
+        needed = " or ".join(self.variables)
+        # The condition may come from the plan that this one extends.
+        always = "; or add 'when: null' to its entry" if self.is_configured else ""
+        return f"{self.key} skipped: {f'set {needed}{always}' if needed else self.reason}"
+
+
+def apply_conditions(
+    entries: Sequence[Node], environ: Mapping[str, str], chosen: str | None
+) -> tuple[list[MapNode], list[Dropped]]:
+    """The entries whose conditions hold, without their `when`.
+
+    Args:
+        entries: Normalised provider entries.
+        environ: The environment; an empty variable counts as unset.
+        chosen: The key of an entry to keep regardless of its condition.
+    """
+    dropped: dict[str, Dropped] = {}
+    fallbacks: list[str] = []
+    mappings = [entry for entry in entries if isinstance(entry, MapNode)]
+    for entry in mappings:
+        key = entry_key(entry) or ""
+        when = entry.items.get("when")
+        if not isinstance(when, MapNode) or key == chosen:
+            continue
+        names = _names(when)
+        if names and not any(environ.get(name) for name in names):
+            dropped[key] = _dropped_entry(entry, unset(names), names)
+        elif _is_true(when.items.get("no_other")):
+            fallbacks.append(key)
+    for key in fallbacks:
+        others = [k for e in mappings if (k := entry_key(e)) and k not in dropped and k != key]
+        if others:
+            entry = next(e for e in mappings if entry_key(e) == key)
+            dropped[key] = _dropped_entry(entry, f"{others[0]} is available")
+    kept = [_bare(entry) for entry in mappings if entry_key(entry) not in dropped]
+    return kept, list(dropped.values())
+
+
+def _dropped_entry(entry: MapNode, reason: str, variables: tuple[str, ...] = ()) -> Dropped:
+    module = text_of(entry.items.get("module")) or ""
+    source = text_of(entry.items.get("source"))
+    when = entry.items.get("when")
+    fallback = isinstance(when, MapNode) and _is_true(when.items.get("no_other"))
+    config = entry.items.get("config")
+    own = isinstance(config, MapNode) and bool({"api_key", "base_url"} & config.items.keys())
+    return Dropped(
+        entry_key(entry) or module, reason, entry.at, variables, module, source, fallback, own
+    )
+
+
+def _names(when: MapNode) -> tuple[str, ...]:
+    node = when.items.get("env")
+    nodes = node.items if isinstance(node, ListNode) else [node]
+    return tuple(text for item in nodes if (text := text_of(item)))
+
+
+def unset(names: tuple[str, ...]) -> str:
+    """The clause that none of these environment variables is set."""
+    if len(names) == 1:
+        return f"{names[0]} is not set"
+    return f"none of {', '.join(names)} is set"
+
+
+def _is_true(node: Node | None) -> bool:
+    return isinstance(node, Scalar) and node.value is True
+
+
+def _bare(entry: MapNode) -> MapNode:
+    return with_items(entry, {key: value for key, value in entry.items.items() if key != "when"})
 
 
 class Unset(NamedTuple):
@@ -97,12 +210,8 @@ def resolve(
     problems = Problems(merged.texts, merged.problems)
     tree = _with_sets(merged.document, chosen, problems)
     added: list[str] = []
-    if _lacks_provider(merged, tree, chosen):
-        # Imported on demand: few plans lack a provider.
-        from amplifier_app.plan.default_provider import with_provider
-
-        if not chosen.traffic.replaces_providers:
-            tree, added = with_provider(merged, tree, chosen.provider, environ)
+    if _lacks_provider(merged, tree, chosen) and not chosen.traffic.replaces_providers:
+        tree, added = with_provider(merged, tree, chosen.provider, environ)
     tree = _with_fallbacks(tree, problems)
     tree = chosen.traffic.stand_ins(tree, overrides.mounted_as)
     try:
@@ -351,3 +460,136 @@ def _unset_in(node: Node) -> Iterator[Unset]:
         return
     for value in node.items.values() if isinstance(node, MapNode) else node.items:
         yield from _unset_in(value)
+
+
+NO_PROVIDER = "no model provider is set up"
+CHOSEN_MISSING = "the chosen provider {!r} is not available"
+SET_UP = (
+    "Set one up: amplifier init. Or pass --provider NAME, or --profile local for the offline demo "
+    "model."
+)
+"""The error of a plan without an available provider, and the next step."""
+
+_PREFIX = "provider-"
+_OPTION = Location("--provider")
+
+
+class _Offered(NamedTuple):
+    """The providers that can be added to a plan.
+
+    Attributes:
+        settings: The providers of the settings.
+        profile: The providers of the default profile, including those of the settings.
+    """
+
+    settings: Sequence[MapNode]
+    profile: Sequence[MapNode]
+
+
+def with_provider(
+    merged: MergedPlan, tree: MapNode, name: str | None, environ: Mapping[str, str]
+) -> tuple[MapNode, list[str]]:
+    """Add providers to a plan that has none, or not the one called `name`.
+
+    Args:
+        merged: The plan as written.
+        tree: The plan.
+        name: The provider given on the command line.
+        environ: The variables, for conditions.
+
+    Returns:
+        The plan, and for each added provider a sentence with the reason.
+
+    Raises:
+        PlanError: The provider is unknown.
+        ConfigError: The settings cannot be read.
+    """
+    offered = _offered(merged)
+    present = entries_of(tree, "providers")
+    if name is not None:
+        entry, why = _named(offered, name, has_others=bool(present))
+        added = [(entry, why)]
+    else:
+        added = _providers_set_up(offered, environ)
+    if not added:
+        return tree, []
+    section = ListNode([*present, *(entry for entry, _ in added)], _OPTION)
+    lack = "does not have it" if present else "has no provider"
+    notes = [f"added {entry_key(entry)}, as the plan {lack}: {why}" for entry, why in added]
+    return with_items(tree, {**tree.items, "providers": section}), notes
+
+
+def _named(offered: _Offered, name: str, *, has_others: bool) -> tuple[MapNode, str]:
+    for entries in (offered.settings, offered.profile):
+        key = overrides.provider_key(entries, name)
+        if key is None:
+            continue
+        entry = next(entry for entry in entries if entry_key(entry) == key)
+        return entry, f"--provider {name}, as configured in {_place(entry)}"
+    known = installed.known_ids()
+    for module in (name, f"{_PREFIX}{name}"):
+        if module in known and module.startswith(_PREFIX):
+            return MapNode({"module": Scalar(module, _OPTION)}, _OPTION), f"--provider {name}"
+    providers = [one.removeprefix(_PREFIX) for one in known if one.startswith(_PREFIX)]
+    message = f"the plan has no {'such ' if has_others else ''}provider, and {name!r} is unknown"
+    raise PlanError([Problem(message, _OPTION, suggest(name, providers))])
+
+
+def _providers_set_up(offered: _Offered, environ: Mapping[str, str]) -> list[tuple[MapNode, str]]:
+    """The providers set up on this machine."""
+    if offered.settings:
+        return [(entry, f"configured in {_place(entry)}") for entry in offered.settings]
+    with_key = [entry for entry in offered.profile if _variables(entry)]
+    kept, _ = apply_conditions(with_key, environ, None)
+    usable = {entry_key(entry) for entry in kept}
+    return [
+        (entry, f"{_set(entry, environ)} is set")
+        for entry in with_key
+        if entry_key(entry) in usable
+    ]
+
+
+def _set(entry: MapNode, environ: Mapping[str, str]) -> str:
+    return next(name for name in _variables(entry) if environ.get(name))
+
+
+def _variables(entry: MapNode) -> list[str]:
+    """The variables, one of which enables a provider."""
+    when = entry.items.get("when")
+    node = when.items.get("env") if isinstance(when, MapNode) else None
+    nodes: Sequence[Node] = node.items if isinstance(node, ListNode) else [node] if node else []
+    return [text for one in nodes if (text := text_of(one))]
+
+
+def _place(entry: MapNode) -> str:
+    return str(entry.at._replace(column=None))
+
+
+def _offered(merged: MergedPlan) -> _Offered:
+    settings = read_settings(merged.project)
+    tree = MapNode({}, NOWHERE)
+    for one in settings.files:
+        tree, _ = overlay_settings(tree, one.tree)
+    own = entries_of(tree, "providers")
+    name = text_of(settings.profile) or DEFAULT_PROFILE
+    try:
+        profile = read_profile(name, settings, fetch=merged.fetch)
+    except ConfigError:
+        # A broken default profile must not stop this plan.
+        return _Offered(own, ())
+    return _Offered(
+        own, [_with_source(profile, entry) for entry in entries_of(profile.document, "providers")]
+    )
+
+
+def _with_source(profile: MergedPlan, entry: MapNode) -> MapNode:
+    """An entry whose source no longer depends on the file it was written in."""
+    source = entry.items.get("source")
+    if not isinstance(source, Scalar) or not isinstance(source.value, str):
+        return entry
+    try:
+        text = profile.source(source.value, source.at.file)
+    except SourceSyntaxError:
+        # Reported where the source is checked.
+        return entry
+    return with_items(entry, {**entry.items, "source": source._replace(value=text)})

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.entries import entries_of
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, node_of, with_items
+from amplifier_support.files import open_to_read
 from amplifier_support.journal import readable_records
-from amplifier_support.readable_files import open_to_read
 
 MODULE = "provider-replay"
 SCRIPT_MODULE = "provider-mock"

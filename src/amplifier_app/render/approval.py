@@ -14,7 +14,7 @@ from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, s
 from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval
 from amplifier_support.fields import mapping_of
-from amplifier_support.private_files import open_regular
+from amplifier_support.files import open_regular
 
 _MOST_CHANGED = 24
 _MOST_LINES = 24

@@ -14,14 +14,15 @@ from amplifier_app.render.result import (
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import Level, SessionFacts, SubSessionFacts
-from amplifier_app.runtime.turns.event_data import (
+from amplifier_app.runtime.turns.turn import (
     EventHandler,
+    SubSession,
+    TurnResult,
     has_succeeded,
     input_in,
     peek,
     result_in,
 )
-from amplifier_app.runtime.turns.turn import SubSession, TurnResult
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult

@@ -13,8 +13,7 @@ from amplifier_app.render.call_lines import CallLines
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import Level
-from amplifier_app.runtime.turns.event_data import EventHandler, peek
-from amplifier_app.runtime.turns.turn import TurnResult
+from amplifier_app.runtime.turns.turn import EventHandler, TurnResult, peek
 
 _MAX_WORD = 80
 """Characters of a word that is written before it has ended."""

@@ -10,8 +10,7 @@ from typing import Any
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.ansi import cells, clip, paint
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.turns.event_data import peek
-from amplifier_app.runtime.turns.turn import TurnResult
+from amplifier_app.runtime.turns.turn import TurnResult, peek
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINNER_SECONDS = 0.1

@@ -9,22 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
 from typing import Any
 
-from amplifier_app.base.sanitize import for_terminal, with_colours
-from amplifier_app.render.activity import Activity
-from amplifier_app.render.ansi import clip, fold, paint
-from amplifier_app.render.finished_call import FinishedCall, seconds_of
-from amplifier_app.render.message_view import MessageView
-from amplifier_app.render.pictures import image_blocks, picture
-from amplifier_app.render.progress import Progress, footer, join_parts, retry_text
-from amplifier_app.render.screen import Screen
-from amplifier_app.render.scrollback import Scrollback
-from amplifier_app.render.signals import Signals
-from amplifier_app.render.tool_calls import Shown, draw_call
+from rich.console import Console, ConsoleDimensions, RenderableType
+
+from amplifier_app.base.sanitize import (
+    StreamSanitizer,
+    for_terminal,
+    one_line,
+    visible,
+    with_colours,
+)
+from amplifier_app.render.ansi import cells, clip, fold, paint
+from amplifier_app.render.call_lines import FinishedCall, about_call, call_key, seconds_of
+from amplifier_app.render.diff import Shown, checklist_lines, draw_call, todo_items
+from amplifier_app.render.markdown import MarkdownStream
+from amplifier_app.render.progress import (
+    Progress,
+    footer,
+    join_parts,
+    retry_text,
+    spinner,
+    with_hint,
+)
+from amplifier_app.render.screen import Screen, Scrollback, image_blocks, picture, shows_pictures
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import (
@@ -35,8 +48,419 @@ from amplifier_app.runtime.observers.observer import (
     SubSessionFacts,
 )
 from amplifier_app.runtime.observers.visibility import Visibility
-from amplifier_app.runtime.turns.event_data import EventHandler, is_answer, peek
-from amplifier_app.runtime.turns.turn import SubSession, TurnResult
+from amplifier_app.runtime.turns.turn import EventHandler, SubSession, TurnResult, is_answer, peek
+
+MOST_LINES = 6
+_TODO_LINES = 2
+
+_ROOM_FOR_KEYS = 60
+"""Cells of a line on which the keys are shown next to a text that is cut for them."""
+
+_SHOWN_AFTER = 1.0
+"""Seconds after which a line shows its duration."""
+
+
+class _Call:
+    """A running tool call, with its span if the orchestrator reports one."""
+
+    def __init__(self, data: dict[str, Any], number: int | None = None) -> None:
+        self.about = about_call(data, number)
+        self.tool = peek(data, "tool_name")
+        self.span = peek(data, "span_id")
+        self.started = time.monotonic()
+        self.output = ""
+
+
+class _SubAgent:
+    """A running sub-agent, with the tool call that waits for it, if known."""
+
+    def __init__(self, facts: SubSessionFacts, call: str | None) -> None:
+        self.agent = one_line(facts.agent, 40)
+        self.about = one_line(describe.task(facts.agent, facts.instruction), 100)
+        self.call = call
+        self.doing = ""
+        self.steps = 0
+        self.started = time.monotonic()
+
+
+class Activity:
+    """The to-do list, the running tool calls and sub-agents of one session."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, _Call] = {}
+        self._waiting: dict[str, str] = {}  # sub-session → key of the waiting call
+        self._agents: dict[str, _SubAgent] = {}
+        self._todo: list[tuple[str, str]] = []
+
+    def clear(self) -> None:
+        """Remove all lines; the to-do list is kept while it has open items."""
+        self._calls.clear()
+        self._waiting.clear()
+        self._agents.clear()
+        if all(mark == "☑" for mark, _ in self._todo):
+            self._todo = []
+
+    # Tool calls
+
+    def call_started(self, data: dict[str, Any], number: int | None = None) -> None:
+        """Add the tool call of this event."""
+        self._calls[call_key(data)] = _Call(data, number)
+
+    def call_allowed(self, data: dict[str, Any]) -> None:
+        """Count the time of tool calls from now: the calls of an answer begin when all are decided on."""
+        if call_key(data) in self._calls:
+            for call in self._calls.values():
+                call.started = time.monotonic()
+
+    def call_wrote(self, data: dict[str, Any]) -> None:
+        """Record output of a tool call; tools of other authors do not know its span."""
+        span, tool = peek(data, "span_id"), peek(data, "tool_name")
+        lines = str(peek(data, "text") or "")[-2000:].rstrip().splitlines()
+        writing = [
+            call
+            for call in self._calls.values()
+            if (call.tool == tool if span is None else call.span == span)
+        ]
+        if lines and len(writing) == 1:
+            writing[0].output = one_line(lines[-1], 200)
+
+    def call_ended(self, data: dict[str, Any], *, failed: bool = False) -> float:
+        """Remove the tool call of this event; return its seconds."""
+        items = None if failed else todo_items(data)
+        if items is not None:
+            self._todo = items
+        call = self._calls.pop(call_key(data), None)
+        return 0.0 if call is None else time.monotonic() - call.started
+
+    def calls(self) -> list[str]:
+        """Return the descriptions of the running tool calls."""
+        return [call.about for call in self._calls.values()]
+
+    # Sub-agents
+
+    def call_waits(self, data: dict[str, Any]) -> None:
+        """Link a tool call to the sub-session it waits for: both share one line."""
+        span, session_id = peek(data, "span_id"), str(peek(data, "sub_session_id"))
+        for key, call in self._calls.items():
+            if span is not None and call.span == span:
+                self._waiting[session_id] = key
+
+    def agent_started(self, facts: SubSessionFacts) -> None:
+        """Add a sub-agent."""
+        self._agents[facts.session_id] = _SubAgent(facts, self._waiting.get(facts.session_id))
+
+    def agent_doing(self, session_id: str, what: str) -> None:
+        """Record the tool call of a sub-agent, or its model call if `what` is empty."""
+        agent = self._agents.get(session_id)
+        if agent is not None:
+            agent.doing = what
+            agent.steps += bool(what)
+
+    def agent_waits(self, session_id: str, why: str) -> None:
+        """Record that a sub-agent waits before it repeats a request."""
+        agent = self._agents.get(session_id)
+        if agent is not None:
+            agent.doing = why
+
+    def agent_ended(self, session_id: str) -> None:
+        """Remove a sub-agent."""
+        self._waiting.pop(session_id, None)
+        self._agents.pop(session_id, None)
+
+    # Lines
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a tool call or a sub-agent runs."""
+        return bool(self._calls or self._agents)
+
+    def lines(self, width: int, hint: str = "") -> list[str]:
+        """Return at most `MOST_LINES` lines of at most `width` cells.
+
+        These are the to-do list while it has open items, then one line for each tool call and for
+        each sub-agent without a waiting call.
+
+        Args:
+            width: Cells per line.
+            hint: Keys shown next to the first running call.
+        """
+        todo = self._todo_lines(width)
+        by_call = {agent.call: agent for agent in self._agents.values() if agent.call is not None}
+        running: list[list[str]] = []
+        for key, call in self._calls.items():
+            agent = by_call.get(key)
+            keys = "" if running else hint
+            head = _head_of_agent(agent, width, keys) if agent else _head_of_call(call, width, keys)
+            below = [paint(clip(f"    {call.output}", width), "dim")] if call.output else []
+            running.append([head, *below])
+        for agent in self._agents.values():
+            if agent.call not in self._calls:
+                running.append([_head_of_agent(agent, width, "" if running else hint)])
+        return [*todo, *_fitting(running, MOST_LINES - len(todo))]
+
+    def _todo_lines(self, width: int) -> list[str]:
+        done = sum(mark == "☑" for mark, _ in self._todo)
+        if done == len(self._todo):
+            return []
+        count = f"{done}/{len(self._todo)}"
+        first, *rest = checklist_lines(self._todo, width - len(count) - 3, _TODO_LINES)
+        return [with_hint(f" {first}", count, width), *(f" {line}" for line in rest)]
+
+
+def _fitting(running: list[list[str]], max_lines: int) -> list[str]:
+    """Return the lines of running calls; with many, without output and with the rest counted."""
+    lines = [line for lines in running for line in lines]
+    if len(lines) <= max_lines:
+        return lines
+    heads = [lines[0] for lines in running]
+    if len(heads) <= max_lines:
+        return heads
+    return [*heads[: max_lines - 1], paint(f"  … {len(heads) - max_lines + 1} more", "dim")]
+
+
+def _head_of_call(call: _Call, width: int, hint: str) -> str:
+    return _running_line(call.about, call.started, width, hint)
+
+
+def _head_of_agent(agent: _SubAgent, width: int, hint: str) -> str:
+    if not agent.steps and not agent.doing:
+        return _running_line(agent.about, agent.started, width, hint)
+    doing = f" → {agent.doing}" if agent.doing else ""
+    text = f"{agent.agent} · {describe.count(agent.steps, 'step')}{doing}"
+    return _running_line(text, agent.started, width, hint)
+
+
+def _running_line(text: str, started: float, width: int, hint: str) -> str:
+    """Return a line whose text is cut before its duration."""
+    seconds = time.monotonic() - started
+    duration = f" · {describe.duration(seconds)}" if seconds > _SHOWN_AFTER else ""
+    keys = cells(hint) + 2 if hint and width >= _ROOM_FOR_KEYS else 0
+    text = clip(text, max(width - len(duration) - 2 - keys, 8))
+    return with_hint(f"{spinner()} {text}{duration}", hint, width)
+
+
+_KINDS = ("text", "thinking")
+
+
+class MessageView:
+    """Prints the finished part of a message, and holds the rest for the live region.
+
+    Args:
+        scrollback: Where finished lines go.
+        progress: Counts what arrives.
+        width: Returns the width of the screen.
+        folds: Returns whether thinking is folded to one line.
+        omits: Whether thinking is left out.
+        fold_hint: How to see folded thinking.
+
+    Attributes:
+        has_text: Whether text of the message has been shown.
+        folded: The thinking that was folded since it was emptied.
+    """
+
+    def __init__(
+        self,
+        scrollback: Scrollback,
+        progress: Progress,
+        *,
+        width: Callable[[], int],
+        folds: Callable[[], bool],
+        omits: bool,
+        fold_hint: str,
+    ) -> None:
+        self._scrollback = scrollback
+        self._progress = progress
+        self._width = width
+        self._folds = folds
+        self._omits = omits
+        self._fold_hint = fold_hint
+        self.folded: list[str] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a new message."""
+        self.has_text = False
+        self._text = MarkdownStream(self._width)
+        self._text_begun = False
+        self._thought = ""
+        self._thinking_since: float | None = None
+        self._streamed: set[Any] = set()  # indices of the blocks that came in pieces
+        self._block: tuple[Any, Any] = ("", None)  # type and index of the current one
+        self._deltas: list[Any] = []
+        self._sanitizer = StreamSanitizer(terminal=True)
+
+    def receive(self, data: dict[str, Any]) -> None:
+        """Take a piece of a block; it is used with the next `print_finished`."""
+        # There may be thousands a second.
+        block = peek(data, "block_type"), peek(data, "block_index")
+        if block != self._block:
+            self._use_deltas()
+            self._block = block
+            self._streamed.add(block[1])
+        self._deltas.append(peek(data, "delta"))
+
+    def end_block(self, data: dict[str, Any]) -> None:
+        """Print the end of a block, or all of one that did not come in pieces."""
+        kind = peek(data, "block_type")
+        if kind not in _KINDS:
+            return
+        self._use_deltas()
+        if peek(data, "block_index") not in self._streamed:
+            self._add(kind, for_terminal(describe.block_text(data)))
+        self.finish()
+
+    def add_text(self, text: str) -> None:
+        """Print a text that is not part of any block."""
+        self._add("text", for_terminal(text))
+        self.finish()
+
+    def finish(self) -> None:
+        """Print the rest, finished or not."""
+        self._use_deltas()
+        self._add("thinking" if self._thought else "text", self._sanitizer.flush())
+        self.print_finished()
+        self._finish_thought()
+        self._print_text(self._text.finish())
+        self._text_begun = False
+
+    def print_finished(self) -> None:
+        """Print the lines that more text cannot change."""
+        self._use_deltas()
+        if not self._folds():
+            lines, newline, self._thought = self._thought.rpartition("\n")
+            if newline:
+                self._print_thought(lines)
+        self._print_text(self._text.take())
+
+    def live_lines(self, max_lines: int) -> list[str]:
+        """Return the end of what is not finished, in at most `max_lines` lines each."""
+        lines: list[str] = []
+        if self._thought.strip() and not self._folds():
+            lines += self._scrollback.spaced(
+                "thinking", self._thought_lines(self._thought)[-max_lines:]
+            )
+        rest = self._text.rest[-max_lines:]
+        if rest:
+            lines += self._scrollback.spaced("text", rest, always=not self._text_begun)
+        return lines
+
+    def print_retries(self) -> None:
+        """Print, once, that the provider had to repeat requests."""
+        summary = self._progress.take_retry_summary()
+        if summary:
+            self._scrollback.begin("note")
+            self._scrollback.print([paint(f"· {summary}", "dim")])
+
+    def _use_deltas(self) -> None:
+        kind, deltas = self._block[0], self._deltas
+        if deltas and kind in _KINDS:
+            text = "".join(delta for delta in deltas if isinstance(delta, str))
+            self._progress.add_characters(kind, len(text))
+            self._add(kind, self._sanitizer.feed(text))
+        self._deltas = []
+
+    def _add(self, kind: str, text: str) -> None:
+        if not text:
+            return
+        if kind == "text":
+            if not self.has_text:
+                self.print_retries()
+            self._text.feed(text)
+            self.has_text = True
+        elif not self._omits:
+            self._thought += text
+            if self._thinking_since is None:
+                self._thinking_since = self._progress.since
+
+    def _finish_thought(self) -> None:
+        thought, self._thought = self._thought, ""
+        since, self._thinking_since = self._thinking_since, None
+        if since is None:
+            return
+        if self._folds():
+            self.folded.append(thought.strip())
+            seconds = describe.duration(time.monotonic() - since)
+            self.print_retries()
+            self._scrollback.begin("thinking", always=True)
+            self._scrollback.print([paint(f"✻ thought for {seconds}{self._fold_hint}", "dim")])
+        elif thought.strip():
+            self._print_thought(thought)
+
+    def _print_thought(self, text: str) -> None:
+        self._scrollback.begin("thinking")
+        self._scrollback.print(self._thought_lines(text))
+
+    def _thought_lines(self, text: str) -> list[str]:
+        return [paint(line, "dim italic") for line in self._scrollback.wrapped(text)]
+
+    def _print_text(self, lines: list[str]) -> None:
+        if lines:
+            self._scrollback.begin("text", always=not self._text_begun)
+            self._text_begun = True
+            self._scrollback.print(lines)
+
+
+LONG_TURN_SECONDS = 10.0
+"""Turns that take longer end with a bell or a notification."""
+
+_SAVE_TITLE, _RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
+_BELL = "\x07"
+_NOTIFYING = ("iTerm.app", "WezTerm", "ghostty")
+"""`TERM_PROGRAM` of terminals that show a notification for OSC 9."""
+
+
+class Signals:
+    """Sends sequences that draw nothing.
+
+    Args:
+        screen: The terminal.
+        environment: Variables that name the terminal program. Default: those of the process.
+
+    Attributes:
+        shows_pictures: Whether the terminal draws images.
+    """
+
+    def __init__(self, screen: Screen, environment: Mapping[str, str] | None = None) -> None:
+        self._screen = screen
+        environment = os.environ if environment is None else environment
+        term = environment.get("TERM", "")
+        in_tmux = "TMUX" in environment or term.startswith(("screen", "tmux"))
+        self._has_title = not term.startswith(("linux", "vt", "dumb"))
+        self._links = self._has_title and not in_tmux
+        self._notifies = not in_tmux and (
+            environment.get("TERM_PROGRAM") in _NOTIFYING or "KITTY_WINDOW_ID" in environment
+        )
+        self._title = ""
+        self.shows_pictures = shows_pictures(environment)
+
+    def set_title(self, title: str) -> None:
+        """Set the title of the window."""
+        title = visible(title, 80)
+        if not self._has_title or title == self._title:
+            return
+        saved = "" if self._title else _SAVE_TITLE
+        self._title = title
+        self._screen.signal(f"{saved}\x1b]2;{title}\x1b\\")
+
+    def turn_ended(self, seconds: float, message: str) -> None:
+        """Ask for attention after a long turn: with a notification, or else with the bell."""
+        if seconds > LONG_TURN_SECONDS:
+            note = f"\x1b]9;{visible(message, 80)}\x1b\\" if self._notifies else _BELL
+            self._screen.signal(note)
+
+    def link(self, text: str, path: str) -> str:
+        """Return text as a link to a file, if the terminal can show links."""
+        if not self._links:
+            return text
+        address = Path(os.path.abspath(path)).as_uri()
+        return f"\x1b]8;;{address}\x1b\\{text}\x1b]8;;\x1b\\"
+
+    def close(self) -> None:
+        """Restore the title."""
+        if self._title:
+            self._screen.signal(_RESTORE_TITLE)
+            self._title = ""
+
 
 REFRESH_SECONDS = 0.08
 _PAUSE_PER_DRAWING = 8
@@ -194,7 +618,6 @@ class TerminalRenderer(Renderer):
             self._scrollback.print(self._scrollback.wrapped(for_terminal(content)))
         else:
             # Rich is loaded for commands that draw with it.
-            from amplifier_app.render.console import ScreenConsole
 
             self._scrollback.print(ScreenConsole(self._screen).lines(content).splitlines())
         self._refresh()
@@ -402,3 +825,27 @@ class TerminalRenderer(Renderer):
         self._next_refresh = time.monotonic() + REFRESH_SECONDS
         if self._screen.failure is not None:
             self.on_failure()
+
+
+class ScreenConsole(Console):
+    """Turns renderables into lines with colour sequences, as wide as the screen is now."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        super().__init__(
+            file=io.StringIO(), force_terminal=True, markup=False, emoji=False, highlight=False
+        )
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        return ConsoleDimensions(self._screen.width, self._screen.height)
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        raise AttributeError("the size is set by the terminal")
+
+    def lines(self, renderable: RenderableType) -> str:
+        """Return the lines of a renderable, each with its line break."""
+        with self.capture() as captured:
+            self.print(renderable)
+        return captured.get()

@@ -13,8 +13,7 @@ from amplifier_app.render.call_lines import CallLines
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import NOTE_ON_TERMINAL, Level, Renderer
-from amplifier_app.runtime.turns.event_data import EventHandler, peek
-from amplifier_app.runtime.turns.turn import TurnResult
+from amplifier_app.runtime.turns.turn import EventHandler, TurnResult, peek
 
 
 class StderrNotices(Renderer):

@@ -14,8 +14,8 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from amplifier_app.base.errors import UsageError
-from amplifier_support.printable import cut_text
-from amplifier_support.readable_files import read_file_or_stream
+from amplifier_support.files import read_file_or_stream
+from amplifier_support.text import cut_text
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 _START = re.compile(r"[{\[]")

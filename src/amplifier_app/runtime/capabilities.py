@@ -1,17 +1,29 @@
-"""Capabilities the app registers on every coordinator, and what it reads from providers."""
+"""Capabilities the app registers on every coordinator, and what it reads from providers.
+
+The capability `mention_resolver`: which file `@NAME:path` refers to, for tools and hooks.
+
+NAME is one of the plan's `namespaces`: the folder of a bundle. Without it the path is relative to the
+working directory.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.base import paths
+from amplifier_app.base.errors import AppError
 from amplifier_app.base.keys import Filled, fill_environment
 from amplifier_app.base.redact import treat_keys_as_secret
+from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
 from amplifier_support.provider_order import first_mounted
 from amplifier_support.session_capabilities import (
     CACHE_DIR,
     CONFIG_DIR,
+    MENTIONS,
     OFFLINE,
     SECRET_VARIABLES,
     WORKING_DIR,
@@ -63,3 +75,95 @@ def credential_variable(session: Any) -> str | None:
     except Exception:
         return None
     return next((name for name in names if os.environ.get(name)), None)
+
+
+class Namespace(NamedTuple):
+    """The folders of a namespace, as published hooks expect them of a bundle.
+
+    Attributes:
+        name: Its name.
+        base_path: The folder that is searched first, without links.
+        source_base_paths: All of them, in search order.
+    """
+
+    name: str
+    base_path: Path
+    source_base_paths: tuple[Path, ...]
+
+
+class Mentions:
+    """The resolver; `mention_resolver` in `amplifier_core/contracts/capabilities.md`.
+
+    Args:
+        bundles: The namespaces by name.
+        working_dir: What paths without a namespace are relative to, absolute and without links.
+
+    Attributes:
+        bundles: The namespaces by name.
+    """
+
+    def __init__(self, bundles: Mapping[str, Namespace], working_dir: str) -> None:
+        self.bundles = dict(bundles)
+        self._working_dir = Path(working_dir)
+
+    def resolve(self, mention: str) -> Path | None:
+        """Return the file or folder of `@NAME:path` or `@path`; None if it does not exist, or is
+        outside the namespace's folders or the working directory."""
+        name, colon, below = mention.removeprefix("@").partition(":")
+        if not colon:
+            return _inside(self._working_dir, name)
+        namespace = self.bundles.get(name)
+        folders = namespace.source_base_paths if namespace is not None else ()
+        return next((found for folder in folders if (found := _inside(folder, below))), None)
+
+
+def _inside(folder: Path, below: str) -> Path | None:
+    # With links as they are written: rules for paths may name either end.
+    path = Path(os.path.normpath(folder / below))
+    if not os.path.exists(path):  # Unlike that of Path, also False for names that are too long.
+        return None
+    return path if Path(os.path.realpath(path)).is_relative_to(folder) else None
+
+
+async def register_mentions(
+    coordinator: Any, sources: Mapping[str, Sequence[str]], offline: bool
+) -> list[str]:
+    """Register the capability for the namespaces of a plan, fetching those not in the cache.
+
+    Args:
+        coordinator: Where to register it.
+        sources: The sources of each namespace.
+        offline: Use only the cache.
+
+    Returns:
+        Why folders are not available, one sentence each.
+    """
+    failures: list[str] = []
+    namespaces: dict[str, Namespace] = {}
+    for name, texts in sources.items():
+        folders: list[Path] = []
+        for text in texts:
+            try:
+                folder = await _folder(text, offline)
+            except (AppError, SourceSyntaxError) as error:
+                failures.append(f"files of @{name} cannot be read: {error.message}")
+                continue
+            # Links are resolved now: tools could replace a folder in the working directory.
+            folders.append(Path(os.path.realpath(folder)))
+            if not os.path.isdir(folder):
+                failures.append(f"files of @{name} cannot be read: {folder} is not a folder")
+        if folders:
+            namespaces[name] = Namespace(name, folders[0], tuple(folders))
+    MENTIONS.register(coordinator, Mentions(namespaces, os.getcwd()))
+    return failures
+
+
+async def _folder(text: str, offline: bool) -> Path:
+    source = parse_source(text, Path.cwd())
+    if isinstance(source, FolderSource):
+        return source.path
+    # Imported on demand: most namespaces are folders of this machine.
+    from amplifier_app.sources.bundles import Fetcher
+
+    fetcher = Fetcher(offline=offline)
+    return (await asyncio.to_thread(fetcher.fetch, text, Path.cwd() / "plan")).path

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.runtime.turns.event_data import input_in, peek, result_in
+from amplifier_app.runtime.turns.turn import input_in, peek, result_in
 from amplifier_app.sessions.tool_calls import agent_answer
 from amplifier_support.clock import utc_now, utc_time
 from amplifier_support.fields import field_of, mapping_of

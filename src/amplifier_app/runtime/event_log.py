@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from amplifier_support.files import open_regular
 from amplifier_support.journal import parse
-from amplifier_support.private_files import open_regular
 
 
 def read_events(session: Path) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from amplifier_app.base import installed, keys
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.plan.masking import is_secret_key
-from amplifier_app.plan.schema.module_schemas import config_schema
+from amplifier_app.plan.schema.config_check import config_schema
 from amplifier_app.plan.traffic import MODULE as recorder
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys
@@ -25,9 +25,9 @@ from amplifier_app.runtime.observers.observer import Display, Renderer
 from amplifier_app.runtime.turns.module_faults import blame_module
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import LLMError, LLMTimeoutError, programming_error
-from amplifier_core.load_errors import ModuleMountError
 from amplifier_core.loader import ModuleLoader, kind_of
 from amplifier_core.message_models import ChatRequest, Message
+from amplifier_core.module_sources import ModuleMountError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_support.provider_order import model_of
 

@@ -6,39 +6,95 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from amplifier_app.base.errors import UsageError
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.runtime.approvals.approval_mode import current_mode, mode_control, set_mode
-from amplifier_app.runtime.approvals.requests import check_policy, give_approval_provider
+from amplifier_app.runtime.approvals import (
+    check_policy,
+    current_mode,
+    give_approval_provider,
+    mode_control,
+    set_mode,
+)
 from amplifier_app.runtime.capabilities import first_provider
-from amplifier_app.runtime.mounting.mount import Mounting, support_loop
-from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.mounting.mount import Mounting, Opening, support_loop
 from amplifier_app.runtime.observers.answers import partial_answer, shown_answer
 from amplifier_app.runtime.observers.observer import Display, Renderer, SessionFacts
 from amplifier_app.runtime.observers.subscriptions import redacted_text, subscribe
-from amplifier_app.runtime.saved.budget_record import BudgetRecord
-from amplifier_app.runtime.saved.resume import Resumption, State
+from amplifier_app.runtime.saved.resume import BudgetRecord, Resumption, State
 from amplifier_app.runtime.saved.session_record import SessionRecord, saved_session
-from amplifier_app.runtime.steering import Steering
-from amplifier_app.runtime.stopping import Stopping
+from amplifier_app.runtime.steering import Steering, Stopping
 from amplifier_app.runtime.sub_agents.delegation import Delegation, share
-from amplifier_app.runtime.tool_selection import Adjustment
 from amplifier_app.runtime.turns.module_faults import blaming, checked_answer, messages_of
-from amplifier_app.runtime.turns.turn import NO_TURN, Status, TurnResult
+from amplifier_app.runtime.turns.turn import NO_TURN, Status, TurnResult, Usage
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
-from amplifier_app.runtime.turns.usage import Usage
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
-from amplifier_app.sources.plan_resolver import resolver_for
-from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.session import AmplifierSession
 from amplifier_support.provider_order import model_of
 from amplifier_support.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
 
 if TYPE_CHECKING:
     from amplifier_support.sandbox.sandbox import Sandbox
+
+
+class Adjustment(Protocol):
+    """A change of the modules that a session and its sub-sessions have mounted."""
+
+    def apply(self, coordinator: Any) -> None:
+        """Make the change: once the plan is mounted, and again before each prompt."""
+        ...
+
+    def check(self, coordinator: Any) -> None:
+        """Check that the change can be made in a session that is not a sub-session.
+
+        Raises:
+            AppError: It cannot.
+        """
+        ...
+
+
+class ToolSelection(NamedTuple):
+    """The tools to keep.
+
+    Attributes:
+        patterns: Their names; `*` matches any part.
+    """
+
+    patterns: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> ToolSelection:
+        """The selection of a list separated by commas."""
+        return cls(tuple(name for part in text.split(",") if (name := part.strip())))
+
+    def apply(self, coordinator: Any) -> None:
+        """Unmount all other tools."""
+        for name in list(coordinator.get("tools")):
+            if not any(fnmatchcase(name, pattern) for pattern in self.patterns):
+                coordinator.unmount("tools", name)
+
+    def check(self, coordinator: Any) -> None:
+        """Check that every name is one of a mounted tool.
+
+        Raises:
+            UsageError: One is not.
+        """
+        known = list(coordinator.get("tools"))
+        for pattern in self.patterns:
+            if not any(fnmatchcase(name, pattern) for name in known):
+                from amplifier_support.text import did_you_mean
+
+                listed = f"Available tools: {', '.join(known)}" if known else "It has no tools."
+                raise UsageError(
+                    f"--tools: the plan has no tool {pattern!r}",
+                    hint=did_you_mean(pattern, known) or listed,
+                )
+
 
 CLEANUP_SECONDS = 10.0
 """How long modules may take to clean up before they are abandoned."""
@@ -197,7 +253,7 @@ class OpenSession:
 
     def ask_at_limits(self) -> None:
         """Ask the user for more when a limit of the budget is reached, also in sub-sessions."""
-        from amplifier_app.runtime.budget.limit_questions import ask_at_limits  # For chats only.
+        from amplifier_app.runtime.budget_limits import ask_at_limits  # For chats only.
 
         self.asks_at_limits = True
         ask_at_limits(self.session.coordinator, self.renderer, is_sub_session=self._runs_for_parent)

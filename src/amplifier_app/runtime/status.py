@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplifier_app.base.paths import short_path
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approvals.approval_mode import current_mode, policy_other_than_asking
+from amplifier_app.runtime.approvals import current_mode, policy_other_than_asking
 from amplifier_app.runtime.capabilities import first_provider
 from amplifier_app.runtime.module_modes import active_module_mode
-from amplifier_support.private_files import open_regular
+from amplifier_support.files import open_regular
 from amplifier_support.usage import dollars
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amplifier_app.base.outcome import OK, Ending, Outcome
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.runtime.budget.limits import describe_reached
+from amplifier_app.runtime.budget_limits import describe_reached
 from amplifier_app.runtime.describe import count
 from amplifier_app.runtime.turns.turn import DeniedCall, LimitReached, TurnResult
 

@@ -24,15 +24,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from amplifier_app.base.errors import SessionError, UsageError
-from amplifier_app.sessions.creation import unfinished_session
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
-from amplifier_app.sessions.metadata import SCHEMA_VERSION
+from amplifier_app.sessions.fork import unfinished_session
 from amplifier_app.sessions.store import SessionStore, new_session_id
-from amplifier_app.sessions.summary import ID
+from amplifier_app.sessions.summary import ID, SCHEMA_VERSION
 from amplifier_support import journal
-from amplifier_support.atomic_write import create_atomically, write_private
-from amplifier_support.private_files import make_private_folder
-from amplifier_support.readable_files import open_to_read
+from amplifier_support.files import (
+    create_atomically,
+    make_private_folder,
+    open_to_read,
+    write_private,
+)
 
 FORMAT = "amplifier-sessions"
 

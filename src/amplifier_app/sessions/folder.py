@@ -15,8 +15,8 @@ from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.lock import SessionLock
-from amplifier_app.sessions.metadata import SCHEMA_VERSION, Metadata, read_metadata, time_text
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant
+from amplifier_app.sessions.summary import SCHEMA_VERSION, Metadata, read_metadata, time_text
 from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import (
     Reading,
@@ -24,8 +24,8 @@ from amplifier_app.sessions.transcript import (
     TranscriptWriter,
     read_transcript,
 )
-from amplifier_support.atomic_write import remove_unfinished
-from amplifier_support.printable import cut_text
+from amplifier_support.files import remove_unfinished
+from amplifier_support.text import cut_text
 
 PLAN_FILE = "plan.yaml"
 

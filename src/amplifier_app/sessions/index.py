@@ -25,7 +25,7 @@ from amplifier_app.sessions.summary import (
     session_ids,
     without_surrogates,
 )
-from amplifier_support.private_files import try_lock
+from amplifier_support.files import try_lock
 
 FILE = ".index.sqlite3"
 """In the folder of the sessions, where no session can have this name."""

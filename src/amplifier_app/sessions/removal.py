@@ -17,7 +17,7 @@ from pathlib import Path
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.lock import SessionLock, is_locked
 from amplifier_app.sessions.summary import SessionSummary
-from amplifier_support.private_files import sync_folder
+from amplifier_support.files import sync_folder
 
 REMOVED = ".removed-"
 UNFINISHED = ".unfinished-"

@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from amplifier_app.base.redact import redactor
-from amplifier_app.sessions.summary import read_summary, without_surrogates
+from amplifier_app.sessions.summary import (
+    read_summary,
+    without_surrogates,
+)
 from amplifier_app.sessions.tool_calls import agent_answer, blocks_in, calls_in, results_in
+from amplifier_support.files import open_regular
 from amplifier_support.journal import parse
-from amplifier_support.printable import cut_text
-from amplifier_support.private_files import open_regular
+from amplifier_support.text import cut_text
 
 _MOST_OF_RESULT = 2_000
+
+
 _MOST_BYTES = 50_000_000
 
 

@@ -22,17 +22,17 @@ from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.sessions.folder import PLAN_FILE, SavedSession, SessionFolder, now
-from amplifier_app.sessions.metadata import SCHEMA_VERSION
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant, remove_folder, remove_remnant
 from amplifier_app.sessions.summary import (
     ID,
+    SCHEMA_VERSION,
     SessionSummary,
     read_summary,
     session_ids,
     short_id,
 )
 from amplifier_support.clock import utc_now
-from amplifier_support.private_files import FOLDER_MODE, sync_folder
+from amplifier_support.files import FOLDER_MODE, sync_folder
 
 _READ_FIRST = 50
 """Sessions whose metadata is read before the index is asked, when one of a project is wanted."""

@@ -2,22 +2,177 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import SessionError
-from amplifier_app.sessions.metadata import read_metadata, time_text, utc_time
+from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import one_line
+from amplifier_support import clock
 from amplifier_support.fields import mapping_of
+from amplifier_support.files import read_regular
 from amplifier_support.usage import dollars
+
+SCHEMA_VERSION = 2
+
+_LARGEST = 2**53
+_MOST_BYTES = 16_000_000
+
+
+class Metadata(NamedTuple):
+    """The metadata of a session.
+
+    Attributes:
+        values: The valid ones; without a readable file only what the folder shows.
+        fault: What is wrong with the file; None if nothing.
+    """
+
+    values: dict[str, Any]
+    fault: str | None = None
+
+
+def read_metadata(path: Path) -> Metadata:
+    """The metadata of the session in `path`. A session whose metadata is lost can be resumed."""
+    lost: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "id": path.name}
+    file = path / "metadata.json"
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            return Metadata(lost, "metadata is too large")
+        data = json.loads(read_regular(file))
+    except FileNotFoundError:
+        return Metadata(lost, "metadata is missing")
+    except OSError as error:
+        return Metadata(lost, f"metadata is unreadable: {error.strerror}")
+    # A number of too many digits, or too many levels of nesting.
+    except (ValueError, RecursionError):
+        return Metadata(lost, "metadata is damaged")
+    if not isinstance(data, dict):
+        return Metadata(lost, "metadata is damaged")
+    return _validate(cast("dict[str, Any]", data))
+
+
+def _validate(data: dict[str, Any]) -> Metadata:
+    # Version 1 counted prompts as turns.
+    if "turns" in data:
+        data.setdefault("prompts", data.pop("turns"))
+    invalid = [name for name in data if name in _IS_VALID and not _IS_VALID[name](data[name])]
+    values = {name: value for name, value in data.items() if name not in invalid}
+    if isinstance(title := values.get("title"), str):
+        # Earlier versions saved it as it was.
+        values["title"] = redact(title)
+    if isinstance(name := values.get("name"), str) and (name := one_line(redact(name))):
+        # From the user, or from a module such as the published hooks-session-naming.
+        values["title"] = name
+    version = values.get("schema_version", 1)
+    if version > SCHEMA_VERSION:
+        return Metadata(values, f"unsupported schema version {version}")
+    if invalid:
+        what = "an invalid value" if len(invalid) == 1 else "invalid values"
+        return Metadata(values, f"metadata has {what}: {', '.join(invalid)}")
+    return Metadata(values)
+
+
+def time_text(seconds: float) -> str:
+    """A time as metadata has it, ISO 8601 in UTC: such times compare as text.
+
+    Args:
+        seconds: The time in seconds since the epoch.
+    """
+    return clock.utc_time(seconds).isoformat(timespec="milliseconds")
+
+
+def utc_time(value: object) -> str | None:
+    """A time of the metadata as `time_text` writes it; None if it is not one."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return time_text(datetime.fromisoformat(value).timestamp())
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+# What is valid
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    # Not NaN, which is smaller than nothing.
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and -_LARGEST < value < _LARGEST
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and _is_number(value) and value >= 0
+
+
+def _is_version(value: object) -> bool:
+    return _is_count(value) and value != 0
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_mapping_of(is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
+    def check(value: object) -> bool:
+        return isinstance(value, dict) and all(
+            map(is_valid, cast("dict[str, object]", value).values())
+        )
+
+    return check
+
+
+def _is_scalar(value: object) -> bool:
+    return _is_text_or_none(value) or isinstance(value, bool) or _is_number(value)
+
+
+def _is_project(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    noted = cast("dict[str, object]", value)
+    sources = noted.get("sources", [])
+    return (
+        _is_text(noted.get("folder"))
+        and isinstance(sources, list)
+        and all(map(_is_text, cast("list[object]", sources)))
+    )
+
+
+_IS_VALID: Mapping[str, Callable[[object], bool]] = {
+    "schema_version": _is_version,
+    **dict.fromkeys(("created", "updated"), lambda value: utc_time(value) is not None),
+    **dict.fromkeys(("project", "profile", "plan_digest", "provider", "parent"), _is_text),
+    **dict.fromkeys(("title", "model", "mode", "module_mode", "agent"), _is_text_or_none),
+    **dict.fromkeys(("prompts", "depth"), _is_count),
+    "usage": _is_mapping_of(_is_count),
+    # Null until a turn has ended, with an orchestrator that does not count.
+    "spent": lambda value: value is None or _is_mapping_of(_is_scalar)(value),
+    "budget": _is_mapping_of(lambda value: value is None or _is_number(value)),
+    **dict.fromkeys(("modules", "chosen"), _is_mapping_of(_is_text)),
+    **dict.fromkeys(("forked_from", "spawned_with"), _is_mapping),
+    "trusted_project": _is_project,
+}
+
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _GENERATED = re.compile(r"\d{8}-\d{6}-([0-9a-f]{6})")
-_LARGEST = 2**53
 
 
 class SessionSummary(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from amplifier_app.base.errors import Location, SessionError
 from amplifier_app.base.private_files import open_private
 from amplifier_support import journal
-from amplifier_support.private_files import open_regular, sync_folder
+from amplifier_support.files import open_regular, sync_folder
 
 
 class Reading(NamedTuple):

@@ -20,17 +20,18 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.folder import IMPORTED_PLAN, make_title, write_metadata
 from amplifier_app.sessions.lock import SessionLock, is_locked
-from amplifier_app.sessions.metadata import SCHEMA_VERSION, read_metadata, time_text
 from amplifier_app.sessions.removal import is_remnant, remove_folder
+from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata, time_text
 from amplifier_app.sessions.transcript import is_message
 from amplifier_support import journal
-from amplifier_support.atomic_write import create_atomically, write_private
-from amplifier_support.private_files import (
+from amplifier_support.files import (
     FILE_MODE,
     FOLDER_MODE,
+    create_atomically,
     open_regular,
     read_regular,
     sync_folder,
+    write_private,
 )
 
 _SPAWNED = re.compile(r"(.+)-[0-9a-f]{16}_(.+)")

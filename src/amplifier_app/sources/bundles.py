@@ -1,30 +1,30 @@
-"""Fetches bundles: a source → local files, by the same rules as module sources.
-
-Repositories and archives are fetched whole, as a bundle in one folder may refer to files in
-others. Fetched bundles are recorded so that they can be locked along with the modules.
-"""
+"""Fetches bundles: a source → local files, by the same rules as module sources."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amplifier_app.base import paths
-from amplifier_app.base.offline import is_offline
+from amplifier_app.base.paths import is_offline
 from amplifier_app.plan.documents.bundles import Fetched
 from amplifier_app.plan.documents.namespaces import Checkout
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     GitSource,
     SourceSyntaxError,
+    parse_source,
     without_password,
 )
-from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.sources import lock_check
+from amplifier_app.sources import lockfile
 from amplifier_app.sources.errors import DriftError, SourceError
 from amplifier_app.sources.fetch.git import GitCache
 from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path
+
+if TYPE_CHECKING:
+    pass
 
 
 class Fetcher:
@@ -93,14 +93,14 @@ class Fetcher:
             self._locks[file] = Lock.read(file).bundles
         entry = self._locks[file].get(name)
         if entry is None and self._locked:
-            raise DriftError("this bundle is not in the lock", hint=lock_check.UPDATE)
+            raise DriftError("this bundle is not in the lock", hint=lockfile.UPDATE)
         return entry
 
     def _from_git(self, source: GitSource, locked: LockEntry | None) -> tuple[Fetched, LockEntry]:
         whole = source._replace(subdirectory="")
         commit = locked.commit if locked is not None else None
         if locked is not None:
-            lock_check.check_source(locked, "git", source)
+            lockfile.check_source(locked, "git", source)
         key = (source.url, source.ref)
         if commit is None:
             if key not in self._commits:
@@ -120,7 +120,7 @@ class Fetcher:
 
         wanted = None
         if locked is not None:
-            lock_check.check_source(locked, "archive", source)
+            lockfile.check_source(locked, "archive", source)
             wanted = (locked.archive or "").removeprefix("sha256:") or None
         cache = ArchiveCache(paths.cache_dir() / "archives", offline=self._offline)
         unpacked = cache.fetch(source._replace(subdirectory=""), sha256=wanted)

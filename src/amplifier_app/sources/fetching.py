@@ -1,17 +1,28 @@
-"""Fetches the module of a source so that it can be imported."""
+"""Fetches the module of a source so that it can be imported.
+
+The package at the root of a repository, for the modules in it that import it.
+
+Published bundles keep code that their modules share at the root, and the modules do not require it: other
+programs install it with the bundle.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 
 from amplifier_app.base import installed, paths
+from amplifier_app.base.errors import Location
+from amplifier_app.base.installed import normalised
+from amplifier_app.plan.requirements import PlanRequirement, check_requirement
 from amplifier_app.plan.source_spec import (
     ArchiveSource,
     FolderSource,
@@ -19,24 +30,87 @@ from amplifier_app.plan.source_spec import (
     PackageSource,
     Source,
     SourceSyntaxError,
+    parse_source,
+    without_password,
 )
-from amplifier_app.plan.source_syntax import parse_source
-from amplifier_app.sources import lock_check
+from amplifier_app.sources import lockfile
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.git import GitCache
-from amplifier_app.sources.requirements.dependencies import DependencyCache
+from amplifier_app.sources.requirements.dependencies import (
+    DependencyCache,
+    PackageCache,
+    refuse_without_versions,
+)
 from amplifier_app.sources.requirements.fixed_versions import MODULE_PACKAGES, requirements_of
-from amplifier_app.sources.requirements.layout import Layout, find_layout
-from amplifier_app.sources.requirements.names import requirement_name
-from amplifier_app.sources.requirements.packages import PackageCache, refuse_without_versions
-from amplifier_app.sources.requirements.repository import package_of_repository, without_unused
-from amplifier_app.sources.requirements.requires import Addition
+from amplifier_app.sources.requirements.layout import Layout, find_layout, read_project
+from amplifier_app.sources.requirements.names import Addition, requirement_name
 from amplifier_app.sources.resolved import Kind, ResolvedSource
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
     from amplifier_app.sources.fetch.git import Checkout
     from amplifier_app.sources.lockfile import LockEntry
+
+_MOST_FILES = 500
+_MOST_BYTES = 1 << 20
+
+
+def package_of_repository(
+    source: GitSource, checkout: Checkout, layout: Layout
+) -> PlanRequirement | None:
+    """Return the requirement of the package at the root, at the same commit; None if it is not imported.
+
+    Args:
+        source: The source of the module.
+        checkout: The repository.
+        layout: How to import the module.
+
+    Raises:
+        SourceError: The `pyproject.toml` at the root is invalid.
+    """
+    file = checkout.root / "pyproject.toml"
+    if checkout.folder == checkout.root or not file.is_file():
+        return None
+    name = read_project(file).get("name")
+    if not isinstance(name, str) or normalised(name) in map(requirement_name, layout.dependencies):
+        return None
+    # The checkout has only the files at the root and the module's folder.
+    if not _imports(layout.package, normalised(name).replace("-", "_")):
+        return None
+    text = f"{name} @ git+{source.url}@{checkout.commit}"
+    try:
+        check_requirement(text)
+    except SourceSyntaxError:  # A name that cannot be required, such as one of Amplifier's own.
+        return None
+    return PlanRequirement(text, without_password(text), Location(source.shown))
+
+
+def without_unused(requires: Sequence[PlanRequirement], layout: Layout) -> list[PlanRequirement]:
+    """Leave out packages of bundles that a module does not import, or that it requires itself."""
+    others = {requirement_name(one.text) for one in requires if not one.if_imported}
+    others |= set(map(requirement_name, layout.dependencies))
+    return [
+        one
+        for one in requires
+        if not one.if_imported
+        or (
+            (name := requirement_name(one.text)) not in others
+            and _imports(layout.package, name.replace("-", "_"))
+        )
+    ]
+
+
+def _imports(module: Path, package: str) -> bool:
+    pattern = re.compile(rf"^\s*(?:from|import)\s+{package}\b", re.MULTILINE)
+    return any(pattern.search(text) for text in _texts(module))
+
+
+def _texts(module: Path) -> Iterator[str]:
+    files = module.rglob("*.py") if module.is_dir() else [module]
+    for file in islice(files, _MOST_FILES):
+        if file.is_file() and file.stat().st_size <= _MOST_BYTES:
+            yield file.read_text(encoding="utf-8", errors="replace")
+
 
 _KINDS: dict[type[Any], Kind] = {
     FolderSource: "folder",
@@ -103,10 +177,10 @@ class Fetcher:
         except SourceSyntaxError as error:
             raise SourceError(error.message, hint=error.hint) from error
         if locked is not None:
-            lock_check.check_source(locked, _KINDS[type(source)], source)
+            lockfile.check_source(locked, _KINDS[type(source)], source)
         found = self._fetch(module_id, source, requires, locked, stop)
         if locked is not None:
-            lock_check.check_found(locked, found)
+            lockfile.check_found(locked, found)
         return found
 
     def equip(

@@ -25,7 +25,7 @@ Place = Literal[
     "folders",
     "convention",
 ]
-"""Where a module is looked for, in this order; see `amplifier_app.sources.search_order`."""
+"""Where a module is looked for, in this order; see `amplifier_app.sources.resolver`."""
 
 
 class Considered(NamedTuple):
@@ -116,13 +116,13 @@ class ResolvedSource(ModuleSource):
 
     @cached_property
     def content_hash(self) -> str:
-        """`"sha256:…"` of its files; see `amplifier_app.sources.hashing`.
+        """`"sha256:…"` of its files; see `amplifier_app.sources.fetch.staging`.
 
         Raises:
             ModuleNotFoundError: The package of an installed module cannot be found.
             OSError: A file cannot be read.
         """
-        from amplifier_app.sources.hashing import content_hash
+        from amplifier_app.sources.fetch.staging import content_hash
 
         return content_hash(self._root or self.resolve())
 

@@ -21,7 +21,8 @@ from amplifier_app.base.installed import normalised
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.dependencies import DependencyCache
 from amplifier_app.sources.requirements.fixed_versions import requirements_of
-from amplifier_app.sources.requirements.names import distributions, recorded_files, required_by
+from amplifier_app.sources.requirements.layout import required_by
+from amplifier_app.sources.requirements.names import distributions, recorded_files
 from amplifier_app.sources.requirements.preferred_path import PREFERRED
 from amplifier_app.sources.resolved import ResolvedSource
 

@@ -10,18 +10,16 @@ from typing import Literal, NamedTuple
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, UsageError
-from amplifier_app.base.offline import VARIABLE, is_offline
+from amplifier_app.base.paths import VARIABLE, is_offline
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.source_spec import GitSource, PackageSource
-from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.source_spec import GitSource, PackageSource, parse_source
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.fetch.git import GitCache
 from amplifier_app.sources.lockfile import Lock
 from amplifier_app.sources.plan_lock import Wanted, make_lock, wanted_modules
-from amplifier_app.sources.plan_resolver import resolver_for
-from amplifier_app.sources.requirements.dependencies import DependencyCache
-from amplifier_app.sources.requirements.packages import PackageCache
+from amplifier_app.sources.requirements.dependencies import DependencyCache, PackageCache
+from amplifier_app.sources.resolver import resolver_for
 
 State = Literal["newer", "current", "pinned"]
 

@@ -24,14 +24,14 @@ from amplifier_app.base.installed import DISTRIBUTION, normalised
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.links import links_out
-from amplifier_app.sources.fetch.staging import staging
-from amplifier_app.sources.hashing import content_files, content_hash
+from amplifier_app.sources.fetch.archives import links_out
+from amplifier_app.sources.fetch.staging import content_files, content_hash, staging
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.plan_lock import Wanted, lock_entry, resolve_all
 from amplifier_app.sources.requirements import vendored
 from amplifier_app.sources.requirements.dependencies import DependencyCache
-from amplifier_app.sources.requirements.names import installed_files, required_by, requirement_name
+from amplifier_app.sources.requirements.layout import required_by
+from amplifier_app.sources.requirements.names import installed_files, requirement_name
 from amplifier_app.sources.resolved import ResolvedSource
 
 MANIFEST = "vendor.json"

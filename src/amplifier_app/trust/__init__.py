@@ -91,7 +91,7 @@ class TrustedProject(NamedTuple):
             self._check_requirements(module)
 
     def _check_requirements(self, module: Path) -> None:
-        from amplifier_app.trust.requirements import local_requirements
+        from amplifier_app.trust.selection import local_requirements
 
         for path in local_requirements(module):
             if self.content is not None and not self.content.covers(path):

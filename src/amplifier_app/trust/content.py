@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.sanitize import visible
-from amplifier_support.private_files import open_regular
+from amplifier_support.files import open_regular
 
 MAX_FILES = 10_000
 MAX_BYTES = 200 * 1024 * 1024

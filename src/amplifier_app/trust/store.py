@@ -22,7 +22,7 @@ from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.locks import hold_lock
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, hash_of
 from amplifier_support.clock import utc_now
-from amplifier_support.private_files import FOLDER_MODE, open_regular
+from amplifier_support.files import FOLDER_MODE, open_regular
 
 _VERSION = 1
 

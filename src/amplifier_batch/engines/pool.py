@@ -3,23 +3,152 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from amplifier_app.base.errors import AppError, ModuleError
-from amplifier_batch.engines.engine import (
-    Asked,
-    Died,
-    Ended,
-    Event,
-    Reply,
-    RowTask,
-    Spent,
-    Stopped,
-    StopTime,
-)
-from amplifier_support.provider_batches import DeferredRequest
+from amplifier_batch.workdirs import Workdir
+from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
+
+
+class RowTask(NamedTuple):
+    """A row to run.
+
+    Attributes:
+        id: The key of the row's run; see `Row.key`.
+        prompt: Its prompt.
+        fields: Its values, for checks.
+        session: The id of its session.
+        begun: Whether the session exists already, and is continued.
+        workdir: Its working directory.
+        alone: Whether it needs a worker of its own, as it may be what killed its last one.
+    """
+
+    id: str
+    prompt: str
+    fields: dict[str, Any]
+    session: str
+    begun: bool
+    workdir: Workdir
+    alone: bool = False
+
+
+class Spent(NamedTuple):
+    """A running row has cost this much so far, in US dollars, including earlier runs of its session.
+
+    None if the price of its model is not known.
+    """
+
+    id: str
+    cost: float | None
+
+
+class Ended(NamedTuple):
+    """A row has ended.
+
+    Attributes:
+        id: The row.
+        result: The JSON result of its run.
+        is_storage_error: True if nothing could be stored, as on a full disk.
+    """
+
+    id: str
+    result: dict[str, Any]
+    is_storage_error: bool = False
+
+
+class Stopped(NamedTuple):
+    """A row was stopped by `cancel` and can be continued."""
+
+    id: str
+
+
+RAY_WORKER_DIED, PREEMPTED = "its Ray worker died", "its Ray node was pre-empted"
+_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", RAY_WORKER_DIED)
+
+
+class Died(NamedTuple):
+    """A worker died with these rows.
+
+    Attributes:
+        ids: The rows.
+        how: The signal or exit code.
+        began: Whether the rows had begun, so that one of them may be the cause.
+    """
+
+    ids: Sequence[str]
+    how: str
+    began: bool
+
+    @property
+    def may_be_from_outside(self) -> bool:
+        """True for signals that the system or an operator sends, also if memory runs out."""
+        return self.how in _FROM_OUTSIDE
+
+
+class Asked(NamedTuple):
+    """A running row requests an answer of its model that may arrive later.
+
+    Attributes:
+        id: The row.
+        number: Names the request in its worker.
+        request: The request.
+    """
+
+    id: str
+    number: int
+    request: DeferredRequest
+
+
+class Reply(NamedTuple):
+    """What a row gets for its request.
+
+    Attributes:
+        answer: The answer; None if the row is to send the request to its provider now.
+        refused: Why there can be no answer; None if there can.
+        batch: Our name for the batch with the answer.
+    """
+
+    answer: DeferredAnswer | None = None
+    refused: str | None = None
+    batch: str | None = None
+
+
+Event = Spent | Ended | Stopped | Died | Asked
+
+
+StopTime: TypeAlias = Literal["now", "after the tool", "after the request"]
+"""When a row stops: a request that is stopped may be paid and not counted; so a limit waits for its end."""
+
+
+class Engine(Protocol):
+    """Runs rows, some of them at once."""
+
+    async def submit(self, task: RowTask) -> None:
+        """Start a row; the caller limits how many run at once."""
+        ...
+
+    async def event(self) -> Event:
+        """Wait for the next event."""
+        ...
+
+    async def reply(self, asked: Asked, reply: Reply) -> None:
+        """Send a row the reply to its request."""
+        ...
+
+    async def cancel(self, when: StopTime) -> None:
+        """Stop all running rows.
+
+        Args:
+            when: When each row stops. A row without a running tool call or request stops now.
+        """
+        ...
+
 
 _STARTS = 10
 """How many workers may end before they are ready, one after the other."""
@@ -208,3 +337,109 @@ def _event(message: dict[str, Any]) -> Event | None:
     if "ask" in message:
         return Asked(row_id, message["ask"], DeferredRequest(*message["request"]))
     return Spent(row_id, message["cost"])
+
+
+WORKER = "amplifier_batch.execution.worker"
+
+_LONGEST_LINE = 1 << 30
+_END_SECONDS = 5.0
+
+
+class WorkerProcess:
+    """A `Link` to a worker process of this machine.
+
+    Args:
+        log: Descriptor for what the worker writes to stderr.
+        environment: Its environment variables.
+    """
+
+    def __init__(self, log: int, environment: Mapping[str, str]) -> None:
+        self._log = log
+        self._environment = environment
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start the process."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",  # The working directory may contain anything.
+            "-m",
+            WORKER,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self._log,
+            env=self._environment,
+            limit=_LONGEST_LINE,
+            # Ctrl-C is for the parent, which decides what happens to the rows.
+            start_new_session=True,
+        )
+
+    async def send(self, line: bytes) -> None:
+        """See `Link`."""
+        stdin = self._running.stdin
+        assert stdin is not None
+        # A worker that has died is reported by the reading side.
+        with contextlib.suppress(ConnectionError):
+            stdin.write(line)
+            await stdin.drain()
+
+    async def receive(self) -> bytes | None:
+        """See `Link`."""
+        stdout = self._running.stdout
+        assert stdout is not None
+        line = await stdout.readline()
+        return line if line.endswith(b"\n") else None
+
+    async def wait_for_end(self) -> str:
+        """See `Link`."""
+        code = await self._running.wait()
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    async def close(self) -> None:
+        """See `Link`."""
+        process = self._running
+        assert process.stdin is not None
+        process.stdin.close()  # A worker ends with its input.
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    @property
+    def _running(self) -> asyncio.subprocess.Process:
+        assert self._process is not None
+        return self._process
+
+
+@contextlib.asynccontextmanager
+async def local_engine(
+    setup: Mapping[str, Any], log: int, environment: Mapping[str, str], *, rows_share: bool
+) -> AsyncGenerator[WorkerPool]:
+    """Run rows in processes of this machine.
+
+    Args:
+        setup: What each worker needs to know; see `amplifier_batch.execution.worker`.
+        log: Descriptor for what workers and their modules write.
+        environment: Further environment variables of the workers.
+        rows_share: Whether a process can run several rows at a time; otherwise each row has its own.
+    """
+
+    async def connect() -> WorkerProcess:
+        process = WorkerProcess(log, {**os.environ, **environment})
+        await process.start()
+        return process
+
+    pool = WorkerPool(_cores() if rows_share else sys.maxsize, setup, connect)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+def _cores() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -23,9 +23,7 @@ from typing import Any
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import AppError, ConfigError
-from amplifier_batch.engines.engine import PREEMPTED, RAY_WORKER_DIED
-from amplifier_batch.engines.local import WorkerProcess
-from amplifier_batch.engines.pool import WorkerPool
+from amplifier_batch.engines.pool import PREEMPTED, RAY_WORKER_DIED, WorkerPool, WorkerProcess
 
 LOCAL = "local"
 """The address of a Ray that is started for the batch."""

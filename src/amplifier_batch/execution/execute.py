@@ -21,14 +21,10 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.render.ansi import clip
 from amplifier_app.runtime import describe
 from amplifier_batch.dispatch import OF_EVERY_ROW, Dispatcher, Limits, Stop
-from amplifier_batch.engines.local import local_engine
-from amplifier_batch.engines.pool import WorkerPool
+from amplifier_batch.engines.pool import WorkerPool, local_engine
 from amplifier_batch.engines.ray import ray_engine
-from amplifier_batch.execution.economy import open_broker
-from amplifier_batch.execution.setup import limits_of
-from amplifier_batch.input.prompts import PromptTemplate
-from amplifier_batch.input.rows import Row
-from amplifier_batch.input.shards import rows_of
+from amplifier_batch.execution.setup import limits_of, open_broker
+from amplifier_batch.input import PromptTemplate, Row, rows_of
 from amplifier_batch.options import BatchOptions
 from amplifier_batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
 from amplifier_batch.record.writer import BatchWriter, writing

@@ -8,22 +8,30 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError, UsageError
+from amplifier_app.base.outcome import Ending, outcome_of
 from amplifier_app.base.private_files import open_private
 from amplifier_app.base.stdio import Output
-from amplifier_app.commands.run.choose import Chosen, choose
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.run.choose import Chosen, choose, sources_of
 from amplifier_app.commands.run.one_shot import read_schema
 from amplifier_app.commands.run.request import Request
 from amplifier_app.sources.lockfile import lock_path_for, read_lock
-from amplifier_batch.dispatch import Limits
-from amplifier_batch.input.prompts import PromptTemplate
-from amplifier_batch.input.rows import digest_of
-from amplifier_batch.input.shards import RELATIVE, has_absolute_ids, rows_of
+from amplifier_batch.dispatch import Dispatcher, Limits, Stop
+from amplifier_batch.economy import Broker, batch_services
+from amplifier_batch.engines.pool import Engine
+from amplifier_batch.input import (
+    RELATIVE,
+    PromptTemplate,
+    digest_of,
+    has_absolute_ids,
+    rows_of,
+)
 from amplifier_batch.options import (
     DEFAULT_WORKERS,
     BatchOptions,
@@ -31,9 +39,10 @@ from amplifier_batch.options import (
     dollars_of,
 )
 from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
 from amplifier_support.clock import utc_now
-from amplifier_support.readable_files import open_to_read
+from amplifier_support.files import open_to_read
 
 _MOST_WAITING = 1000
 _PIECE = 1 << 16
@@ -235,3 +244,61 @@ def save_stdin(folder: Path) -> Path:
     except OSError as error:
         raise AppError(f"cannot save the input to {file}: {error.strerror}") from error
     return file
+
+
+_STDERR = 2
+_SMALLER = "Continue with: amplifier batch resume FOLDER, with --waiting N for smaller batches"
+
+
+def require_batches(request: Request, chosen: Chosen) -> None:
+    """Check that the plan's provider has batches.
+
+    Raises:
+        ConfigError: It has none, or no provider is available.
+    """
+
+    async def check() -> None:
+        async with batch_services(chosen.plan, await sources_of(request, chosen)):
+            pass
+
+    run_loop(check())
+
+
+@contextlib.asynccontextmanager
+async def open_broker(
+    request: Request,
+    writer: BatchWriter,
+    dispatcher: Dispatcher,
+    engine: Engine,
+    changed: Callable[[], None],
+    notice: Callable[[str], None],
+) -> AsyncGenerator[Broker]:
+    """Give the rows of a dispatcher their answers at batch prices.
+
+    Raises:
+        AppError: The plan or its providers are unavailable.
+    """
+
+    async def fail(error: Exception) -> None:
+        outcome = outcome_of(error)
+        hint = _SMALLER if outcome.ending is Ending.PROVIDER else outcome.hint
+        await dispatcher.stop(Stop(outcome.ending, outcome.message, hint))
+
+    chosen = choose(request, Output(_STDERR))
+    async with batch_services(chosen.plan, await sources_of(request, chosen)) as services:
+        deadline = writer.folder.facts.get("deadline")
+        broker = Broker(
+            services,
+            writer.progress.sent,
+            writer.note,
+            engine.reply,
+            fail,
+            changed,
+            notice,
+            deadline,
+        )
+        dispatcher.broker = broker
+        try:
+            yield broker
+        finally:
+            await broker.close()

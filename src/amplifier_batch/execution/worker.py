@@ -39,19 +39,19 @@ from amplifier_app.commands.run.opening import open_chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render.result import RunReport, cost_object, result_object
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approvals.requests import Approvals, Policy
+from amplifier_app.runtime.approvals import Approvals, Policy
 from amplifier_app.runtime.continuation import finished_answer, prompt_to_continue
-from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.notices import notice_handlers
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession
-from amplifier_app.runtime.turns.event_data import EventHandler
+from amplifier_app.runtime.turns.turn import EventHandler
 from amplifier_app.sessions.lock import InUse
-from amplifier_batch.engines.engine import RowTask, StopTime
+from amplifier_batch.engines.pool import RowTask, StopTime
 from amplifier_batch.open_files import allow_many_files
 from amplifier_batch.workdirs import Workdir
 from amplifier_core.llm_errors import ConfigurationError
-from amplifier_support.process_privacy import forbid_inspection
+from amplifier_support.environment import forbid_inspection
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 from amplifier_support.session_capabilities import BUDGET, DEFERRAL, PACE_DIR
 from amplifier_support.usage import dollars

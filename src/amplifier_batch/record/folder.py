@@ -21,8 +21,10 @@ import json
 import os
 import secrets
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
@@ -31,24 +33,104 @@ from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.render.result import cost_object
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.lock import is_locked
-from amplifier_batch.input.rows import key_of
-from amplifier_batch.record.facts import (
-    SCHEMA_VERSION,
-    fixed_facts,
-    read_facts,
-    read_json,
-    relative_to,
-    version_of,
-    with_files,
-)
+from amplifier_batch.input import key_of
 from amplifier_batch.record.journal import Record, change_error, damage_error, scan
 from amplifier_batch.record.progress import Counts, Progress
 from amplifier_batch.record.results import is_result
 from amplifier_support import journal as lines
-from amplifier_support.atomic_write import create_atomically
+from amplifier_support.files import create_atomically, open_to_read
 from amplifier_support.journal import Reading
-from amplifier_support.readable_files import open_to_read
 from amplifier_support.usage import add_counts, dollars
+
+SCHEMA_VERSION = 1
+
+_TEXT = (str, NoneType)
+_CHANGEABLE: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("workers", "waiting"), (int, NoneType)),
+    **dict.fromkeys(("max_cost", "stop_after", "engine", "address"), _TEXT),
+    "deadline": (int, float, NoneType),
+}
+"""The fields of batch.json that commands change, with their types."""
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "rows": int,
+    "repeat": (int, NoneType),
+    "request": (dict, NoneType),
+    "economy": (bool, NoneType),
+    **dict.fromkeys(("working_dir", "input", "prompt", "workdir", "shard"), _TEXT),
+    **dict.fromkeys(("plan_digest", "lock_digest", "input_digest"), _TEXT),
+    **_CHANGEABLE,
+}
+"""The fields of batch.json that readers need, with their types."""
+
+_PATHS = ("working_dir", "input")
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts in the folder of a batch.
+
+    Raises:
+        ConfigError: There is no batch.
+        SessionError: They are damaged or cannot be read.
+    """
+    file = path / "batch.json"
+    try:
+        facts = read_json(file)
+    except (FileNotFoundError, NotADirectoryError):
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        hint = f"Start one: amplifier batch run PLAN INPUT -o {shlex.quote(str(shown))}"
+        if path.is_file():
+            hint = "Pass the folder that was given to: amplifier batch run -o FOLDER"
+        raise ConfigError(f"there is no batch in {shown}", hint=hint, is_usage=True) from None
+    except OSError as error:
+        raise SessionError(f"cannot read {file}: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        raise SessionError(f"{file} is damaged: it is not JSON") from None
+    version = facts.get("schema_version") if isinstance(facts, dict) else None
+    if version != SCHEMA_VERSION:
+        raise SessionError(f"{file} is not of a batch that this version can read")
+    for name, types in _TYPES.items():
+        value = facts.get(name)
+        if not isinstance(value, types) or (name in _PATHS and value and "\0" in value):
+            raise SessionError(f"{file} is damaged: {name!r} is missing or has the wrong type")
+    return facts
+
+
+def fixed_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that stay the same for the whole batch."""
+    return {name: value for name, value in facts.items() if name not in _CHANGEABLE}
+
+
+def version_of(file: Path) -> tuple[int, int] | None:
+    """A value that changes when a file is replaced."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def with_files(facts: Mapping[str, Any], changed: Callable[[str], str]) -> dict[str, Any]:
+    """The facts with other paths of the files that can be saved in the folder."""
+    found = dict(facts)
+    if isinstance(source := facts.get("input"), str):
+        found["input"] = changed(source)
+    request = facts.get("request")
+    if isinstance(request, dict) and isinstance(schema := request.get("schema"), str):
+        found["request"] = {**request, "schema": changed(schema)}
+    return found
+
+
+def relative_to(folder: Path, file: str) -> str:
+    """The name of a file that is in a folder; the path of any other."""
+    return Path(file).name if Path(file).parent == folder else file
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises OSError, ValueError or RecursionError."""
+    with open(open_to_read(path), "rb") as file:
+        return json.load(file)
+
 
 RESULTS = "results.jsonl"
 WORK = "work"
@@ -352,3 +434,46 @@ def _lock_in(folder: Path) -> Path:
 def _in_use(path: Path) -> ConfigError:
     hint = f"Continue it: amplifier batch resume {shlex.quote(str(path))}"
     return ConfigError(f"{path} already contains a batch", hint=hint)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, *, whole: bool = False) -> Generator[Callable[[], None]]:
+    """Create the folder of a batch, and remove it if the block raises before a row has begun or a log was written.
+
+    Args:
+        path: The folder; new or empty.
+        whole: Whether to remove it later, too: what is in it is a copy.
+
+    Yields a function that removes it without an error, also with a log.
+
+    Raises:
+        ConfigError: There is something in it.
+        SessionError: It cannot be created.
+    """
+    created = [one for one in (path, *path.parents) if not one.exists()]
+
+    def remove() -> None:
+        if whole or not has_begun(path):
+            _remove(path, created)
+
+    require_unused(path)
+    try:
+        yield remove
+    except BaseException:
+        log = path / "log.txt"
+        # The log may be the only place with the reason why workers failed to start.
+        if not (log.exists() and log.stat().st_size):
+            remove()
+        raise
+
+
+def _remove(path: Path, created: list[Path]) -> None:
+    # Failures to remove something must not hide why the batch was refused.
+    for entry in path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        for folder in created:
+            folder.rmdir()

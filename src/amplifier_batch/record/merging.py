@@ -12,14 +12,13 @@ from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.private_files import open_private
-from amplifier_batch.input.rows import parse_key, session_id_of
+from amplifier_batch.input import parse_key, session_id_of
 from amplifier_batch.open_files import allow_many_files
-from amplifier_batch.record.folder import WORK, BatchFolder
+from amplifier_batch.record.folder import WORK, BatchFolder, new_folder
 from amplifier_batch.record.journal import Record
-from amplifier_batch.record.new_folder import new_folder
 from amplifier_batch.record.progress import OF_PROVIDER_BATCHES, Progress
 from amplifier_batch.record.writer import BatchWriter, writing
-from amplifier_support.readable_files import open_to_read
+from amplifier_support.files import open_to_read
 
 _SAME = ("plan_digest", "lock_digest", "input_digest", "prompt", "repeat")
 

@@ -27,7 +27,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from amplifier_app.base.outcome import Ending
-from amplifier_batch.input.rows import parse_key
+from amplifier_batch.input import parse_key
 from amplifier_batch.record.journal import Record
 from amplifier_support.provider_batches import DeferredRequest
 

@@ -21,7 +21,7 @@ from typing import Any
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import for_pipe, one_line
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.export.content import redactor
+from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import Counts

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import SessionError
-from amplifier_app.runtime.export.content import export_session, redactor
 from amplifier_app.runtime.export.page import as_page
+from amplifier_app.runtime.export.parts import export_session, redactor
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.summary import ID
 from amplifier_batch.record.journal import Record

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
-from amplifier_support.escape_sequences import without_sequences
-from amplifier_support.secret_names import SECRET_NAME, SENSITIVE_KEYS, is_secret_name
+from amplifier_support.secret_shapes import SECRET_NAME, SENSITIVE_KEYS, is_secret_name
+from amplifier_support.text import without_sequences
 
 __all__ = [
     "SECRET_NAME",

@@ -1,5 +1,6 @@
 """The published names of the checks' common parts."""
 
+from amplifier_core.loader import import_from_path as import_module_from_path
 from amplifier_core.module_checks import (
     CheckReport,
     Severity,
@@ -9,7 +10,6 @@ from amplifier_core.module_checks import (
     is_async,
     positional_arity,
 )
-from amplifier_core.package_import import import_from_path as import_module_from_path
 
 __all__ = [
     "CheckReport",

@@ -9,8 +9,8 @@ __amplifier_module_type__ = "hook"
 _module = ModuleDeclaration(
     __name__,
     "hooks-loop-support",
-    ".config:LoopSupportConfig",
-    ".mounting",
+    ".loop:LoopSupportConfig",
+    ".loop",
     home="amplifier_extras",
 )
 config_schema = _module.config_schema

@@ -2,19 +2,327 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from amplifier_core.cancellation import is_failure, task_cancel_count
-from amplifier_extras.hooks_loop_support.config import MODULE_ID
-from amplifier_extras.hooks_loop_support.turn import Turn
-from amplifier_modules._shared.loop.budget import Budget
+from amplifier_core.llm_errors import LLMError
+from amplifier_core.message_models import ChatRequest, Usage
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.loop.budget import (
+    Budget,
+    BudgetReached,
+    Reached,
+    Ticket,
+    open_budget,
+)
+from amplifier_modules._shared.loop.channel import OUT_OF_BUDGET, Channel, error_data
+from amplifier_modules._shared.loop.conversation import last_answer
+from amplifier_modules._shared.loop.dispatch import NOT_ALLOWED
+from amplifier_modules._shared.loop.fallback import (
+    BUDGET_REACHED,
+    PROVIDER_FALLBACK,
+    Fallbacks,
+    LimitRequests,
+    fallbacks_of,
+)
 from amplifier_modules._shared.loop.interrupt import interruptible
-from amplifier_modules._shared.loop.turn_end import OUT_OF_BUDGET
+from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules._shared.loop.replies import lost_usage, usage_of, with_lost
+from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.delegate import Delegate
+from amplifier_modules._shared.providers.base import collecting
 from amplifier_support.fields import mapping_of
+
+MODULE_ID = "hooks-loop-support"
+
+
+class LoopSupportConfig(ModuleConfig):
+    """Settings of hooks-loop-support.
+
+    Attributes:
+        budget: Apply `session.budget`.
+        fallbacks: Apply `session.fallbacks`.
+    """
+
+    budget: bool = True
+    fallbacks: bool = True
+
+
+_STREAMS = ("stream", "stream_complete")
+"""Methods of providers that return an answer in chunks."""
+
+
+class Turn:
+    """Admits and counts the requests and tool calls of one turn.
+
+    Args:
+        coordinator: The coordinator of the session.
+        budget: The budget of the session.
+        fallbacks: Names of the providers to use while another is unavailable, in order.
+        session: The keyword arguments of the orchestrator's `execute`.
+
+    Attributes:
+        channel: The turn's hooks.
+        providers: The providers for the orchestrator.
+        tools: The tools for the orchestrator.
+        reached: The limit that ended the turn, if one did.
+        answer: The answer that the conversation already had when a request was refused; else empty.
+        calls: Answered requests.
+    """
+
+    def __init__(
+        self, coordinator: Any, budget: Budget, fallbacks: Sequence[str], session: Mapping[str, Any]
+    ) -> None:
+        self._budget = budget
+        self._context = session["context"]
+        self._mounted: Mapping[str, Any] = session["tools"]
+        self._unmetered: Mapping[str, Any] = session["providers"]
+        self._fallbacks = Fallbacks(fallbacks, self._unmetered)
+        self.channel = Channel(session["hooks"], self._context, coordinator, MODULE_ID)
+        # Without the cancellation token: a stopped turn's task is cancelled.
+        self._limits = LimitRequests(budget, self.channel, None)
+        self.providers = {
+            name: MeteredProvider(provider, name, self)
+            for name, provider in self._unmetered.items()
+        }
+        self.tools: dict[str, Any] = {}
+        self._offered: dict[str, Any] = {}
+        self._follow_mounted()
+        self.reached: Reached | None = None
+        self.answer = ""
+        self.calls = 0
+
+    async def may_start(self) -> bool:
+        """Whether the budget allows a turn, or a hook raises the limit that does not."""
+        while (reached := self._budget.reached(tools=True)) is not None:
+            if not await self._limits.request_raise(reached, {}):
+                self.reached = reached
+                return False
+        return True
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether the turn's time is up: it is a token that stops it, see `interruptible`."""
+        is_up = self._budget.time_is_up()
+        if is_up and self.reached is None:
+            self.reached = self._budget.reached(turns=False)
+        return is_up
+
+    async def complete(
+        self, name: str, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+    ) -> Any:
+        """The answer of a provider or, while it is unavailable, of a fallback.
+
+        Args:
+            name: The provider that the orchestrator chose.
+            method: Its `complete`.
+            args: The positional arguments of the call.
+            options: The keyword arguments.
+
+        Raises:
+            asyncio.CancelledError: The budget allows no further request.
+            Exception: Any exception of the provider.
+        """
+        if self._budget.is_counting():
+            return await method(*args, **options)
+        ticket = await self._admit()
+        usage: dict[str, Any] | None = None
+        lost: list[Usage] = []
+        try:
+            with collecting() as lost:
+                response = await self._ask(name, method, args, options)
+            usage = with_lost(usage_of(response), lost)
+            self.calls += 1
+            return response
+        finally:
+            ticket.settle(lost_usage(lost) or None if usage is None else usage)
+            self._follow_mounted()
+
+    def stream(
+        self, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+    ) -> Any:
+        """The chunks of an answer, whose usage is what they report last.
+
+        Raises, while it is read:
+            asyncio.CancelledError: The budget allows no further request.
+            Exception: Any exception of the provider.
+        """
+        if self._budget.is_counting():
+            return method(*args, **options)
+        return self._counted(lambda: method(*args, **options))
+
+    async def _counted(self, begin: Callable[[], Any]) -> AsyncGenerator[Any]:
+        ticket = await self._admit()
+        usage: dict[str, Any] | None = None
+        lost: list[Usage] = []
+        chunks: Any = None
+        try:
+            chunks = begin()
+            if isawaitable(chunks):
+                chunks = await chunks
+            stream = aiter(chunks)
+            while True:
+                # Not around the yield: what the orchestrator does meanwhile is not part of the call.
+                with collecting() as attempts:
+                    try:
+                        chunk = await anext(stream)
+                    except StopAsyncIteration:
+                        break
+                    finally:
+                        lost += attempts
+                usage = (usage or {}) | usage_of(chunk)
+                yield chunk
+            self.calls += 1
+            ticket.settle(with_lost(usage or {}, lost))
+        finally:
+            with collecting() as attempts:
+                close = getattr(chunks, "aclose", None)
+                if close is not None:
+                    await close()
+            ticket.settle(lost_usage([*lost, *attempts]) or usage)
+
+    async def run_tool(
+        self, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+    ) -> Any:
+        """The result of a tool call, or an error if the budget does not allow it.
+
+        Raises:
+            asyncio.CancelledError: The time of the turn is up.
+            Exception: Any exception of the tool.
+        """
+        if self.is_immediate:
+            await self._end()
+        if not self._budget.take_tool_calls(1):
+            self.reached = self.reached or self._budget.reached(tools=True)
+            error = {"type": "BudgetReached", "message": NOT_ALLOWED}
+            return ToolResult(success=False, error=error)
+        try:
+            return await method(*args, **options)
+        finally:
+            self._follow_mounted()
+
+    def parser(self, name: str) -> Any:
+        """`parse_tool_calls` of the provider that answers for the provider `name`."""
+        return self._unmetered[self._fallbacks.instead_of(name)].parse_tool_calls
+
+    async def _admit(self) -> Ticket:
+        if self.reached is None and not self.is_immediate:
+            try:
+                return await self._limits.admit({})
+            except BudgetReached as stop:
+                self.reached = stop.reached
+                if self.calls:
+                    self.answer = await last_answer(self._context)
+        return await self._end()
+
+    async def _end(self) -> Any:
+        """Make the orchestrator end its turn.
+
+        By a cancellation: an error is something that it reports, answers to the user or tries again.
+        """
+        await asyncio.sleep(0)  # Others have to run even if it ignores that.
+        raise asyncio.CancelledError(str(self.reached))
+
+    async def _ask(
+        self, name: str, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
+    ) -> Any:
+        target = self._fallbacks.instead_of(name)
+        while True:
+            if target != name:
+                method = self._unmetered[target].complete
+                # The requested model belongs to the chosen provider, not to the fallback.
+                args = [_without_model(argument) for argument in args]
+                options = {key: value for key, value in options.items() if key != "model"}
+            try:
+                return await method(*args, **options)
+            except LLMError as error:
+                following = self._fallbacks.after(target, error)
+                if following is None:
+                    raise
+                about = {"provider": target, "fallback": following, "error": error_data(error)}
+                if (await self.channel.ask(PROVIDER_FALLBACK, about)).denied is not None:
+                    raise
+            target = following
+
+    def _follow_mounted(self) -> None:
+        """Offer the tools that modules have mounted meanwhile, and no others.
+
+        Orchestrators get the session's own tools otherwise, which change while they run.
+        """
+        for name in self._offered.keys() - self._mounted.keys():
+            self.tools.pop(name, None)
+        for name, tool in self._mounted.items():
+            if self._offered.get(name) is not tool:
+                self.tools[name] = MeteredTool(tool, self)
+        self._offered = dict(self._mounted)
+
+
+class MeteredProvider(Delegate):
+    """A provider whose answers count against the budget.
+
+    Args:
+        inner: The provider.
+        name: Its name.
+        turn: The turn that it answers in.
+    """
+
+    def __init__(self, inner: Any, name: str, turn: Turn) -> None:
+        super().__init__(inner, _name=name, _turn=turn)
+
+    def __getattr__(self, name: str) -> Any:
+        found, turn, own = super().__getattr__(name), self._turn, self._name
+
+        async def complete(*args: Any, **options: Any) -> Any:
+            return await turn.complete(own, found, args, options)
+
+        def stream(*args: Any, **options: Any) -> Any:
+            return turn.stream(found, args, options)
+
+        async def opened_stream(*args: Any, **options: Any) -> Any:
+            chunks = turn.stream(found, args, options)
+            return await chunks if isawaitable(chunks) else chunks
+
+        # With the signatures of the provider, from which orchestrators see what it accepts.
+        if name == "complete":
+            return functools.wraps(found)(complete)
+        if name in _STREAMS and callable(found):
+            return functools.wraps(found)(opened_stream if iscoroutinefunction(found) else stream)
+        return turn.parser(own) if name == "parse_tool_calls" else found
+
+
+class MeteredTool(Delegate):
+    """A tool whose calls count against the budget.
+
+    Args:
+        inner: The tool.
+        turn: The turn that calls it.
+    """
+
+    def __init__(self, inner: Any, turn: Turn) -> None:
+        super().__init__(inner, _turn=turn)
+
+    def __getattr__(self, name: str) -> Any:
+        found, turn = super().__getattr__(name), self._turn
+        if name != "execute":
+            return found
+
+        @functools.wraps(found)
+        async def execute(*args: Any, **options: Any) -> Any:
+            return await turn.run_tool(found, args, options)
+
+        return execute
+
+
+def _without_model(argument: Any) -> Any:
+    if isinstance(argument, ChatRequest) and argument.model is not None:
+        return argument.model_copy(update={"model": None})
+    return argument
+
 
 logger = logging.getLogger(__name__)
 
@@ -107,3 +415,25 @@ def _name_of(coordinator: Any) -> str:
     """The module id of the orchestrator, as in the plan."""
     entry = mapping_of(coordinator.config.get("session")).get("orchestrator")
     return str(mapping_of(entry).get("module") or entry or MODULE_ID)
+
+
+async def mount(coordinator: Any, settings: LoopSupportConfig) -> None:
+    """Mount a `SupportedLoop` in place of the orchestrator.
+
+    Does nothing, with a warning in the log, without an orchestrator that needs it.
+
+    Raises:
+        ValueError: `session.budget` of the plan is not valid.
+    """
+    inner = coordinator.get("orchestrator")
+    if inner is None or isinstance(inner, LoopOrchestrator):
+        why = "the orchestrator applies them" if inner else "no orchestrator is mounted before it"
+        logger.warning("%s does not apply budgets and fallbacks: %s", MODULE_ID, why)
+        return
+    budget = open_budget(coordinator) if settings.budget else Budget()
+    if settings.budget:
+        coordinator.register_contributor("session.stats", MODULE_ID, budget.stats)
+    events = [BUDGET_REACHED, PROVIDER_FALLBACK]
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))
+    names = fallbacks_of(coordinator) if settings.fallbacks else []
+    await coordinator.mount("orchestrator", SupportedLoop(inner, coordinator, budget, names))

@@ -9,8 +9,13 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, another_name_of, ignored, refused
+from amplifier_modules._shared.module.config import (
+    ModuleConfig,
+    Published,
+    another_name_of,
+    ignored,
+    refused,
+)
 
 MODULE_ID = "hooks-otel"
 

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 from amplifier_extras.hooks_otel.config import MODULE_ID, OtelConfig
-from amplifier_support.private_files import make_private_folder, open_regular
+from amplifier_support.files import make_private_folder, open_regular
 
 logger = logging.getLogger(__name__)
 

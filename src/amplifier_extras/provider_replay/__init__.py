@@ -7,7 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "provider"
 
 _module = ModuleDeclaration(
-    __name__, "provider-replay", ".config:ReplayConfig", ".mounting", home="amplifier_extras"
+    __name__, "provider-replay", ".player:ReplayConfig", ".player", home="amplifier_extras"
 )
 config_schema = _module.config_schema
 mount = _module.mount

@@ -8,8 +8,12 @@ from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, another_name_of, ignored
+from amplifier_modules._shared.module.config import (
+    ModuleConfig,
+    Published,
+    another_name_of,
+    ignored,
+)
 from amplifier_modules._shared.process.sandbox import SandboxValue
 
 MODULE_ID = "tool-mcp"

@@ -1,18 +1,17 @@
-"""Connections to servers, and their errors.
-
-ServerProblem
-├── NotConnected       the server is not connected, the call was not sent
-├── CallLost           the call was sent, and whether it ran is unknown
-└── ServerRefused      the server answered with an error
-"""
+"""Connections to servers, and their errors."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    pass
+
 
 MAX_MESSAGE = 32 * 1024 * 1024
 """Bytes of a message from a server; reading one takes about twice as much memory."""
+
 
 _LONGEST_TEXT = 4000
 

@@ -3,25 +3,413 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
+import json
 import logging
-from collections.abc import Callable
+import mimetypes
+import os
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_core.events import SESSION_RESUME, SESSION_START
-from amplifier_core.models import HookResult
-from amplifier_extras.tool_mcp import tools
+from amplifier_core.models import HookResult, ToolResult
+from amplifier_core.utils.truncate import sanitize_text
 from amplifier_extras.tool_mcp.config import MODULE_ID, McpConfig, ServerConfig
-from amplifier_extras.tool_mcp.connection import CannotStart, Connection, Offers, Way, shorten
-from amplifier_extras.tool_mcp.error_log import ErrorLog
-from amplifier_extras.tool_mcp.results import Results
+from amplifier_extras.tool_mcp.connection import (
+    CannotStart,
+    Connection,
+    Offers,
+    ServerProblem,
+    Way,
+    shorten,
+)
 from amplifier_extras.tool_mcp.server import Listener, Server
-from amplifier_extras.tool_mcp.transports import LocalWay, RemoteWay
+from amplifier_extras.tool_mcp.transports import ErrorLog, LocalWay, RemoteWay
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.process.output_dir import output_dir
+from amplifier_modules._shared.module.tools import InvalidInput, failure, read_input
+from amplifier_modules._shared.process.output import OutputCapture, output_dir
+from amplifier_support.files import open_private_in
 from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_support.session_capabilities import OFFLINE
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+_SPILL_LIMIT = 64 * 1024 * 1024
+_PIECE = 1 << 20
+_IMAGES = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+"""Image types that models accept, and their first bytes."""
+
+_LARGEST_IMAGE = 5 * 1024 * 1024
+_MOST_IMAGES = 20
+
+Block = dict[str, Any]
+
+
+class Results:
+    """Create results.
+
+    Args:
+        max_output: Bytes of text in one result.
+        folder: Returns the folder for long results and other data.
+    """
+
+    def __init__(self, max_output: int, folder: Callable[[], Path]) -> None:
+        self._max_output = max_output
+        self._folder = folder
+
+    def of_call(self, answer: Any) -> ToolResult:
+        """The result of a call."""
+        blocks = [self._block(content) for content in answer.content]
+        structured = answer.structured_content
+        if not blocks and structured is not None:
+            text = json.dumps(structured, ensure_ascii=False, indent=1, default=str)
+            blocks = [_text(text)]
+        return self._result(blocks, failed=bool(answer.is_error))
+
+    def of_resource(self, answer: Any) -> ToolResult:
+        """The result of reading a resource."""
+        return self._result([self._resource(contents) for contents in answer.contents])
+
+    def of_prompt(self, answer: Any) -> ToolResult:
+        """The result of filling in a prompt: the messages by role."""
+        blocks: list[Block] = [_text(answer.description)] if answer.description else []
+        for message in answer.messages:
+            blocks += [_text(f"[{message.role}]"), self._block(message.content)]
+        return self._result(blocks)
+
+    def of_text(self, text: str) -> ToolResult:
+        return self._result([_text(text)])
+
+    # -- parts -------------------------------------------------------------------------
+
+    def _result(self, blocks: list[Block], *, failed: bool = False) -> ToolResult:
+        more = sum(block["type"] == "image" for block in blocks) - _MOST_IMAGES
+        if more > 0:
+            blocks = [*blocks, _text(f"[{more} more images left out]")]
+        text = self._shortened("\n".join(_texts(blocks)))
+        error = {"message": text or "the tool failed", "type": "ToolError"} if failed else None
+        images = [block for block in blocks if block["type"] == "image"][:_MOST_IMAGES]
+        content: Any = [*([_text(text)] if text else []), *images] if images else None
+        output = text if text or images else "(no output)"
+        return ToolResult(success=not failed, output=output, error=error, content=content)
+
+    def _shortened(self, text: str) -> str:
+        if (
+            len(text) <= self._max_output
+            and len(text.encode("utf-8", "replace")) <= self._max_output
+        ):
+            return text
+        capture = OutputCapture(
+            limit=self._max_output,
+            spill_limit=_SPILL_LIMIT,
+            new_file=lambda: self._new_file("txt"),
+        )
+        for start in range(0, len(text), _PIECE):
+            capture.feed(text[start : start + _PIECE].encode("utf-8", "replace"))
+        capture.close()
+        shown = capture.captured()
+        kept = f"its full text is in {shown.file}" if shown.file else f"not kept: {shown.problem}"
+        return f"{shown.text}\n[the result has {shown.total} bytes; {kept}]"
+
+    def _block(self, content: Any) -> Block:
+        match content.type:
+            case "text":
+                return _text(content.text)
+            case "image":
+                return self._media(content.data, content.mime_type)
+            case "audio":
+                return self._media(content.data, content.mime_type)
+            case "resource":
+                return self._resource(content.resource)
+            case "resource_link":
+                about = ", ".join(filter(None, (content.name, content.mime_type)))
+                return _text(f"[resource {content.uri}: {about}]")
+            case other:
+                return _text(f"[content of the unknown type {other!r}]")
+
+    def _resource(self, contents: Any) -> Block:
+        text = getattr(contents, "text", None)
+        if text is not None:
+            return _text(f"[resource {contents.uri}]\n{text}")
+        return self._media(contents.blob, contents.mime_type or "application/octet-stream")
+
+    def _media(self, encoded: str, mime_type: str) -> Block:
+        """Return an image as such; save other media in a file."""
+        kind = mime_type.partition(";")[0].strip().lower()
+        try:
+            data = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            return _text(f"[{kind}: its data is not valid base64]")
+        # A service refuses a request with invalid data, and every later one.
+        if data.startswith(_IMAGES.get(kind, ())) and len(data) <= _LARGEST_IMAGE:
+            source = {"type": "base64", "media_type": kind, "data": encoded}
+            return {"type": "image", "source": source}
+        try:
+            path = self._saved(data, kind)
+        except OSError as error:
+            return _text(f"[{kind}, {len(data)} bytes, could not be saved: {error.strerror}]")
+        return _text(f"[{kind}, {len(data)} bytes, saved as {path}]")
+
+    def _saved(self, data: bytes, kind: str) -> Path:
+        path = self._new_file((mimetypes.guess_extension(kind) or ".bin").lstrip("."))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(open_private_in(path.parent, path.name, flags), "wb") as file:
+            file.write(data)
+        return path
+
+    def _new_file(self, extension: str) -> Path:
+        return self._folder() / f"mcp-{secrets.token_hex(6)}.{extension}"
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _texts(blocks: Iterable[Block]) -> Iterable[str]:
+    return (block["text"] for block in blocks if block["type"] == "text")
+
+
+Emit = Callable[[str, dict[str, Any]], Awaitable[None]]
+
+MCP_PROGRESS = "mcp:progress"
+
+_LONGEST_DESCRIPTION = 8000
+_LONGEST_NAME = 64
+_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_-]")
+_MOST_LISTED = 200
+_MOST_PAGES = 20
+
+
+class MountedTool(ABC):
+    """A tool of a server (Tool Contract): a failure is a result, never an exception.
+
+    Args:
+        name: Its mounted name.
+        description: Its description for the model.
+        input_schema: JSON schema of its input.
+        server: The server that runs it.
+        results: Creates results from responses.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        input_schema: dict[str, Any],
+        server: Server,
+        results: Results,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.input_schema = input_schema
+        self.server = server
+        self._results = results
+
+    def get_schema(self) -> dict[str, Any]:
+        """JSON schema of the input."""
+        return self.input_schema
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """Run the tool; `error` of a failure has `message` and `type`."""
+        try:
+            given: Any = input
+            if not isinstance(given, Mapping):
+                raise InvalidInput(f"the input must be an object, not {type(given).__name__}")
+            return await self.run(dict(cast("Mapping[str, Any]", given)))
+        except (InvalidInput, ServerProblem) as error:
+            return failure(error)
+
+    @abstractmethod
+    async def run(self, given: dict[str, Any]) -> ToolResult:
+        """Return the result for an input."""
+
+
+class RemoteTool(MountedTool):
+    """A tool that runs on the server.
+
+    Args:
+        name: Its mounted name.
+        server: The server that runs it.
+        results: Creates results from responses.
+        remote: The tool as the SDK describes it.
+        emit: Emits events.
+    """
+
+    def __init__(
+        self, name: str, server: Server, results: Results, remote: Any, emit: Emit
+    ) -> None:
+        text = remote.description or remote.title or f"The tool {remote.name} of {server.name}."
+        schema = {"type": "object", **remote.input_schema}
+        super().__init__(name, text[:_LONGEST_DESCRIPTION], schema, server, results)
+        self._remote: str = remote.name
+        self._emit = emit
+
+    async def run(self, given: dict[str, Any]) -> ToolResult:
+        arguments = _sendable(given)
+        ids = event_ids()
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            shown = None if message is None else shorten(message)
+            data = {"server": self.server.name, "tool": self.name, "progress": progress}
+            await self._emit(MCP_PROGRESS, {**data, "total": total, "message": shown, **ids})
+
+        async def call(client: Client) -> Any:
+            return await client.call_tool(self._remote, arguments, progress_callback=on_progress)
+
+        return self._results.of_call(await self.server.call(call))
+
+
+class ListResources(MountedTool):
+    """List a server's resources."""
+
+    def __init__(self, name: str, server: Server, results: Results) -> None:
+        about = f"List the resources of the MCP server {server.name}, with their URIs."
+        super().__init__(name, about, _object(), server, results)
+
+    async def run(self, given: dict[str, Any]) -> ToolResult:
+        read_input(self.input_schema, given)
+        return self._results.of_text("\n".join(await self.server.call(_resource_lines)))
+
+
+class ReadResource(MountedTool):
+    """Read a resource of a server."""
+
+    def __init__(self, name: str, server: Server, results: Results) -> None:
+        about = f"Read a resource of the MCP server {server.name} by its URI."
+        uri = {"type": "string", "description": "The URI of the resource"}
+        super().__init__(name, about, _object("uri", uri=uri), server, results)
+
+    async def run(self, given: dict[str, Any]) -> ToolResult:
+        uri: str = sanitize_text(read_input(self.input_schema, given)["uri"])
+        return self._results.of_resource(
+            await self.server.call(lambda client: client.read_resource(uri))
+        )
+
+
+class ListPrompts(MountedTool):
+    """List a server's prompts."""
+
+    def __init__(self, name: str, server: Server, results: Results) -> None:
+        about = f"List the prompts of the MCP server {server.name}, with their arguments."
+        super().__init__(name, about, _object(), server, results)
+
+    async def run(self, given: dict[str, Any]) -> ToolResult:
+        read_input(self.input_schema, given)
+        return self._results.of_text("\n".join(await self.server.call(_prompt_lines)))
+
+
+class GetPrompt(MountedTool):
+    """Get a prompt of a server."""
+
+    def __init__(self, name: str, server: Server, results: Results) -> None:
+        about = f"Get a prompt of the MCP server {server.name}, filled in with arguments."
+        prompt = {"type": "string", "description": "The name of the prompt"}
+        arguments = {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "Its arguments by name",
+        }
+        schema = _object("name", name=prompt, arguments=arguments)
+        super().__init__(name, about, schema, server, results)
+
+    async def run(self, given: dict[str, Any]) -> ToolResult:
+        name, arguments = given.get("name"), given.get("arguments") or {}
+        if not isinstance(name, str) or not isinstance(arguments, Mapping):
+            raise InvalidInput("'name' must be a string, and 'arguments' an object of strings")
+        filled = cast("Mapping[str, Any]", arguments)
+        texts = _sendable({key: str(value) for key, value in filled.items()})
+        return self._results.of_prompt(
+            await self.server.call(lambda client: client.get_prompt(name, texts))
+        )
+
+
+def _object(*required: str, **properties: Any) -> dict[str, Any]:
+    """The schema of an object with exactly these properties."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required), "additionalProperties": False}
+
+
+def _sendable(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as JSON can carry them: without lone surrogates."""
+    text = json.dumps(arguments, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.loads(sanitize_text(text))
+    return arguments
+
+
+async def _resource_lines(client: Client) -> list[str]:
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_resources(cursor=cursor)
+        found += [_line(r.uri, r.name, r.mime_type, r.description) for r in page.resources]
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    templates = await client.list_resource_templates()
+    found += [
+        _line(t.uri_template, t.name, t.mime_type, t.description)
+        for t in templates.resource_templates
+    ]
+    return _most(found, "resource")
+
+
+async def _prompt_lines(client: Client) -> list[str]:
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_prompts(cursor=cursor)
+        for item in page.prompts:
+            arguments = [a.name if a.required else f"{a.name}?" for a in item.arguments or ()]
+            found.append(
+                _line(f"{item.name}({', '.join(arguments)})", None, None, item.description)
+            )
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return _most(found, "prompt")
+
+
+def _line(address: str, name: str | None, kind: str | None, description: str | None) -> str:
+    about = ", ".join(" ".join(part.split()) for part in (name, kind, description) if part)
+    return f"{address}: {about}" if about else address
+
+
+def _most(lines: list[str], what: str) -> list[str]:
+    if not lines:
+        return [f"[the server has no {what}s]"]
+    left = len(lines) - _MOST_LISTED
+    return [*lines[:_MOST_LISTED], f"[and {left} more]"] if left > 0 else lines
+
+
+def tool_name(server: str, tool: str, taken: Container[str]) -> str:
+    """A name for a tool of a server that is not in `taken`.
+
+    Characters that services refuse become `_`. A name that is too long or taken ends with a digest
+    of the original, so that it is the same in every session.
+    """
+    name = _NOT_ALLOWED.sub("_", f"mcp_{server}_{tool}")
+    if len(name) <= _LONGEST_NAME and name not in taken:
+        return name
+    digest = hashlib.sha256(f"{server}\n{tool}".encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - len(digest) - 1]}_{digest}"
+
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +417,7 @@ MCP_CONNECTED = "mcp:connected"
 MCP_DISCONNECTED = "mcp:disconnected"
 MCP_FAILED = "mcp:failed"
 MCP_LOG = "mcp:log"
-MCP_EVENTS = (MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, tools.MCP_PROGRESS)
+MCP_EVENTS = (MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, MCP_PROGRESS)
 """Events this module emits in addition to the kernel's."""
 
 _LONGEST_LOG = 10_000
@@ -48,7 +436,7 @@ class Hub(Listener):
         self._coordinator = coordinator
         self._config = config
         self._results = Results(config.max_output, lambda: output_dir(coordinator))
-        self._mounted: dict[str, dict[str, tools.MountedTool]] = {}
+        self._mounted: dict[str, dict[str, MountedTool]] = {}
         self._logs: list[ErrorLog] = []
         self._started = False
         self._sdk: asyncio.Task[None] | None = None
@@ -163,26 +551,26 @@ class Hub(Listener):
 
     # -- tools -------------------------------------------------------------------------
 
-    def _tools_of(self, server: Server, offers: Offers) -> dict[str, tools.MountedTool]:
+    def _tools_of(self, server: Server, offers: Offers) -> dict[str, MountedTool]:
         """A server's tools by their mounted names."""
         own = self._mounted.get(server.name, {})
         others = self._coordinator.get("tools").keys() - own.keys()
-        found: dict[str, tools.MountedTool] = {}
+        found: dict[str, MountedTool] = {}
         for remote in offers.tools:
             if _is_wanted(remote.name, server.config):
-                name = tools.tool_name(server.name, remote.name, {*others, *found})
-                found[name] = tools.RemoteTool(name, server, self._results, remote, self._emit)
-        extra: dict[str, Callable[[str, Server, Results], tools.MountedTool]] = {}
+                name = tool_name(server.name, remote.name, {*others, *found})
+                found[name] = RemoteTool(name, server, self._results, remote, self._emit)
+        extra: dict[str, Callable[[str, Server, Results], MountedTool]] = {}
         if offers.has_resources and server.config.resources:
-            extra |= {"list_resources": tools.ListResources, "read_resource": tools.ReadResource}
+            extra |= {"list_resources": ListResources, "read_resource": ReadResource}
         if offers.has_prompts and server.config.prompts:
-            extra |= {"list_prompts": tools.ListPrompts, "get_prompt": tools.GetPrompt}
+            extra |= {"list_prompts": ListPrompts, "get_prompt": GetPrompt}
         for ending, kind in extra.items():
-            name = tools.tool_name(server.name, ending, {*others, *found})
+            name = tool_name(server.name, ending, {*others, *found})
             found[name] = kind(name, server, self._results)
         return found
 
-    async def _mount(self, server: str, wanted: dict[str, tools.MountedTool]) -> None:
+    async def _mount(self, server: str, wanted: dict[str, MountedTool]) -> None:
         for name, tool in self._mounted.get(server, {}).items():
             if name not in wanted and self._coordinator.get("tools", name) is tool:
                 await self._coordinator.unmount("tools", name=name)
@@ -227,3 +615,18 @@ def _import_sdk() -> None:
             f"the installed MCP SDK is unusable ({error}); version 2 is required, "
             "install it with: pip install 'amplifier[mcp]'"
         ) from error
+
+
+async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable[None]]:
+    """Start the configured servers and mount their tools; settings as in `McpConfig`.
+
+    Returns:
+        A cleanup function that stops all servers.
+
+    Raises:
+        RuntimeError: The SDK is not installed, or a required server is not ready in time.
+    """
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(MCP_EVENTS))
+    hub = Hub(coordinator, settings)
+    await hub.start()
+    return hub.close

@@ -3,6 +3,13 @@
 A separate task holds the connection, because the SDK's contexts must be left by the task that
 entered them; calls come from any task. A call is sent once. Only a call that a server rejected
 unseen, because it no longer knows the session, is sent again.
+
+Connections to servers, and their errors.
+
+ServerProblem
+├── NotConnected       the server is not connected, the call was not sent
+├── CallLost           the call was sent, and whether it ran is unknown
+└── ServerRefused      the server answered with an error
 """
 
 from __future__ import annotations
@@ -16,6 +23,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amplifier_extras.tool_mcp.config import ServerConfig
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+    from amplifier_extras.tool_mcp.client import ServerClient
 from amplifier_extras.tool_mcp.connection import (
     CallLost,
     CannotStart,
@@ -26,11 +38,6 @@ from amplifier_extras.tool_mcp.connection import (
     Way,
     error_text,
 )
-
-if TYPE_CHECKING:
-    from mcp import Client
-
-    from amplifier_extras.tool_mcp.client import ServerClient
 
 ResultT = TypeVar("ResultT")
 

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.plan.documents.document import read_root
-from amplifier_app.plan.schema.config_check import config_problems
-from amplifier_app.plan.schema.module_schemas import schema_of_installed
+from amplifier_app.plan.schema.config_check import config_problems, schema_of_installed
 from amplifier_app.plan.schema.rules import Schema
 from amplifier_app.plan.schema.structure import normalise
 from amplifier_app.plan.traffic import SCRIPT_MODULE, Script
-from amplifier_app.plan.tree.budget import Budget
 from amplifier_app.plan.tree.nodes import (
+    Budget,
     ListNode,
     MapNode,
     Node,
@@ -29,7 +28,7 @@ from amplifier_app.plan.tree.nodes import (
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes
 from amplifier_kit.plan_tests.grammar import RECORDED, TEST_FILE
-from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.text import did_you_mean
 
 SUFFIXES = (".test.yaml", ".test.yml")
 SEPARATOR = "::"

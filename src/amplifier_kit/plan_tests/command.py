@@ -1,5 +1,7 @@
 """`amplifier test`."""
 
+from __future__ import annotations
+
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import asyncio
 import time
@@ -23,6 +25,8 @@ from amplifier_app.commands.option import Option
 from amplifier_app.commands.typer_options import takes_options_of
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_kit.plan_tests.cases import Case, find_cases
+from amplifier_kit.plan_tests.expectations import Tested, run_case
+from amplifier_kit.plan_tests.grammar import test_schema
 from amplifier_kit.plan_tests.report import (
     Progress,
     as_json,
@@ -31,7 +35,6 @@ from amplifier_kit.plan_tests.report import (
     summary,
 )
 from amplifier_kit.plan_tests.running import Runner
-from amplifier_kit.plan_tests.verdict import Tested, run_case
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -204,3 +207,12 @@ def _write(file: Path, text: str) -> None:
         ConfigError: The file cannot be written.
     """
     write_whole(file, redact(text).encode("utf-8", "replace").decode())
+
+
+schema_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@schema_app.command()
+def test() -> None:
+    """Print the JSON Schema of test files."""
+    print(json_text(test_schema()))

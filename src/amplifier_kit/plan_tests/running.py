@@ -3,40 +3,483 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
 import shlex
+import shutil
+import socket
+import stat
+import sys
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import Ending, Outcome, outcome_of
+from amplifier_app.base.paths import temporary_dir
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.choose import Chosen, choose
 from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, requirements
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.plan.traffic import Script, Traffic
-from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, text_of
+from amplifier_app.plan.traffic import Script, Traffic, read_recording
+from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, Node, plain_data, text_of
 from amplifier_app.render.result import RunReport
-from amplifier_app.runtime.approvals.requests import Approvals, Policy
-from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.approvals import Approvals, Policy
+from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult
-from amplifier_app.sources.plan_resolver import resolver_for
-from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
+from amplifier_core.models import ToolResult
 from amplifier_kit.plan_tests.cases import Case, items_of
-from amplifier_kit.plan_tests.doubles import Doubles, Sent, recorded_lines
-from amplifier_kit.plan_tests.network import Attempts, no_network
-from amplifier_kit.plan_tests.working_dir import FileState, states, temporary_folder, working_dir
-from amplifier_support.atomic_write import write_atomically
-from amplifier_support.did_you_mean import did_you_mean
-from amplifier_support.private_files import open_regular
+from amplifier_kit.plan_tests.grammar import RECORDED
+from amplifier_support.fields import field_of
+from amplifier_support.files import is_special, open_regular, reason_of, write_atomically
+from amplifier_support.journal import readable_records
+from amplifier_support.provider_order import model_of
+from amplifier_support.text import did_you_mean
+
+_REQUESTS = ("complete", "stream_complete")
+
+
+class Sent(NamedTuple):
+    """A request that was sent to a model.
+
+    Attributes:
+        provider: The name of the provider.
+        model: The model of the request, or else of the provider; None if neither names one.
+        system: Its system prompt.
+        prompt: The text of the user in it.
+        tools: The names of the tools that it offers.
+        session_id: The session that sent it.
+        by_agent: Whether that is a sub-session.
+    """
+
+    provider: str
+    model: str | None
+    system: str
+    prompt: str
+    tools: tuple[str, ...]
+    session_id: str
+    by_agent: bool
+
+
+class Doubles:
+    """The doubles of one session and its sub-sessions (see `Adjustment`).
+
+    Args:
+        stubs: The results of tools, by name.
+        recording: The recording that recorded results come from.
+
+    Attributes:
+        sent: The requests of all sessions, in order.
+        problems: What went wrong in a double.
+    """
+
+    def __init__(self, stubs: Mapping[str, Node], recording: Path | None) -> None:
+        self.sent: list[Sent] = []
+        self.problems: list[str] = []
+        self._stubs = {name: plain_data(node) for name, node in stubs.items()}
+        self._first: Any = None
+        self._recorded: RecordedResults | None = None
+        if recording is not None and RECORDED in self._stubs.values():
+            self._recorded = RecordedResults(recording)
+
+    def check(self, coordinator: Any) -> None:
+        """Check that the plan has the tools.
+
+        Raises:
+            ConfigError: A tool is missing.
+        """
+        known = list(coordinator.get("tools"))
+        for name in self._stubs:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"its tools: {', '.join(known) or 'none'}"
+                raise ConfigError(f"tools: the plan has no tool {name!r}; {hint}")
+
+    def apply(self, coordinator: Any) -> None:
+        """Put the doubles in place of tools and providers."""
+        self._first = self._first or coordinator
+        tools: dict[str, Any] = coordinator.get("tools")
+        for name, stub in self._stubs.items():
+            if name in tools and not isinstance(tools[name], _StubbedTool):
+                tools[name] = _StubbedTool(tools[name], name, stub, self)
+        providers: dict[str, Any] = coordinator.get("providers")
+        for name, provider in list(providers.items()):
+            if not isinstance(provider, _WatchedProvider):
+                by_agent = coordinator is not self._first
+                sender = coordinator.session_id, by_agent
+                providers[name] = _WatchedProvider(provider, name, self.sent, sender)
+
+    def recorded_result(self, tool: str, given: Any) -> ToolResult:
+        """The recorded result of a call."""
+        output = None if self._recorded is None else self._recorded.take(tool, given)
+        if output is None:
+            what = f"{tool} was called with an input that the recording does not have"
+            self.problems.append(f"{what}: {json.dumps(given, default=str)[:500]}")
+            return ToolResult(success=False, error={"message": what})
+        return ToolResult(success=True, output=output)
+
+
+class _Wrapper:
+    """All attributes of another object, except those that a subclass defines."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # A copy has no attributes yet.
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+
+class _StubbedTool(_Wrapper):
+    def __init__(self, inner: Any, name: str, stub: Any, doubles: Doubles) -> None:
+        super().__init__(inner)
+        self._called_as = name
+        self._doubles = doubles
+        self._stub = stub
+        self._left = deque(cast("list[Any]", stub)) if isinstance(stub, list) else None
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        """The result of the stub."""
+        if self._stub == RECORDED:
+            return self._doubles.recorded_result(self._called_as, input)
+        result = self._stub
+        if self._left is not None:
+            if not self._left:
+                what = f"{self._called_as} was called more often than it has results"
+                self._doubles.problems.append(what)
+                return ToolResult(success=False, error={"message": what})
+            result = self._left.popleft()
+        if "error" in result:
+            return ToolResult(success=False, error={"message": result["error"]})
+        return ToolResult(success=True, output=result["output"])
+
+
+class _WatchedProvider(_Wrapper):
+    def __init__(self, inner: Any, name: str, sent: list[Sent], sender: tuple[str, bool]) -> None:
+        super().__init__(inner)
+        self._mounted_as = name
+        self._sent = sent
+        self._sender = sender
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if name not in _REQUESTS:
+            return found
+
+        # A method that the provider lacks is missing here, too: loops choose by what exists.
+        def request(asked: Any, **options: Any) -> Any:
+            self._sent.append(self._described(asked, options))
+            return found(asked, **options)
+
+        return request
+
+    def _described(self, request: Any, options: Mapping[str, Any]) -> Sent:
+        model = options.get("model") or field_of(request, "model") or model_of(self._inner)
+        tools: Sequence[Any] = field_of(request, "tools") or ()
+        return Sent(
+            self._mounted_as,
+            model,
+            _texts(request, "system", "developer"),
+            _texts(request, "user"),
+            tuple(str(field_of(tool, "name")) for tool in tools),
+            *self._sender,
+        )
+
+
+def _texts(request: Any, *roles: str) -> str:
+    messages: Sequence[Any] = field_of(request, "messages") or ()
+    found = [_text(field_of(one, "content")) for one in messages if field_of(one, "role") in roles]
+    return "\n\n".join(found)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    blocks: Sequence[Any] = content if isinstance(content, (list, tuple)) else ()
+    return "\n".join(str(text) for one in blocks if (text := field_of(one, "text")))
+
+
+class RecordedResults:
+    """The results of tools in a recording; calls with the same input get their results in order.
+
+    Args:
+        file: The recording.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._left: dict[str, deque[str]] = {}
+        calls: dict[str, str] = {}
+        for line in recorded_lines(file):
+            request = line.get("request")
+            messages = request.get("messages") if isinstance(request, dict) else None
+            for message in messages if isinstance(messages, list) else ():
+                self._read(message, calls)
+
+    def _read(self, message: Any, calls: dict[str, str]) -> None:
+        content = field_of(message, "content")
+        for block in content if isinstance(content, list) else ():
+            if field_of(block, "type") == "tool_call":
+                calls[str(field_of(block, "id"))] = _key(
+                    field_of(block, "name"), field_of(block, "input")
+                )
+        answered = field_of(message, "tool_call_id")
+        if field_of(message, "role") == "tool" and answered in calls:
+            # Later requests are stored without the messages of earlier ones.
+            key = calls.pop(answered)
+            self._left.setdefault(key, deque()).append(_text(content))
+
+    def take(self, tool: str, given: Any) -> str | None:
+        """The next result of a call; None if there is none left."""
+        left = self._left.get(_key(tool, given))
+        return left.popleft() if left else None
+
+
+def recorded_lines(file: Path) -> list[dict[str, Any]]:
+    """The lines of a recording; invalid lines are left out.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return readable_records(read_recording(file))
+    except OSError as error:
+        hint = "Check that you may read it."
+        raise ConfigError(
+            f"cannot read the recording {file}: {error.strerror}", hint=hint
+        ) from error
+
+
+def _key(tool: Any, given: Any) -> str:
+    return json.dumps([tool, given], sort_keys=True, default=str)
+
+
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_LOOKUPS = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr")
+
+
+class NetworkForbidden(OSError):
+    """A test tried to use the network."""
+
+
+class Attempt(NamedTuple):
+    """A blocked attempt to use the network.
+
+    Attributes:
+        what: The name that was to be looked up, or `a socket`.
+        who: The tool that was running; empty if none was.
+    """
+
+    what: str
+    who: str
+
+
+class Attempts:
+    """The blocked attempts to use the network.
+
+    Args:
+        who: Names the tool that is running.
+
+    Attributes:
+        made: All attempts.
+    """
+
+    def __init__(self, who: Callable[[], str] = lambda: "") -> None:
+        self._who = who
+        self.seen: list[Attempt] = []
+
+    def refuse(self, what: str) -> None:
+        """
+        Raises:
+            NetworkForbidden: Always.
+        """
+        self.seen.append(Attempt(what, self._who()))
+        raise NetworkForbidden("the network is closed in tests of plans")
+
+
+class _Watch:
+    """The audit hook, which cannot be removed again."""
+
+    def __init__(self) -> None:
+        self.is_installed = False
+        self.attempts: Attempts | None = None
+
+    def see(self, event: str, arguments: tuple[Any, ...]) -> None:
+        attempts = self.attempts
+        if attempts is None or not event.startswith("socket."):
+            return
+        if event in _LOOKUPS:
+            attempts.refuse(str(arguments[0]))
+        elif event == "socket.__new__" and arguments[1] in _INTERNET:
+            attempts.refuse("a socket")
+
+
+_watch = _Watch()
+
+
+@contextmanager
+def no_network(who: Callable[[], str] = lambda: "") -> Generator[Attempts]:
+    """Refuse internet sockets and name lookups of this process, in all of its threads.
+
+    Args:
+        who: Names the tool that is running.
+    """
+    if not _watch.is_installed:
+        sys.addaudithook(_watch.see)
+        _watch.is_installed = True
+    before, attempts = _watch.attempts, Attempts(who)
+    _watch.attempts = attempts
+    try:
+        yield attempts
+    finally:
+        _watch.attempts = before
+
+
+_MOST_FILES = 10_000
+_MOST_BYTES = 200 * 1024 * 1024
+"""Of a folder to copy."""
+
+_COMPARED_BYTES = 8 * 1024 * 1024
+"""Of a file that a command made, which may have any size."""
+
+
+class FileState(NamedTuple):
+    """A file at one moment.
+
+    Attributes:
+        content: Its content, of a large file only the beginning; of a link, its target.
+        rest: Size and time of change of a large file; None if `content` is all of it.
+    """
+
+    content: bytes
+    rest: tuple[int, int] | None = None
+
+
+@contextlib.contextmanager
+def working_dir(case: Case) -> Generator[Path]:
+    """The working directory of a test, which is current meanwhile and removed afterwards.
+
+    Raises:
+        ConfigError: Its files cannot be prepared.
+    """
+    back = os.getcwd()
+    with temporary_folder() as parent:
+        # Paths that tools report are compared with this one.
+        folder = Path(os.path.realpath(parent)) / "work"
+        _copy(case.path_of("workdir"), folder)
+        _write(case.mapping("files"), folder)
+        os.chdir(folder)
+        try:
+            yield folder
+        finally:
+            os.chdir(back)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Generator[Path]:
+    """A folder that is removed afterwards.
+
+    Raises:
+        ConfigError: It cannot be created.
+    """
+    place = temporary_dir()
+    try:
+        temporary = tempfile.TemporaryDirectory(
+            prefix="amplifier-test-", dir=place, ignore_cleanup_errors=True
+        )
+    except OSError as error:
+        raise ConfigError(f"cannot create a temporary folder: {reason_of(error)}") from error
+    with temporary as folder:
+        yield Path(folder)
+
+
+def _copy(source: Path | None, folder: Path) -> None:
+    """A copy of a folder, or an empty one; links are copied as they are."""
+    files = size = 0
+
+    def left_out(place: str, names: list[str]) -> list[str]:
+        nonlocal files, size
+        special = [name for name in names if is_special(os.path.join(place, name))]
+        for name in names:
+            files += 1
+            with contextlib.suppress(OSError):  # reported by the copy
+                size += os.lstat(os.path.join(place, name)).st_size
+        if files > _MOST_FILES or size > _MOST_BYTES:
+            most = f"{_MOST_FILES:,} files or {_MOST_BYTES // 1024 // 1024} MiB"
+            raise ConfigError(f"workdir: {source} has more than {most}")
+        return special
+
+    try:
+        if source is None:
+            folder.mkdir()
+        else:
+            shutil.copytree(source, folder, symlinks=True, ignore=left_out)
+    except OSError as error:
+        raise ConfigError(f"cannot copy the workdir {source}: {reason_of(error)}") from error
+
+
+def _write(files: Mapping[str, Node], folder: Path) -> None:
+    for name, node in files.items():
+        file = folder / name
+        try:
+            # A link in the copied folder may point outside it.
+            if not file.parent.resolve().is_relative_to(folder):
+                raise ConfigError(f"files: {name!r} leads out of the working directory")
+            file.unlink(missing_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text_of(node) or "", encoding="utf-8", newline="")
+        except OSError as error:
+            raise ConfigError(f"files: cannot write {name!r}: {reason_of(error)}") from error
+
+
+# -- what a run changes ------------------------------------------------------------------
+
+
+def states(folder: Path) -> dict[str, FileState]:
+    """The files and links in a folder, by relative path; those of git are left out."""
+    found: dict[str, FileState] = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".git"]
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for name in (*names, *links):
+            file = Path(place, name)
+            # A command left running may remove files at any time.
+            with contextlib.suppress(FileNotFoundError):
+                found[str(file.relative_to(folder))] = _state(file)
+    return found
+
+
+def _state(file: Path) -> FileState:
+    """
+    Raises:
+        FileNotFoundError: It is gone.
+    """
+    try:
+        if file.is_symlink():
+            return FileState(os.fsencode(os.readlink(file)))
+        status = file.stat()
+        # Reading a pipe would not end.
+        if not stat.S_ISREG(status.st_mode):
+            return FileState(b"")
+        with file.open("rb") as opened:
+            content = opened.read(_COMPARED_BYTES)
+    except PermissionError:
+        return FileState(b"")
+    is_whole = status.st_size <= _COMPARED_BYTES
+    return FileState(content, None if is_whole else (status.st_size, status.st_mtime_ns))
+
 
 _TIMEOUT = 60.0
 _START = rb'\s*{\s*"type"\s*:\s*"header"'

@@ -16,9 +16,9 @@ from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_kit.plan_tests.cases import Case, read_cases
+from amplifier_kit.plan_tests.expectations import Tested, run_case
 from amplifier_kit.plan_tests.report import failure_lines
 from amplifier_kit.plan_tests.running import Runner
-from amplifier_kit.plan_tests.verdict import Tested, run_case
 
 _RUNNER: pytest.StashKey[Runner] = pytest.StashKey()
 

@@ -11,7 +11,7 @@ from amplifier_app.sources.requirements.missing_packages import requires_hint
 
 if TYPE_CHECKING:
     from amplifier_core.validation import ValidationCheck
-    from amplifier_kit.validation.findings import Request
+    from amplifier_kit.validation.isolation import Request
 
 ASKS = "it mounts nothing without its settings: "
 """The beginning of the finding about a module that asks for settings."""

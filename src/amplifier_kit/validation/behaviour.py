@@ -1,24 +1,398 @@
 """Checks a module's behaviour in the child process: the kernel's suite of its kind, then what the
-contract promises beyond that."""
+contract promises beyond that.
+
+Checks what the contracts promise beyond the behaviour suites.
+
+Published modules inherit the suites in their own tests, so new checks are added here instead.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import copy
+import inspect
 import json
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import amplifier_core
+from amplifier_core.hooks import ToolResultData, plain
+from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, ToolCallBlock
+from amplifier_core.models import HookResult, ToolResult
+from amplifier_core.module_checks import KINDS, cleanup_of
+from amplifier_core.session import accepts_keyword
+from amplifier_kit.testing import (
+    EventRecorder,
+    MockContextManager,
+    MockCoordinator,
+    MockProvider,
+    MockTool,
+)
 from amplifier_kit.validation.advice import ANY_CLEANUP, SUITE
 from amplifier_kit.validation.contract import import_package
-from amplifier_kit.validation.promises import check_promises
 
 if TYPE_CHECKING:
-    from amplifier_kit.validation.findings import Findings, Request
+    from amplifier_kit.validation.isolation import Findings, Request
+
+# A module's own code may raise anything, and may call sys.exit().
+_FOREIGN_ERRORS = (Exception, SystemExit)
+
+
+async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]]) -> None:
+    """Mount the module, check the promises of its kind, and clean up."""
+    kind = str(findings.request.kind)
+    findings.say(stage="mount")
+    coordinator = MockCoordinator()
+    handlers = _record_registrations(coordinator)
+    returned = await mount(coordinator, dict(findings.request.config))
+    if kind == "hook":
+        await _check_handlers(findings, handlers)
+    for _, instance in KINDS[kind].instances(coordinator, returned)[:1]:
+        for name, check in _PROMISES.get(kind, {}).items():
+            findings.say(stage=name)
+            try:
+                await check(findings, instance, name)
+            except _FOREIGN_ERRORS as error:
+                message = f"it raised {findings.describe(error)}"
+                advice = f"see contracts/{kind}.md of amplifier_core for what it can rely on"
+                findings.bad(name, message, advice)
+    findings.say(stage="cleanup")
+    cleanup = cleanup_of(returned)
+    pending = cleanup() if cleanup is not None else None
+    if inspect.isawaitable(pending):
+        await pending
+    await coordinator.cleanup()
+
+
+# -- hooks -------------------------------------------------------------------------------
+
+_TOOL: dict[str, Any] = {
+    "tool_name": "read_file",
+    "tool_call_id": "call_1",
+    "tool_input": {"file_path": "notes.txt", "path": "notes.txt"},
+    "input": {"file_path": "notes.txt", "path": "notes.txt"},
+}
+_COMMON: dict[str, Any] = {
+    "session_id": "validation",
+    "parent_id": None,
+    "turn_id": "turn-1",
+    "span_id": "span-1",
+    "parent_span_id": None,
+    "iteration": 1,
+    "timestamp": "2026-01-01T00:00:00+00:00",
+}
+_ERROR: dict[str, Any] = {"error": {"type": "OSError", "message": "no such file"}}
+_PROVIDER: dict[str, Any] = {"provider": "mock", "model": "mock-model"}
+_RESULT = ToolResultData.of(ToolResult(output="three lines"))
+_RESPONSE = plain(ChatResponse(content=[TextBlock(text="Hello.")]))
+_DATA: dict[str, dict[str, Any]] = {
+    "prompt:submit": {"prompt": "Say hello."},
+    "prompt:complete": {"prompt": "Say hello.", "response": "Hello."},
+    "provider:request": {**_PROVIDER, "messages": [{"role": "user", "content": "Say hello."}]},
+    "provider:response": {**_PROVIDER, "response": _RESPONSE, "usage": {"input_tokens": 1}},
+    "provider:error": {**_PROVIDER, **_ERROR},
+    "tool:pre": _TOOL,
+    "tool:post": {**_TOOL, "tool_result": _RESULT, "result": _RESULT, "duration_ms": 1.0},
+    "tool:error": {**_TOOL, **_ERROR},
+    "orchestrator:complete": {"orchestrator": "loop", "turn_count": 1, "status": "success"},
+    "session:end": {"status": "completed"},
+}
+"""The data of an event in addition to the ids; events not listed have none."""
+
+
+def _record_registrations(coordinator: MockCoordinator) -> list[tuple[str, Any]]:
+    """A list that receives the event and handler of every registration from now on."""
+    handlers: list[tuple[str, Any]] = []
+    register = coordinator.hooks.register
+
+    def recording(
+        event: str, handler: Any, priority: int = 0, name: str | None = None
+    ) -> Callable[[], None]:
+        handlers.append((event, handler))
+        return register(event, handler, priority, name)
+
+    for spelling in ("register", "on"):
+        setattr(coordinator.hooks, spelling, recording)
+    return handlers
+
+
+async def _check_handlers(findings: Findings, handlers: list[tuple[str, Any]]) -> None:
+    """Call each handler with its event's data; the registry itself would skip errors."""
+    if not handlers:
+        advice = "register one, or pass the --config with which it does"
+        findings.bad("handlers", "it registers no handlers", advice, "warning")
+        return
+    faults: list[str] = []
+    without_effect: list[str] = []
+    for event, handler in handlers:
+        findings.say(stage=f"its handler for {event}")
+        try:
+            answer = handler(event, copy.deepcopy({**_COMMON, **_DATA.get(event, {})}))
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if isinstance(answer, dict):
+                answer = HookResult.model_validate(answer)
+        except _FOREIGN_ERRORS as error:
+            faults.append(f"on {event} it raised {findings.describe(error)}")
+            continue
+        if isinstance(answer, HookResult):
+            without_effect += [f"on {event} it returned {what}" for what in _ignored(answer)]
+        elif answer is not None:
+            faults.append(f"on {event} it returned {type(answer).__name__}, not a HookResult")
+    if without_effect:
+        message = "; ".join(list(dict.fromkeys(without_effect))[:3])
+        findings.bad("hook_results", message, "see contracts/hook.md of amplifier_core", "warning")
+    if faults:
+        message = "; ".join(list(dict.fromkeys(faults))[:3])
+        advice = (
+            'read data with .get(…), and return HookResult(action="continue"): a handler that raises '
+            "is skipped, and one that returns anything but a HookResult, a dict of its fields or "
+            "None denies the event"
+        )
+        findings.bad("handlers", message, advice)
+    else:
+        events = {event for event, _ in handlers}
+        findings.good("handlers", f"handle {len(events)} events as the contract requires")
+
+
+def _ignored(result: HookResult) -> list[str]:
+    """Parts of a result that have no effect."""
+    found: list[str] = []
+    if result.action == "modify" and result.data is None:
+        found.append("'modify' without data, which changes nothing")
+    if result.action == "inject_context" and not result.context_injection:
+        found.append("'inject_context' without context_injection, which adds nothing")
+    if result.user_message and result.action not in ("deny", "inject_context"):
+        found.append(f"a user_message with {result.action!r}, which is not shown")
+    return found
+
+
+# -- orchestrators -----------------------------------------------------------------------
+
+
+async def _check_tool_calls(findings: Findings, loop: Any, name: str) -> None:
+    """Run a turn in which the model calls an existing and an unknown tool."""
+    context, recorder, provider = MockContextManager(), EventRecorder(), MockProvider()
+    tool = MockTool("look", output="three lines")
+    calls = [ToolCall(id="call_1", name="look", arguments={"at": "notes"})]
+    calls.append(ToolCall(id="call_2", name="gone", arguments={}))
+    blocks = [ToolCallBlock(id=call.id, name=call.name, input=call.arguments) for call in calls]
+    asking = ChatResponse(content=list(blocks), tool_calls=calls, finish_reason="tool_calls")
+    answering = ChatResponse(content=[TextBlock(text="Three lines.")], finish_reason="stop")
+    provider.complete.side_effect = [asking, answering, *[answering] * 8]
+    answer = await loop.execute(
+        prompt="How long are the notes?",
+        context=context,
+        providers={"mock": provider},
+        tools={"look": tool},
+        hooks=recorder,
+    )
+    answered = [_call_id_of(message) for message in context.messages]
+    missing = [call.id for call in calls if call.id not in answered]
+    if tool.last_input is None:
+        message = "a tool that the model called was not executed"
+    elif missing:
+        message = f"{len(missing)} of 2 tool calls got no result in the context"
+    elif not isinstance(answer, str) or "Three lines." not in answer:
+        message = f"after tool calls it returned {answer!r} instead of the model's last answer"
+    else:
+        findings.good(name, "runs tools and answers every call")
+        return
+    advice = (
+        "for each call run the tool, or give the reason why not, in a message of role 'tool' with "
+        "its tool_call_id; then call the provider again"
+    )
+    findings.bad(name, message, advice, "warning")
+
+
+async def _check_injections(findings: Findings, loop: Any, name: str) -> None:
+    """Run a turn in which a hook injects text after each of two tool calls."""
+    coordinator, context, provider = MockCoordinator(), MockContextManager(), MockProvider()
+    await coordinator.mount("context", context)
+    text = HookResult(action="inject_context", context_injection="Be brief.")
+    for event in ("tool:pre", "tool:post"):
+        coordinator.hooks.register(event, lambda event, data: text)
+    calls = [ToolCall(id=f"call_{n}", name="look", arguments={}) for n in (1, 2)]
+    blocks = [ToolCallBlock(id=call.id, name=call.name, input={}) for call in calls]
+    answering = ChatResponse(content=[TextBlock(text="Done.")], finish_reason="stop")
+    asking = ChatResponse(content=list(blocks), tool_calls=calls, finish_reason="tool_calls")
+    provider.complete.side_effect = [asking, *[answering] * 8]
+    given: dict[str, Any] = {"context": context, "providers": {"mock": provider}}
+    more = {"coordinator": coordinator} if accepts_keyword(loop.execute, "coordinator") else {}
+    tools = {"look": MockTool("look", output="three lines")}
+    await loop.execute(prompt="Look twice.", **given, tools=tools, hooks=coordinator.hooks, **more)
+    kinds = [_call_id_of(message) or message.get("role") for message in context.messages]
+    results = [at for at, kind in enumerate(kinds) if str(kind).startswith("call_")]
+    if not results or results == [kinds.index("assistant") + 1 + at for at in range(len(results))]:
+        findings.good(name, "text injected by hooks does not separate calls from their results")
+        return
+    message = "text that a hook injected on a tool event is stored between a call and its result"
+    advice = "keep the results of emit() for tool events, and process them after the last result"
+    findings.bad(name, message, advice, "warning")
+
+
+def _call_id_of(message: dict[str, Any]) -> Any:
+    if message.get("tool_call_id"):
+        return message["tool_call_id"]
+    content = message.get("content")
+    for block in content if isinstance(content, list) else []:
+        if isinstance(block, dict) and block.get("tool_call_id"):
+            return block["tool_call_id"]
+    return None
+
+
+async def _check_completion(findings: Findings, loop: Any, name: str) -> None:
+    recorder = EventRecorder()
+    await loop.execute(
+        prompt="Say hello.",
+        context=MockContextManager(),
+        providers={"mock": MockProvider()},
+        tools={},
+        hooks=recorder,
+    )
+    wanted = {"orchestrator", "turn_count", "status"}
+    emitted = recorder.get_events(name)
+    missing = sorted(wanted - emitted[-1][1].keys()) if emitted else sorted(wanted)
+    if emitted and not missing:
+        findings.good(name, "emitted at the end of a turn")
+        return
+    message = (
+        f"the event is missing {', '.join(missing)}" if emitted else "the event is not emitted"
+    )
+    advice = (
+        f'await hooks.emit("{name}", {{"orchestrator": …, "turn_count": …, "status": "success", '
+        '"incomplete" or "error"}) however a turn ends'
+    )
+    findings.bad(name, message, advice)
+
+
+# -- contexts ----------------------------------------------------------------------------
+
+_CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+_MESSAGES: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "How long are the notes?"}]},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "I look.", "signature": "c2ln"},
+            {"type": "text", "text": "I look."},
+        ],
+        "tool_calls": [_CALL],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "name": "look", "content": "three lines"},
+    {"role": "assistant", "content": "Three lines."},
+]
+
+
+async def _check_fidelity(findings: Findings, context: Any, name: str) -> None:
+    await context.clear()
+    for message in copy.deepcopy(_MESSAGES):
+        await context.add_message(message)
+    added = await context.get_messages()
+    await context.set_messages(copy.deepcopy(_MESSAGES))
+    replaced = await context.get_messages()
+    if not _same(added):
+        message = "messages are not returned as they were added"
+    elif not _same(replaced):
+        message = "messages are not returned as they were passed to set_messages()"
+    else:
+        findings.good(name, "returns messages as they were added")
+        return
+    advice = "store each message unchanged and in order: whole blocks, thinking with its signature"
+    findings.bad(name, message, advice)
+
+
+def _same(found: Any) -> bool:
+    """Whether all messages are returned in order and unchanged; additional keys are allowed."""
+    return (
+        isinstance(found, list)
+        and len(found) == len(_MESSAGES)
+        and all(
+            isinstance(message, dict) and {**message, **wanted} == message
+            for message, wanted in zip(found, _MESSAGES, strict=True)
+        )
+    )
+
+
+async def _check_view(findings: Findings, context: Any, name: str) -> None:
+    """Check the view of a conversation that is too long: pairs stay whole, the store unchanged."""
+    await context.clear()
+    for number in range(40):
+        call = {**_CALL, "id": f"call_{number}"}
+        await context.add_message({"role": "user", "content": f"Question {number}. " + "x" * 400})
+        await context.add_message({"role": "assistant", "content": None, "tool_calls": [call]})
+        await context.add_message(
+            {"role": "tool", "tool_call_id": call["id"], "content": "y" * 400}
+        )
+    before = copy.deepcopy(await context.get_messages())
+    view = await context.get_messages_for_request(token_budget=2_000)
+    called = [call["id"] for message in view for call in message.get("tool_calls") or ()]
+    answered = [m["tool_call_id"] for m in view if m.get("role") == "tool"]
+    if await context.get_messages() != before:
+        message, advice = (
+            "building a view within the budget changed the stored messages",
+            "compact a copy, not the stored messages",
+        )
+    elif sorted(called) != sorted(answered):
+        message, advice = (
+            "a view within the budget has calls without results, or results without calls",
+            "keep an assistant's tool calls and their results together, or drop them together",
+        )
+    elif len(view) >= len(before):
+        message, advice = (
+            "token_budget makes no difference: the view contains everything",
+            "leave out the oldest turns until the rest fits",
+        )
+    else:
+        findings.good(name, "a view within the budget keeps pairs whole and the store unchanged")
+        return
+    findings.bad(name, message, advice, "warning" if "no difference" in message else "error")
+
+
+# -- providers ---------------------------------------------------------------------------
+
+
+async def _check_parsing(findings: Findings, provider: Any, name: str) -> None:
+    calls = [ToolCall(id=f"call_{n}", name=tool, arguments={}) for n, tool in enumerate("ab")]
+    blocks = [ToolCallBlock(id=call.id, name=call.name, input={}) for call in calls]
+    parsed = provider.parse_tool_calls(ChatResponse(content=list(blocks), tool_calls=calls))
+    if [getattr(call, "name", None) for call in parsed] == ["a", "b"]:
+        findings.good(name, "returns tool calls in order")
+    else:
+        message = "parse_tool_calls() does not return the calls of a response in order"
+        findings.bad(name, message, "return list(response.tool_calls or ())")
+
+
+async def _check_window(findings: Findings, provider: Any, name: str) -> None:
+    defaults = provider.get_info().defaults or {}
+    wanted = ("context_window", "max_output_tokens")
+    missing = [key for key in wanted if not isinstance(defaults.get(key), int)]
+    if missing:
+        message = f"{' and '.join(missing)} missing in the defaults of get_info()"
+        advice = "add them, in tokens: contexts use them to compute how much fits into a request"
+        findings.bad(name, message, advice, "warning")
+    else:
+        findings.good(name, "get_info() has the limits that contexts need")
+
+
+_Promise = Callable[["Findings", Any, str], Awaitable[None]]
+
+_PROMISES: dict[str, dict[str, _Promise]] = {
+    "orchestrator": {
+        "tool_calls": _check_tool_calls,
+        "injections": _check_injections,
+        "orchestrator:complete": _check_completion,
+    },
+    "context": {"fidelity": _check_fidelity, "view": _check_view},
+    "provider": {"parses_tool_calls": _check_parsing, "window": _check_window},
+}
+
 
 _PREFIX = "test_"
 

@@ -8,9 +8,8 @@ from types import ModuleType
 from typing import Any, ClassVar, Final, cast
 
 from amplifier_core._foreign import describe_exception, root_of, warnings_logged, where_defined
-from amplifier_core._placement import required_arguments
 from amplifier_core.coordinator import DetachedSession, ModuleCoordinator
-from amplifier_core.loader import ModuleLoader
+from amplifier_core.loader import ModuleLoader, import_from_path
 from amplifier_core.module_checks import (
     KINDS,
     Kind,
@@ -21,7 +20,7 @@ from amplifier_core.module_checks import (
     cleanup_of,
     compliance,
 )
-from amplifier_core.package_import import import_from_path
+from amplifier_core.mounting import required_arguments
 
 __all__ = [
     "VALIDATORS",

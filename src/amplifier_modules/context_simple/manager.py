@@ -7,8 +7,7 @@ from typing import Any
 
 from amplifier_core.interfaces import Hooks
 from amplifier_modules._shared.context.config import ContextConfig
-from amplifier_modules._shared.context.manager import CompactingContext
-from amplifier_modules._shared.context.mounting import mount_context
+from amplifier_modules._shared.context.manager import CompactingContext, mount_context
 from amplifier_modules._shared.module.config import parse_config
 
 MODULE_ID = "context-simple"

@@ -1,37 +1,56 @@
-"""The hook: decide, ask, remember, and log decisions."""
+"""The hook: decide, ask, remember, and log decisions.
+
+Answers that apply to more than one call.
+
+An answer is remembered for one call: the same tool in the same working directory with the same
+input or, for tools that change a file, the same file. For the session, approving an edit in the
+working directory approves all edits in the folder of the file and below. Only digests are stored, so that no
+secret in a command ends up in the file.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
+import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalSystem
-from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
+from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED, TOOL_PRE
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.files import records
+from amplifier_modules._shared.files import guarded_files
+from amplifier_modules._shared.history.values import CALL_TYPES, as_mapping, kind_of, mappings
 from amplifier_modules._shared.module.config import parse_config
-from amplifier_modules._shared.privacy.session_secrets import session_secrets
-from amplifier_modules.hooks_approval.config import MODULE_ID, ApprovalConfig, PlanRules, Rule
-from amplifier_modules.hooks_approval.memory import Memory
-from amplifier_modules.hooks_approval.modes import Mode, mode_of
-from amplifier_modules.hooks_approval.programs import Programs
-from amplifier_modules.hooks_approval.question import (
-    ModelCall,
-    calls_of_last_message,
-    question_about,
-    refusal,
-    subject,
-    with_folder,
+from amplifier_modules._shared.privacy import session_secrets
+from amplifier_modules.hooks_approval.config import (
+    MODE_CHANGED,
+    MODULE_ID,
+    ApprovalConfig,
+    Mode,
+    PlanRules,
+    Rule,
+    mode_of,
 )
-from amplifier_modules.hooks_approval.rules import DEFAULT, READS, Call, Policy, Verdict, judge
+from amplifier_modules.hooks_approval.read_only_commands import Programs
+from amplifier_modules.hooks_approval.rules import (
+    DEFAULT,
+    READS,
+    Call,
+    Policy,
+    Verdict,
+    allowances,
+    judge,
+)
 from amplifier_support.clock import utc_now
+from amplifier_support.files import is_below
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import (
+    APPROVAL_POLICY,
     CONFIG_DIR,
     MENTIONS,
     OUTSIDE_SANDBOX,
@@ -45,6 +64,206 @@ from amplifier_support.session_capabilities import (
 )
 
 logger = logging.getLogger(__name__)
+
+FILE_NAME = "approvals.jsonl"
+
+
+class Memory:
+    """What was allowed for this session, and always.
+
+    Args:
+        folder: The user's own settings folder; None stores nothing beyond the session.
+        session: Digests of calls allowed for this session.
+    """
+
+    def __init__(self, folder: str | None, session: set[str]) -> None:
+        self._file = Path(folder) / FILE_NAME if folder else None
+        self._session = session
+        self._warned = False
+
+    @property
+    def is_lasting(self) -> bool:
+        return self._file is not None
+
+    def recall(self, call: Call) -> str | None:
+        """``session`` or ``always`` if the call was allowed for that long, otherwise None."""
+        digest = _digest(call)
+        if digest in self._session or not self._session.isdisjoint(map(_edits_in, _folders(call))):
+            return "session"
+        if self._file is None:
+            return None
+        try:
+            known = any(record.get("digest") == digest for record in guarded_files.read(self._file))
+        except OSError as error:
+            self._warn(f"cannot read the approvals given for always: {error}")
+            return None
+        return "always" if known else None
+
+    def scope(self, call: Call, *, always: bool) -> str:
+        """What `keep` applies to, in words: the calls, and how long or where it is stored."""
+        what = f"exactly this call of {call.tool}"
+        folders = [] if always else _folders(call)
+        if folders:
+            folder = os.path.relpath(folders[0], call.base)
+            what = "edits in this directory" if folder == os.curdir else f"edits in {folder}/"
+        elif call.changes_one_file:
+            path = call.places[0].real
+            inside = is_below(path, call.base)
+            what = f"{call.tool} {os.path.relpath(path, call.base) if inside else path}"
+        elif call.command is not None:
+            what = "exactly this command"
+        return f"{what} in {call.start}, stored in {self._file}" if always else what
+
+    def keep(self, call: Call, *, always: bool, was_shown: bool) -> None:
+        """Remember that the call is allowed; if it cannot be stored, for the session only.
+
+        Args:
+            call: The call.
+            always: Whether to store it for all sessions.
+            was_shown: Whether the user saw the `scope`; without it, only this call is meant.
+        """
+        digest = _digest(call)
+        if not always or self._file is None:
+            folders = _folders(call) if was_shown else []
+            self._session.add(_edits_in(folders[0]) if folders else digest)
+            return
+        record = {
+            "digest": digest,
+            "tool": call.tool,
+            "working_dir": call.base,
+            "at": utc_now().isoformat(),
+        }
+        try:
+            guarded_files.append(self._file, record)
+        except OSError as error:
+            self._session.add(digest)
+            self._warn(f"cannot store the approval, so it is for this session only: {error}")
+
+    def _warn(self, message: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("%s: %s", MODULE_ID, message)
+
+
+def _folders(call: Call) -> list[str]:
+    """The folders that an edit is in, from that of the file up to the working directory."""
+    if not (call.changes_one_file and call.edits_inside):
+        return []
+    folders = [os.path.dirname(call.places[0].real)]
+    while folders[-1] != call.base and is_below(folders[-1], call.base):
+        folders.append(os.path.dirname(folders[-1]))
+    return folders
+
+
+def _edits_in(folder: str) -> str:
+    return _hashed(["edits", folder])
+
+
+def _digest(call: Call) -> str:
+    what: Any = dict(call.values)
+    if call.changes_one_file:
+        what = sorted(place.real for place in call.places)
+    about = [call.base, call.tool, what]
+    if call.command is not None and call.start != call.base:
+        # The same command may mean something else there.
+        about.append(call.start)
+    if call.command is not None and call.is_sandboxed:
+        about.append("sandboxed")
+    return _hashed(about)
+
+
+def _hashed(what: Any) -> str:
+    text = json.dumps(what, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+_MOST_SHOWN = 4000
+
+ModelCall = tuple[str, str, Mapping[str, Any]]
+"""A tool call of the model: id, tool and input."""
+
+
+def subject(call: Call, redact: Callable[[Any], Any] = lambda value: value) -> str:
+    """The subject of the call: the file it changes, its command, or its whole input.
+
+    Args:
+        call: The call.
+        redact: Replaces secrets in text and data.
+    """
+    if call.changes_one_file:
+        return redact(call.places[0].real)
+    if call.command is None:
+        return json.dumps(redact(dict(call.values)), default=repr, ensure_ascii=False)
+    rest = {key: value for key, value in call.values.items() if value is not call.command}
+    command = redact(call.command)
+    return f"{command} {json.dumps(redact(rest), default=repr)}" if rest else command
+
+
+def question_about(call: Call, verdict: Verdict) -> tuple[str, bool]:
+    """The question for the user, and whether it shows the whole subject."""
+    text = subject(call)
+    whole = len(text) <= _MOST_SHOWN
+    if not whole:
+        left_out = len(text) - _MOST_SHOWN
+        text = f"{text[:_MOST_SHOWN]} … and {left_out} more characters not shown"
+    if "\n" in text or "\r" in text:
+        # Marked line by line, so that no line of a command can pass for part of the question.
+        text = "".join(f"\n  | {line}" for line in text.splitlines()) + "\n"
+    if call.tool == "bash" and text == call.command:
+        question = f"Run `{text}`?"
+    else:
+        question = f"Allow {call.tool}: {text}"
+    if verdict.why:
+        because = "Asking because " if verdict.why.startswith("it ") else "Reason: "
+        question += f" ({because}{verdict.why})"
+    return question, whole
+
+
+def with_folder(call: Call, why: str | None) -> str | None:
+    """The reason to ask, including the folder a command runs in if the call does not show it."""
+    if call.command is None or call.start == call.base:
+        return why
+    where = f"it runs in {call.start}, where the last command ended"
+    return f"{where}, and {why}" if why else where
+
+
+def refusal(policy: Policy, call: Call, verdict: Verdict, *, asked: bool) -> str:
+    """The message to the model about a denied call."""
+    if asked:
+        why = f"{call.tool}: {verdict.why}"
+        if call.unclear is not None:
+            why += f"; asked because {call.unclear}"
+    else:
+        why = f"{call.tool}: denied by {verdict.by} of the approval settings"
+        why += f": {verdict.why}" if verdict.why else ""
+    allowed = allowances(policy, call.tool)
+    hint = f" Allowed without asking: {allowed}." if allowed else ""
+    return f"{why}. Do not try to reach the same in another way; go on without it or ask the user.{hint}"
+
+
+async def calls_of_last_message(context: Any) -> list[ModelCall]:
+    """The tool calls of the model's last message."""
+    messages = context.get_messages() if context is not None else []
+    if inspect.isawaitable(messages):
+        messages = await messages
+    for message in reversed(list(mappings(messages))):
+        if message.get("role") == "assistant":
+            return list(_calls_in(message))
+    return []
+
+
+def _calls_in(message: Mapping[str, Any]) -> Iterator[ModelCall]:
+    known: set[str] = set()
+    blocks = [one for one in mappings(message.get("content")) if kind_of(one) in CALL_TYPES]
+    for one in (*blocks, *mappings(message.get("tool_calls"))):
+        id = one.get("id")
+        name = one.get("name") or one.get("tool")
+        values = one.get("input") if "input" in one else one.get("arguments")
+        given = as_mapping(values)
+        if isinstance(id, str) and isinstance(name, str) and given is not None and id not in known:
+            known.add(id)
+            yield id, name, given
+
 
 AUDIT_NAME = "approvals.jsonl"
 
@@ -338,7 +557,7 @@ class ApprovalHook:
         # Redacted before it is cut: a part of a secret may not look like one.
         record = {**redact(facts), "what": redact(subject(call, redact))[:_MAX_AUDITED]}
         try:
-            records.append(Path(folder) / AUDIT_NAME, record)
+            guarded_files.append(Path(folder) / AUDIT_NAME, record)
         except OSError as error:
             if not self._warned:
                 self._warned = True
@@ -366,3 +585,17 @@ def _shared(coordinator: Any) -> set[str]:
         remembered = set[str]()
         REMEMBERED_APPROVALS.register(coordinator, remembered)
     return cast("set[str]", remembered)
+
+
+async def mount(coordinator: Any, settings: ApprovalConfig) -> Callable[[], None]:
+    """Decide on every `tool:pre`; settings as in `ApprovalConfig`.
+
+    Returns:
+        A cleanup function that removes the hook.
+    """
+    hook = ApprovalHook(coordinator, settings)
+    APPROVAL_POLICY.register(coordinator, hook.decide)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: [MODE_CHANGED])
+    return coordinator.hooks.register(
+        TOOL_PRE, hook.on_tool, priority=settings.priority, name=MODULE_ID
+    )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_modules._shared.files.guarded_files import FileProblem
 from amplifier_modules._shared.files.roots import Location, OutsideRoots, PathError, PathGuard
-from amplifier_modules.hooks_backup.file_state import MISSING, Seen, State, look
+from amplifier_modules.hooks_backup.store import MISSING, Seen, State, look
 
 
 class Place(NamedTuple):

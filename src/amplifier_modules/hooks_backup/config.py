@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, ignored
+from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored
 
 MODULE_ID = "hooks-backup"
 BACKUP_CREATED = "backup:created"

@@ -7,7 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amplifier_core.events import EXECUTION_END, PROMPT_SUBMIT, TOOL_ERROR, TOOL_POST, TOOL_PRE
-from amplifier_modules.hooks_backup.config import FOLDER, INDEX, MODULE_ID, BackupConfig
+from amplifier_modules.hooks_backup.config import (
+    BACKUP_EVENTS,
+    FOLDER,
+    INDEX,
+    MODULE_ID,
+    BackupConfig,
+)
 from amplifier_support.fields import mapping_of
 from amplifier_support.session_capabilities import BACKUPS, SESSION_DIR, UNDO, UNDO_LIST
 
@@ -121,3 +127,17 @@ class BackupHandlers:
 
 def _new_turn_id() -> str:
     return os.urandom(16).hex()
+
+
+async def mount(coordinator: Any, settings: BackupConfig) -> Callable[[], None]:
+    """Keep copies at every `tool:pre`; settings as in `BackupConfig`.
+
+    Registers the capabilities `backup.undo` and `backup.list`.
+
+    Returns:
+        A cleanup function that removes the hook.
+    """
+    handlers = BackupHandlers(coordinator, settings)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(BACKUP_EVENTS))
+    handlers.listen()
+    return handlers.close

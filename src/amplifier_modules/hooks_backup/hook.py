@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import glob
 import logging
 import os
+import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.files.grants import Grants
-from amplifier_modules._shared.privacy.session_secrets import session_secrets
+from amplifier_modules._shared.files.guarded_files import FileProblem, write_whole
+from amplifier_modules._shared.files.roots import Grants, Location, OutsideRoots, PathError
+from amplifier_modules._shared.privacy import session_secrets
 from amplifier_modules.hooks_backup import store as stores
-from amplifier_modules.hooks_backup.call_backups import Keeper
-from amplifier_modules.hooks_backup.calls import Call, paths_under
+from amplifier_modules.hooks_backup.calls import (
+    Before,
+    Call,
+    Place,
+    find,
+    paths_under,
+    reason,
+    state_at,
+)
 from amplifier_modules.hooks_backup.config import (
     BACKUP_CREATED,
     BACKUP_RESTORED,
@@ -23,10 +35,20 @@ from amplifier_modules.hooks_backup.config import (
     MODULE_ID,
     BackupConfig,
 )
-from amplifier_modules.hooks_backup.shell_files import named_paths
-from amplifier_modules.hooks_backup.store import Store
-from amplifier_modules.hooks_backup.turns import History, read_history
-from amplifier_modules.hooks_backup.undo import note_for_model, pick, take_back
+from amplifier_modules.hooks_backup.store import (
+    MISSING,
+    Change,
+    Full,
+    History,
+    Moved,
+    Seen,
+    State,
+    Store,
+    Turn,
+    exactly,
+    look_now,
+    read_history,
+)
 from amplifier_support.fields import field_of, mapping_of
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import (
@@ -35,6 +57,370 @@ from amplifier_support.session_capabilities import (
     WORKING_DIR,
     tool_working_dir,
 )
+from amplifier_support.text import printable_in_tags
+
+_MOST_FOLLOWED = 500
+_UNKNOWN = ["?", 0, 0]
+"""The state of a file that could not be read; no file has this digest."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A file of the turn: its last known state, and how often calls changed it."""
+
+    state: State
+    version: int = 0
+
+
+class Keeper:
+    """Check the files of a session's calls.
+
+    Args:
+        store: The store for copies and records.
+        config: The module's settings.
+        backed_up: The folders whose files are backed up.
+    """
+
+    def __init__(self, store: Store, config: BackupConfig, backed_up: Grants) -> None:
+        self._store = store
+        self._config = config
+        self._backed_up = backed_up
+        self._turn = ""
+        self._prompt = ""
+        self._followed: dict[str, _Followed] = {}
+
+    def begin(self, turn: str, prompt: Callable[[], str]) -> None:
+        """Set the turn the next call belongs to; `prompt` returns the prompt to record for a new one."""
+        if turn != self._turn:
+            self._turn, self._prompt = turn, prompt()
+            self._followed = {}
+
+    async def look_at(self, call: Call, paths: Sequence[str]) -> None:
+        """Add files to `call` before it runs, with copies of existing ones.
+
+        Raises:
+            OSError: A copy cannot be written.
+        """
+        for path in paths:
+            try:
+                place = find(self._backed_up.guard, path)
+            except PathError as error:
+                if isinstance(error, OutsideRoots):
+                    where = Place(os.path.normpath(os.path.join(self._backed_up.base, path)), [])
+                    call.files.append(Before(where, MISSING, 0, reason(error)))
+            except OSError:
+                pass  # The tool will get the same error.
+            else:
+                await self._add(call, place, named=True)
+
+    async def look_at_named(self, call: Call, paths: Sequence[str]) -> None:
+        """Like `look_at`, for paths a command may name, and for the turn's files so far."""
+        for path in list(self._followed)[:_MOST_FOLLOWED]:
+            await self._add(call, Place(path, []), named=False)
+        for path in paths:
+            if not os.path.lexists(path):
+                call.candidates.append(path)
+                continue
+            try:
+                place = find(self._backed_up.guard, path)
+            except (PathError, OSError):
+                continue  # Most words of a command are not files to back up.
+            await self._add(call, place, named=False)
+
+    def note_intent(self, call: Call) -> None:
+        """Record what `call` may change, in case the run ends before it does."""
+        if call.files:
+            self._write("intent", call, [before.as_entry() for before in call.files])
+
+    async def finish(self, call: Call, *, succeeded: bool) -> list[dict[str, Any]]:
+        """Find out and record what `call` has changed.
+
+        Returns:
+            An entry for each file that differs, with `path`, `before` and `after`.
+
+        Raises:
+            OSError: It cannot be recorded.
+        """
+        entries = [await self._changed_entry(before, succeeded) for before in call.files]
+        entries += [await self._created_entry(path) for path in call.candidates]
+        changed = [entry for entry in entries if entry]
+        if call.files or changed:
+            self._write("changes", call, changed)
+        return [entry for entry in changed if not entry.get("why")]
+
+    async def _add(self, call: Call, place: Place, *, named: bool) -> None:
+        path = place.path
+        if any(before.place.path == path for before in call.files):
+            return
+        try:
+            seen = await state_at(path, self._backed_up.guard, self._limit)
+        except (FileProblem, PathError):
+            return  # A folder or device, which file tools do not change.
+        except OSError as error:
+            if named:
+                call.files.append(Before(place, MISSING, 0, reason(error)))
+            return
+        known = self._followed.get(path)
+        if known is not None and known.state == seen.state:
+            # Undoing the turn does not need this copy; a fork of the session at this step does.
+            self._keep(seen)
+            call.files.append(Before(place, seen.state, known.version, "", named))
+            return
+        why = self._keep(seen)
+        version = 0 if known is None else known.version
+        call.files.append(Before(place, seen.state, version, why, named))
+
+    def _keep(self, seen: Seen) -> str:
+        """Save a copy; returns why there is none."""
+        if seen.state.digest is None:
+            return ""
+        if seen.data is None:
+            return f"it has {seen.state.size} bytes; the limit for copies is {self._limit} bytes"
+        try:
+            self._store.put(seen.state.digest, seen.data, self._turn)
+        except Full as error:
+            return str(error)
+        return ""
+
+    @property
+    def _limit(self) -> int:
+        return self._config.max_file_bytes
+
+    async def _changed_entry(self, before: Before, succeeded: bool) -> dict[str, Any] | None:
+        """The entry of a file that differs from before."""
+        path = before.place.path
+        if before.why and not before.state.is_there:
+            # The file could not be read. If the tool has changed it, report that later.
+            return {**before.as_entry(), "after": _UNKNOWN} if succeeded else None
+        try:
+            state = (await state_at(path, self._backed_up.guard, self._limit)).state
+        except (FileProblem, PathError, OSError):
+            return {**before.as_entry(), "after": _UNKNOWN}
+        known = self._followed.get(path)
+        earlier = before.state
+        if known is not None and known.version > before.version:
+            # A parallel call has changed it; this call found that state.
+            earlier = known.state
+        if state == earlier:
+            return None
+        version = before.version if known is None else known.version
+        self._followed[path] = _Followed(state, version + 1)
+        return {**before._replace(state=earlier).as_entry(), "after": list(state)}
+
+    async def _created_entry(self, path: str) -> dict[str, Any] | None:
+        """The entry of a file that did not exist before."""
+        if not os.path.lexists(path):
+            return None
+        try:
+            place = find(self._backed_up.guard, path)
+            state = (await state_at(place.path, self._backed_up.guard, self._limit)).state
+        except (FileProblem, PathError, OSError):
+            return None
+        known = self._followed.get(place.path)
+        if not state.is_there or (known is not None and known.state == state):
+            return None
+        self._followed[place.path] = _Followed(state, 1)
+        return {"path": place.path, "before": list(MISSING), "after": list(state)}
+
+    def _write(self, kind: str, call: Call, files: list[dict[str, Any]]) -> None:
+        about = {"turn": call.turn, "prompt": self._prompt, "call": call.id, "tool": call.tool}
+        self._store.write_down({"kind": kind, **about, "files": files})
+
+
+MOST_WORDS = 500
+MOST_FILES = 200
+_LONGEST = 1024
+_MOST_READ = 8192
+_OPERATORS = frozenset("();<>|&")
+_WILD = frozenset("*?[")
+
+
+def named_paths(command: str, base: str) -> list[str]:
+    """Absolute paths that words of `command` may name, existing or not.
+
+    Handles plain words, `--option=path`, redirections, wildcards within one folder, and `cd`. Files
+    a program changes without being named are missed.
+
+    Args:
+        command: The command line.
+        base: Absolute folder it runs in.
+    """
+    found: dict[str, None] = {}
+    folders = [base]
+    words = _words(command)
+    for before, word in zip(["", *words], words, strict=False):
+        if before in ("cd", "pushd"):
+            folders.append(os.path.join(folders[-1], os.path.expanduser(word)))
+        for part in {word, word.partition("=")[2]}:
+            if not part or part.startswith("-") or len(part) > _LONGEST or "\0" in part:
+                continue
+            for path in _paths(os.path.expanduser(part), folders):
+                found[path] = None
+                if len(found) >= MOST_FILES:
+                    return list(found)
+    return list(found)
+
+
+def _paths(word: str, folders: list[str]) -> Iterator[str]:
+    for folder in folders:
+        path = os.path.normpath(os.path.join(folder, word))
+        if _WILD.isdisjoint(word):
+            yield path
+        elif _WILD.isdisjoint(os.path.dirname(path)):
+            for number, match in enumerate(glob.iglob(path)):
+                if number >= MOST_FILES:
+                    break
+                yield match
+
+
+def _words(command: str) -> list[str]:
+    lexer = shlex.shlex(command[:_MOST_READ], posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    words: list[str] = []
+    try:
+        for word in lexer:
+            if not _OPERATORS.issuperset(word):
+                words.append(word)
+            if len(words) >= MOST_WORDS:
+                break
+    except ValueError:
+        # An unclosed quote, as in the text of a here-document: the rest is not read.
+        pass
+    return words
+
+
+_LARGEST_SAVED = 64 * 1024 * 1024
+_SHOWN_FILES = 50
+
+
+class Refused(Exception):
+    """A file is left alone; the message says why."""
+
+
+def pick(history: History, *, force: bool) -> tuple[Turn, list[str]] | None:
+    """The turn to undo and its paths, or None.
+
+    With `force`, files the last undo left alone come first.
+    """
+    last = history.last_undone
+    if force and last is not None and last.refused:
+        return last, [path for path in last.refused if path in last.files]
+    waiting = [turn for turn in history.turns if not turn.undone]
+    return (waiting[-1], list(waiting[-1].files)) if waiting else None
+
+
+def take_back(turn: Turn, paths: Sequence[str], store: Store, force: bool) -> dict[str, list[Any]]:
+    """Restore files to their state before `turn`, each independently of the others.
+
+    Returns:
+        `restored` and `removed`, lists of paths; `refused`, each a `path` and a `reason`; `saved`,
+        each a `path` and the `sha256` of the content that was replaced.
+
+    Raises:
+        OSError: A copy cannot be read.
+    """
+    outcome: dict[str, list[Any]] = {"restored": [], "removed": [], "refused": [], "saved": []}
+    for path in paths:
+        change = turn.files[path]
+        try:
+            saved = _take_back(path, change, store, turn.id, force)
+        except (Refused, Moved, FileProblem, PathError) as error:
+            outcome["refused"].append({"path": path, "reason": str(error)})
+        except OSError as error:
+            outcome["refused"].append({"path": path, "reason": reason(error)})
+        else:
+            outcome["restored" if change.before.is_there else "removed"].append(path)
+            if saved:
+                outcome["saved"].append({"path": path, "sha256": saved})
+    created = {folder for path in outcome["removed"] for folder in turn.files[path].folders}
+    _remove_folders(sorted(created, key=len, reverse=True))
+    return outcome
+
+
+def _take_back(path: str, change: Change, store: Store, turn: str, force: bool) -> str | None:
+    """Restore one file; returns the digest of the replaced content, if it may be missed.
+
+    Raises:
+        Refused: The file is left alone.
+    """
+    if change.why:
+        raise Refused(f"no copy was kept: {change.why}")
+    try:
+        location = exactly(path)
+    except (FileNotFoundError, NotADirectoryError):
+        if not change.before.is_there:
+            return None
+        location = exactly(path, create_parents=True)
+    with location:
+        now = look_now(location, _LARGEST_SAVED)
+        if now.is_(change.before):
+            return None
+        objection = _objection(change, now)
+        if objection and not force:
+            raise Refused(objection)
+        saved = _save(now, store, turn) if objection else None
+        _put_back(location, change, store)
+    return saved
+
+
+def _objection(change: Change, now: Seen) -> str:
+    """Why the file should be left alone; empty if it can be restored."""
+    if change.after is None:
+        return "the run ended during the change, so its content may not be from this session"
+    if not now.is_(change.after):
+        gone = not now.state.is_there
+        return "it was deleted since" if gone else "it was changed since, but not by this session"
+    return "it was also changed by something else during the turn" if change.meddled else ""
+
+
+def _save(now: Seen, store: Store, turn: str) -> str | None:
+    if now.state.digest is None:
+        return None
+    if now.data is None:
+        raise Refused("its current content is too large to save")
+    try:
+        store.put(now.state.digest, now.data, turn)
+    except Full as error:
+        raise Refused(f"cannot save its current content: {error}") from None
+    return now.state.digest
+
+
+def _put_back(location: Location, change: Change, store: Store) -> None:
+    if change.before == MISSING:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(location.name, dir_fd=location.dir_fd)
+        return
+    data = store.get(change.before.digest or "")
+    if data is None:
+        raise Refused("the copy is gone or damaged")
+    write_whole(location, data, change.before.mode)
+
+
+def _remove_folders(folders: Sequence[str]) -> None:
+    """Remove folders that were created for files, if they are empty."""
+    for folder in folders:
+        with contextlib.suppress(OSError, PathError, Moved), exactly(folder) as location:
+            os.rmdir(location.name, dir_fd=location.dir_fd)
+
+
+def note_for_model(undone: Sequence[Mapping[str, Any]], base: str) -> str:
+    """The note for the model on files restored since its last turn."""
+    restored: dict[str, str] = {}
+    for record in undone:
+        restored |= dict.fromkeys(record["restored"], "as it was before")
+        restored |= dict.fromkeys(record["removed"], "removed")
+    lines = [
+        f"- {printable_in_tags(os.path.relpath(path, base))}: {what}"
+        for path, what in restored.items()
+    ]
+    more = len(lines) - _SHOWN_FILES
+    lines[_SHOWN_FILES:] = [f"- and {more} more"] if more > 0 else []
+    head = "The user has undone changes you made to files. Read them again before you continue:"
+    return "\n".join(
+        [f'<system-reminder source="{MODULE_ID}">', head, *lines, "</system-reminder>"]
+    )
+
 
 logger = logging.getLogger(__name__)
 

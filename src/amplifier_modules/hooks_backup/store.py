@@ -3,25 +3,148 @@
 backups/
     index.jsonl         two lines for each call that changes files: before and after
     objects/ab/abcd…    contents under their SHA-256
+
+The turns of a session, from its records.
+
+A call that may change files is recorded before it runs (`kind: intent`) and after (`kind: changes`,
+with the results). Undoing a turn adds a record (`kind: undone`), and `kind: told` follows once the
+model has been informed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
+import logging
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from amplifier_modules._shared.files import records
-from amplifier_modules.hooks_backup.config import INDEX
-from amplifier_modules.hooks_backup.file_state import digest_of
-from amplifier_support.atomic_write import write_atomically
-from amplifier_support.private_files import FOLDER_MODE, make_private_folder, open_private_in
+from amplifier_modules._shared.files import guarded_files
+from amplifier_modules._shared.files.guarded_files import off_loop, open_guarded
+from amplifier_modules._shared.files.roots import Location, PathGuard
+from amplifier_modules.hooks_backup.config import INDEX, MODULE_ID
+from amplifier_support.files import (
+    FOLDER_MODE,
+    make_private_folder,
+    open_private_in,
+    write_atomically,
+)
+
+
+class State(NamedTuple):
+    """A file at one moment.
+
+    Attributes:
+        digest: Digest of its content; None if there is no file.
+        mode: Its permissions.
+        size: In bytes.
+    """
+
+    digest: str | None
+    mode: int = 0
+    size: int = 0
+
+    @property
+    def is_there(self) -> bool:
+        return self.digest is not None
+
+    @classmethod
+    def of_record(cls, value: Any) -> State:
+        """Read a state from a record. Raises TypeError or ValueError if it is invalid."""
+        digest, mode, size = value
+        return cls(None if digest is None else str(digest), int(mode), int(size))
+
+
+MISSING = State(None)
+
+
+class Seen(NamedTuple):
+    """A file as found.
+
+    Attributes:
+        state: Its state. For a file too large to read, the digest only covers its times.
+        data: Its content; None if it is missing or too large.
+        touched: Replaces the digest of a file that is too large.
+    """
+
+    state: State
+    data: bytes | None = None
+    touched: str | None = None
+
+    def is_(self, state: State) -> bool:
+        """Whether the file is in that state, in either notation."""
+        if not state.is_there or not self.state.is_there:
+            return state.is_there == self.state.is_there
+        return state.digest in (self.state.digest, self.touched)
+
+
+class Moved(Exception):
+    """A link is in a path that had none."""
+
+
+async def look(location: Location, max_bytes: int) -> Seen:
+    """The state at `location` now; reads up to `max_bytes`.
+
+    Raises:
+        FileProblem: There is something other than a file.
+        OSError: It cannot be read.
+    """
+    try:
+        size = location.stat().st_size
+    except FileNotFoundError:
+        return Seen(MISSING)
+    return await off_loop(min(size, max_bytes), lambda: look_now(location, max_bytes))
+
+
+def look_now(location: Location, max_bytes: int) -> Seen:
+    """Like `look`, for files of any size."""
+    try:
+        with open_guarded(location) as (descriptor, size):
+            return _read_state(descriptor, size, max_bytes)
+    except FileNotFoundError:
+        return Seen(MISSING)
+
+
+def _read_state(descriptor: int, size: int, max_bytes: int) -> Seen:
+    status = os.fstat(descriptor)
+    mode = stat.S_IMODE(status.st_mode)
+    touched = f"touched {status.st_mtime_ns}, file {status.st_ino}, {status.st_size} bytes"
+    if size <= max_bytes:
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(max_bytes + 1)
+        if len(data) <= max_bytes:
+            return Seen(State(digest_of(data), mode, len(data)), data, touched)
+    return Seen(State(touched, mode, size), None, touched)
+
+
+def digest_of(data: bytes) -> str:
+    """SHA-256 as hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def exactly(path: str, *, create_parents: bool = False) -> Location:
+    """Locate an absolute path that was found without links, without following any now.
+
+    Raises:
+        Moved: A link is in the path.
+        OSError: A folder in the path is missing or cannot be entered.
+    """
+    top = Path(path).anchor
+    guard = PathGuard([top], base=top, writing=False, setting="paths")
+    location = guard.locate(path, create_parents=create_parents)
+    if location.path != path:
+        with location:
+            raise Moved("its path now leads through a link")
+    return location
+
 
 OBJECTS = "objects"
 
@@ -63,11 +186,11 @@ class Store:
             OSError: It cannot be read, or another user could have written it.
         """
         folder = self._find(False)
-        return [] if folder is None else records.read(folder / INDEX, _LARGEST_INDEX)
+        return [] if folder is None else guarded_files.read(folder / INDEX, _LARGEST_INDEX)
 
     def write_down(self, record: Mapping[str, Any]) -> None:
         """Append a record. Raises OSError."""
-        records.append(self._ready() / INDEX, {"time": time.time(), **record})
+        guarded_files.append(self._ready() / INDEX, {"time": time.time(), **record})
 
     # -- contents --------------------------------------------------------------------------
 
@@ -141,7 +264,7 @@ class Store:
     def _drop_old(self, *, keep: str | None, room: int) -> None:
         """Remove turns that are too old, then the oldest ones until there is enough space."""
         assert self._prepared is not None
-        known = records.read(self._prepared / INDEX, _LARGEST_INDEX)
+        known = guarded_files.read(self._prepared / INDEX, _LARGEST_INDEX)
         turns: dict[Any, list[dict[str, Any]]] = {}
         for record in known:
             turns.setdefault(record.get("turn"), []).append(record)
@@ -214,3 +337,132 @@ def _digests(turns: Iterable[Iterable[Mapping[str, Any]]]) -> set[str]:
         found |= {state[0] for state in states if state and state[0]}
         found |= {saved["sha256"] for saved in record.get("saved", ())}
     return found
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Change:
+    """What a turn did to one file.
+
+    Attributes:
+        before: Its state before.
+        after: Its state after; None if the run ended before it was known.
+        folders: Folders created for it, outermost first.
+        why: Why it has no copy; empty if it has one.
+        meddled: Something else also changed it during the turn.
+    """
+
+    before: State
+    after: State | None
+    folders: list[str] = field(default_factory=list[str])
+    why: str = ""
+    meddled: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        return self.after is None or self.after.digest != self.before.digest
+
+    @property
+    def kind(self) -> str:
+        """`created`, `deleted` or `changed`."""
+        if not self.before.is_there:
+            return "created"
+        return "changed" if self.after is None or self.after.is_there else "deleted"
+
+
+@dataclass
+class Turn:
+    """A turn that changed files.
+
+    Attributes:
+        id: Its id.
+        prompt: The start of the user's prompt.
+        time: Time of its first change, in seconds since the epoch.
+        files: Its changes, by absolute path.
+        undone: Its changes were undone, as far as possible.
+        refused: Paths that were left alone.
+    """
+
+    id: str
+    prompt: str
+    time: float
+    files: dict[str, Change] = field(default_factory=dict[str, Change])
+    undone: bool = False
+    refused: list[str] = field(default_factory=list[str])
+
+
+@dataclass
+class History:
+    """The history of a session.
+
+    Attributes:
+        turns: The turns that changed files, oldest first.
+        last_undone: The last undone turn, if not by force and nothing changed since.
+        unreported: Undo records that the model does not know of.
+    """
+
+    turns: list[Turn]
+    last_undone: Turn | None
+    unreported: list[dict[str, Any]]
+
+
+def read_history(records: Iterable[Mapping[str, Any]]) -> History:
+    """The history of a session; invalid records are skipped."""
+    turns: dict[str, Turn] = {}
+    open_calls: dict[Any, Mapping[str, Any]] = {}
+    unreported: list[dict[str, Any]] = []
+    last_undone: Turn | None = None
+    for record in records:
+        try:
+            kind, call = record["kind"], record.get("call")
+            if kind == "intent":
+                _turn(turns, record)
+                open_calls[call] = record
+            elif kind == "changes":
+                open_calls.pop(call, None)
+                _add(turns, record)
+                last_undone = None if record["files"] else last_undone
+            elif kind == "undone":
+                turn = _turn(turns, record)
+                turn.undone = True
+                turn.refused = [str(item["path"]) for item in record["refused"]]
+                last_undone = None if record.get("forced") else turn
+                if record["restored"] or record["removed"]:
+                    unreported.append(dict(record))
+            elif kind == "told":
+                unreported = []
+        except (KeyError, TypeError, ValueError) as error:
+            logger.warning("%s: skipping an invalid record: %s", MODULE_ID, error)
+    for record in open_calls.values():
+        _add(turns, record)
+    changed = [turn for turn in turns.values() if any(c.is_change for c in turn.files.values())]
+    for turn in changed:
+        turn.files = {path: change for path, change in turn.files.items() if change.is_change}
+    return History(changed, last_undone, unreported)
+
+
+def _turn(turns: dict[str, Turn], record: Mapping[str, Any]) -> Turn:
+    turn_id = str(record["turn"])
+    if turn_id not in turns:
+        turns[turn_id] = Turn(turn_id, str(record.get("prompt") or ""), float(record["time"]))
+    return turns[turn_id]
+
+
+def _add(turns: dict[str, Turn], record: Mapping[str, Any]) -> None:
+    files = _turn(turns, record).files
+    for entry in record["files"]:
+        path = str(entry["path"])
+        before = State.of_record(entry["before"])
+        after = State.of_record(entry["after"]) if "after" in entry else None
+        known = files.get(path)
+        if known is None:
+            files[path] = Change(
+                before, after, list(entry.get("folders", ())), str(entry.get("why", ""))
+            )
+            continue
+        if known.after is not None and before.digest != known.after.digest:
+            known.meddled = True
+        known.after = after
+        known.folders += entry.get("folders", ())

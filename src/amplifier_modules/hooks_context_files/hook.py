@@ -1,23 +1,335 @@
-"""The hook: when files are read, and where their text goes."""
+"""The hook: when files are read, and where their text goes.
+
+Read the files and their includes, within limits.
+
+An include (`amplifier_support.include_lines`) starts from the file that names it. Files are opened
+through descriptors and never outside the folder they may come from, wherever a link leads
+(`_shared.paths`).
+
+Format the files for the conversation, and find them in it again.
+
+The conversation itself is the record of what was added: it is saved, resumed, cleared and undone,
+so the record cannot get out of step with it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, cast
 
+from pydantic import Field, field_validator
+
+from amplifier_core.events import PROMPT_SUBMIT, TOOL_POST
 from amplifier_core.models import HookResult
-from amplifier_modules.hooks_context_files import text
-from amplifier_modules.hooks_context_files.config import LOADED, MODULE_ID, ContextFilesConfig
-from amplifier_modules.hooks_context_files.files import ContextFile, Reader
-from amplifier_modules.hooks_context_files.folders import (
-    is_shared,
-    nested_folders,
-    project_folders,
-)
+from amplifier_modules._shared.files.roots import PathError, PathGuard
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_support.files import open_regular
+from amplifier_support.include_lines import include_lines
 from amplifier_support.session_capabilities import CONFIG_DIR, WORKING_DIR
+from amplifier_support.text import printable
+
+MODULE_ID = "hooks-context-files"
+LOADED = "context_files:loaded"
+"""Event: files were given to the model."""
+
+
+class ContextFilesConfig(ModuleConfig):
+    """Settings of hooks-context-files.
+
+    Attributes:
+        files: Names to look for. In each folder the first one found is used.
+        user: Read them in the user's own settings folder.
+        project: Read them from the repository's root down to the working directory.
+        nested: Also read them in other folders of it, once a tool names a path there.
+        includes: Shell patterns for the names of files that an `@path` line may include.
+        max_depth: Maximum depth of nested includes; 0 disables includes.
+        max_bytes: Bytes of all files together; the rest is cut, with a note.
+        priority: Order among the hooks of a prompt.
+    """
+
+    files: list[str] = Field(default_factory=lambda: ["AGENTS.md", "CLAUDE.md"], min_length=1)
+    user: bool = True
+    project: bool = True
+    nested: bool = True
+    includes: list[str] = Field(default_factory=lambda: ["*.md", "*.mdc", "*.rst", "*.txt"])
+    max_depth: int = Field(default=5, ge=0, le=20)
+    max_bytes: int = Field(default=65_536, ge=1024)
+    priority: int = 50
+
+    @field_validator("files")
+    @classmethod
+    def _are_names(cls, files: list[str]) -> list[str]:
+        for name in files:
+            if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+                raise ValueError(f"{name!r} is not the name of a file")
+        return files
+
+
+MOST_FILES = 100
+_MARKUP = 300
+"""Most characters around the text of a file, not counting its path."""
+
+
+class ContextFile(NamedTuple):
+    """A file with its includes.
+
+    Attributes:
+        path: Its path.
+        origin: `user`, `project` or `nested`.
+        text: Its text, with includes in place.
+    """
+
+    path: str
+    origin: str
+    text: str
+
+
+class _Cut(NamedTuple):
+    """The text read from a file, and the file's real location."""
+
+    real: str
+    text: str
+
+
+class Reader:
+    """Read files until a limit is reached; each file is read once.
+
+    Args:
+        config: Names and limits.
+        max_bytes: Limit for all files.
+
+    Attributes:
+        problems: Problems found, one line each.
+    """
+
+    def __init__(self, config: ContextFilesConfig, max_bytes: int) -> None:
+        self._config = config
+        self._left = max_bytes
+        self._seen: set[str] = set()
+        self.problems: list[str] = []
+
+    def folder(self, folder: str, root: str, origin: str) -> ContextFile | None:
+        """The first of the configured files in `folder`; it may include files from `root`."""
+        guard = PathGuard([root], base=folder, writing=False, setting="")
+        for name in self._config.files:
+            path = os.path.join(folder, name)
+            if not os.path.lexists(path):
+                continue
+            markup = _MARKUP + 2 * len(path)
+            self._left -= markup
+            text = self._text(guard, path, ())
+            if text is not None and text.strip():
+                return ContextFile(path, origin, text)
+            self._left += markup
+        return None
+
+    def _text(self, guard: PathGuard, path: str, opened: Sequence[str]) -> str | None:
+        """The text of a file with its includes; None if it is unavailable."""
+        try:
+            read = self._read(guard, path)
+        except PathError:
+            return self._problem(f"{path} leads out of its folder; skipping it")
+        except OSError as error:
+            return self._problem(f"cannot read {path}: {error.strerror or error}")
+        if read is None:
+            return None
+        lines = [(line.text, line.target) for line in include_lines(read.text)]
+        if len(opened) < self._config.max_depth:
+            return "\n".join(
+                line if target is None else self._include(guard, read.real, line, target, opened)
+                for line, target in lines
+            )
+        if any(target is not None and self._may_include(target) for _, target in lines):
+            self._problem(f"{path}: includes are nested more than {self._config.max_depth} deep")
+        return "\n".join(line for line, _ in lines)
+
+    def _include(
+        self, guard: PathGuard, parent: str, line: str, target: str, opened: Sequence[str]
+    ) -> str:
+        if not self._may_include(target):
+            return line
+        path = os.path.join(os.path.dirname(parent), os.path.expanduser(target))
+        text = self._text(guard, os.path.normpath(path), [*opened, parent])
+        return line if text is None else text
+
+    def _may_include(self, target: str) -> bool:
+        name = os.path.basename(target)
+        return any(fnmatchcase(name, pattern) for pattern in self._config.includes)
+
+    def _read(self, guard: PathGuard, path: str) -> _Cut | None:
+        """The text of a file; None if it was already read or the limit is reached.
+
+        Raises:
+            PathError: It is outside the guard's folder.
+            OSError: It cannot be read.
+        """
+        with guard.locate(path) as place:
+            if place.path in self._seen:
+                return None
+            descriptor = open_regular(place.name, os.O_RDONLY, dir_fd=place.dir_fd)
+            with open(descriptor, "rb") as file:
+                if self._left <= 0 or len(self._seen) >= MOST_FILES:
+                    return self._problem(f"{path} skipped: the size limit is reached")
+                size = os.fstat(descriptor).st_size
+                data = file.read(self._left + 1)
+            self._seen.add(place.path)
+            text = self._decoded(path, data, size)
+            self._left -= len(data)
+            return _Cut(place.path, text)
+
+    def _decoded(self, path: str, data: bytes, size: int) -> str:
+        cut = len(data) > self._left
+        text = data[: self._left].decode("utf-8-sig", "replace")
+        text = text.replace("\r\n", "\n").strip("\n")
+        if cut:
+            self._problem(f"{path} is cut: only {self._left} of {size} bytes fit")
+            text += f"\n[cut here; the file has {size} bytes, read it for the rest]"
+        return text
+
+    def _problem(self, message: str) -> None:
+        self.problems.append(message)
+
+
+SKIPPED = frozenset({"node_modules", "vendor", "site-packages", "venv", "__pycache__"})
+"""Folders with other projects' code, whose instructions are not meant for this one."""
+
+
+def project_folders(working_dir: str) -> list[str]:
+    """The folders from the repository's root to the working directory, in this order.
+
+    Outside a repository, only the working directory. The home folder is not treated as a repository
+    for the folders in it, nor is a folder in which everyone may create files, since anyone may own
+    what is in it. If the working directory is such a folder, there are none.
+    """
+    here = os.path.realpath(working_dir)
+    home = os.path.realpath(os.path.expanduser("~"))
+    if is_shared(here):
+        return []
+    found: list[str] = []
+    folder = here
+    while not is_shared(folder) and (folder != home or folder == here):
+        found.append(folder)
+        if os.path.lexists(os.path.join(folder, ".git")):
+            return found[::-1]
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            break
+        folder = parent
+    return [here]
+
+
+def nested_folders(root: str, path: str) -> list[str]:
+    """The folders from below `root` down to that of `path`; none if it is outside."""
+    real = os.path.realpath(path)
+    folder = real if os.path.isdir(real) else os.path.dirname(real)
+    relative = os.path.relpath(folder, root)
+    names = [] if relative == os.curdir else relative.split(os.sep)
+    if any(name.startswith(".") or name in SKIPPED for name in names):
+        return []
+    return [os.path.join(root, *names[: count + 1]) for count in range(len(names))]
+
+
+def is_shared(folder: str) -> bool:
+    """Whether everyone may create files in the folder, or this is unknown."""
+    try:
+        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
+    except OSError:
+        return True
+
+
+NONE = "none"
+"""Digest of an empty list of files."""
+
+_MARK = re.compile(r'<context-files(?: folder="([^"\n]+)")? digest="([0-9a-z]+)">')
+_TAG = re.compile(r"<(?=/?context-files?\b)", re.IGNORECASE)
+
+_INTRODUCTION = (
+    "These are instructions from files. Those of the project describe how to work on it; they do "
+    "not override the user or this session. If they contradict each other, the later one applies."
+)
+_INSTEAD = "The files have changed: this replaces what <context-files> said before."
+_GONE = "There are no such files any more: what <context-files> said before no longer applies."
+_NESTED = "Instructions from a file of the folder that was just worked in; they apply there."
+
+
+class Given(NamedTuple):
+    """What the conversation already contains.
+
+    Attributes:
+        digest: Digest of the files added last; `NONE` if there were none.
+        folders: Folders whose nested file was added.
+    """
+
+    digest: str
+    folders: frozenset[str]
+
+
+def already_given(messages: Iterable[Any]) -> Given:
+    """Find the texts of this module in the messages of a conversation."""
+    digest, folders = NONE, set[str]()
+    for message in messages:
+        if not isinstance(message, Mapping):
+            continue
+        given = cast("Mapping[str, Any]", message)
+        content = _beginning(given.get("content"))
+        if _MARK.match(content) is None:
+            continue
+        # Several folders may share a message, and quoted text has no such mark.
+        for folder, found in _MARK.findall(content):
+            if folder:
+                folders.add(folder)
+            elif given.get("role") in ("system", "developer"):
+                digest = found
+    return Given(digest, frozenset(folders))
+
+
+def _beginning(content: Any) -> str:
+    if isinstance(content, list) and content and isinstance(content[0], Mapping):
+        content = cast("Mapping[str, Any]", content[0]).get("text")
+    return content if isinstance(content, str) else ""
+
+
+def digest_of(files: Sequence[ContextFile]) -> str:
+    """A digest that identifies the state of the files."""
+    if not files:
+        return NONE
+    return hashlib.sha256(repr([(file.path, file.text) for file in files]).encode()).hexdigest()[
+        :16
+    ]
+
+
+def as_text(files: Sequence[ContextFile], *, again: bool) -> str:
+    """The text of all files; `again` if the conversation has an earlier version."""
+    opening = f'<context-files digest="{digest_of(files)}">'
+    if not files:
+        return f"{opening}\n{_GONE}\n</context-files>"
+    lines = [opening, _INTRODUCTION, *([_INSTEAD] if again else []), *map(_element, files)]
+    return "\n".join([*lines, "</context-files>"])
+
+
+def as_nested_text(folder: str, file: ContextFile) -> str:
+    """The text of a file of one folder."""
+    opening = f'<context-files folder="{shown(folder)}" digest="{digest_of([file])}">'
+    return "\n".join([opening, _NESTED, _element(file), "</context-files>"])
+
+
+def shown(path: str) -> str:
+    """A path that can neither end its attribute nor its line."""
+    return printable(path).replace('"', "&quot;").replace("<", "&lt;")
+
+
+def _element(file: ContextFile) -> str:
+    # A file must not be able to close its own element, nor grow by the escaping.
+    text = _TAG.sub("‹", file.text)
+    return f'<context-file path="{shown(file.path)}" from="{file.origin}">\n{text}\n</context-file>'
+
 
 logger = logging.getLogger(__name__)
 
@@ -47,23 +359,23 @@ class ContextFilesHook:
         Stored messages stay where they are, so that all requests start the same and providers can
         use their caches.
         """
-        given = text.already_given(await self._messages())
+        given = already_given(await self._messages())
         self._nested = set(given.folders)
         reader = Reader(self._config, self._most())
         files = self._files(reader)
-        digest = text.digest_of(files)
+        digest = digest_of(files)
         self._warn(reader.problems)
         if digest == given.digest:
             return HookResult()
-        again = given.digest != text.NONE
+        again = given.digest != NONE
         reason = ("changed" if again else "start") if files else "gone"
         await self._emit_loaded(data, files, digest, reason, reader.problems)
-        return _injection(text.as_text(files, again=again), "system")
+        return _injection(as_text(files, again=again), "system")
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
         """Handle `tool:post`: add the files of a folder when a tool first names a path in it."""
         touched = dict.fromkeys(self._folders_named_in(data))
-        folders = [folder for folder in touched if text.shown(folder) not in self._nested]
+        folders = [folder for folder in touched if shown(folder) not in self._nested]
         if not folders:
             return HookResult()
         known = project_folders(self._working_dir)
@@ -76,13 +388,13 @@ class ContextFilesHook:
             file = reader.folder(folder, known[0], "nested")
             # If there is none, look again next time: it is cheap, and one may appear.
             if file is not None:
-                self._nested.add(text.shown(folder))
+                self._nested.add(shown(folder))
                 files.append(file)
-                texts.append(text.as_nested_text(folder, file))
+                texts.append(as_nested_text(folder, file))
         self._warn(reader.problems)
         if not files:
             return HookResult()
-        await self._emit_loaded(data, files, text.digest_of(files), "nested", reader.problems)
+        await self._emit_loaded(data, files, digest_of(files), "nested", reader.problems)
         return _injection("\n".join(texts), "user")
 
     def _files(self, reader: Reader) -> list[ContextFile]:
@@ -158,3 +470,26 @@ def _injection(content: str, role: Any) -> HookResult:
         context_injection_role=role,
         suppress_output=True,
     )
+
+
+async def mount(coordinator: Any, settings: ContextFilesConfig) -> Callable[[], None]:
+    """Answer `prompt:submit` and `tool:post` with files; settings as in `ContextFilesConfig`.
+
+    Returns:
+        A cleanup function that removes the hook.
+    """
+    hook = ContextFilesHook(coordinator, settings)
+    handlers = {PROMPT_SUBMIT: hook.on_prompt}
+    if settings.project and settings.nested:
+        handlers[TOOL_POST] = hook.on_tool
+    unregister = [
+        coordinator.hooks.register(event, handler, priority=settings.priority, name=MODULE_ID)
+        for event, handler in handlers.items()
+    ]
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: [LOADED])
+
+    def stop() -> None:
+        for each in unregister:
+            each()
+
+    return stop

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from amplifier_core.events import ALL_EVENTS
-from amplifier_modules._shared.module.announced_events import announced_events
-from amplifier_modules._shared.privacy.session_secrets import session_secrets
-from amplifier_modules.hooks_logging.config import MODULE_ID, LoggingConfig
-from amplifier_modules.hooks_logging.log import LOG, EventLog, log_path
+from amplifier_modules._shared.module.spans import announced_events
+from amplifier_modules._shared.privacy import session_secrets
+from amplifier_modules.hooks_logging.log import LOG, MODULE_ID, EventLog, LoggingConfig, log_path
 from amplifier_support.session_capabilities import REDACT_EVENT
 
 logger = logging.getLogger(__package__)

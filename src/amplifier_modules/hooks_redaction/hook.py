@@ -2,23 +2,176 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
+from pydantic import Field, field_validator
+
 from amplifier_core.events import (
+    ALL_EVENTS,
     CONTENT_BLOCK_DELTA,
     CONTENT_BLOCK_END,
     EXECUTION_END,
     PROVIDER_ERROR,
 )
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.privacy.session_secrets import session_secrets
-from amplifier_modules.hooks_redaction.config import IDENTIFYING, MODULE_ID, RedactionConfig
-from amplifier_modules.hooks_redaction.stream import StreamRedactor
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.spans import announced_events
+from amplifier_modules._shared.privacy import session_secrets
 from amplifier_support.redaction import Redactor
 from amplifier_support.secret_shapes import Shape, shape_groups
-from amplifier_support.session_capabilities import Capability
+from amplifier_support.session_capabilities import REDACT_EVENT, Capability
+from amplifier_support.text import did_you_mean
+
+MODULE_ID = "hooks-redaction"
+
+FLOWING = (
+    *("prompt:submit", "tool:pre", "tool:post", "provider:request", "provider:response"),
+    *("steer:injected", "tool:selecting", "tools:offer", "loop:next"),
+    *("plan:start", "plan:end", "step:start", "step:end"),
+)
+"""Events whose data goes on to a tool, the model or the conversation."""
+
+IDENTIFYING = (
+    *("session_id", "parent_id", "parent", "request_id", "timestamp", "ts", "seq"),
+    *("turn_id", "span_id", "parent_span_id", "tool_call_id", "tool_name"),
+    *("provider", "model", "orchestrator", "status", "block_type", "type", "level"),
+)
+"""Keys whose values identify what an event belongs to; never changed."""
+
+
+def kinds() -> list[str]:
+    """Every kind of secret, each once."""
+    return list(dict.fromkeys(shape.kind for group in shape_groups().values() for shape in group))
+
+
+class RedactionConfig(ModuleConfig):
+    """Settings of hooks-redaction.
+
+    Attributes:
+        rules: What to look for: ``secrets``, ``pii-basic`` (e-mail addresses and telephone
+            numbers), or single kinds such as ``jwt``. Known values are always replaced.
+        skip_rules: Kinds to ignore.
+        patterns: More regular expressions, without capturing groups; a match becomes
+            ``[REDACTED:custom]``.
+        allowlist: Keys, or dotted paths such as ``usage.cost_usd``, to leave alone, in addition to
+            the ids of every event.
+        events: Events to change, as shell patterns for their names.
+        skip_events: Events not to change. By default those whose data goes on to a tool, the model
+            or the conversation; a list here replaces the default.
+        priority: Order among the hooks of an event; early, so that others see no secret.
+    """
+
+    rules: list[str] = Field(default_factory=lambda: ["secrets"])
+    skip_rules: list[str] = Field(default_factory=list)
+    patterns: list[str] = Field(default_factory=list)
+    allowlist: list[str] = Field(default_factory=list)
+    events: list[str] = Field(default_factory=lambda: ["*"])
+    skip_events: list[str] = Field(default_factory=lambda: list(FLOWING))
+    priority: int = 10
+
+    @field_validator("rules")
+    @classmethod
+    def _are_rules(cls, rules: list[str]) -> list[str]:
+        return _known_names(rules, [*shape_groups(), *kinds()])
+
+    @field_validator("skip_rules")
+    @classmethod
+    def _are_kinds(cls, rules: list[str]) -> list[str]:
+        return _known_names(rules, kinds())
+
+    @field_validator("patterns")
+    @classmethod
+    def _can_be_joined(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                # In the form in which it is joined with others.
+                compiled = re.compile(f"x|(?:{pattern})")
+            except re.error as error:
+                raise ValueError(
+                    f"{pattern!r} is not a valid regular expression: {error}"
+                ) from None
+            if compiled.groups:
+                raise ValueError(f"{pattern!r} has a group that captures; write (?:…)")
+            if compiled.match(""):
+                raise ValueError(f"{pattern!r} matches an empty text")
+        return patterns
+
+
+def _known_names(given: list[str], allowed: list[str]) -> list[str]:
+    for name in given:
+        if name not in allowed:
+            hint = did_you_mean(name, allowed) or "see 'amplifier docs hooks-redaction'"
+            raise ValueError(f"unknown rule '{name}' ({hint.removesuffix('?')})")
+    return given
+
+
+LONGEST_HELD = 20_000
+"""Most characters held back; secrets are not longer."""
+
+CONTEXT = 400
+"""Characters shown before that may say what the next words are: ``Authorization: Basic``."""
+
+_BEGUN = re.compile(r"-----BEGIN[^-]{0,60}-{0,5}(?:[^-]|-(?!----))*+\Z")
+"""A private key that has not ended yet."""
+
+
+class StreamRedactor:
+    """Redact one stream of text.
+
+    Args:
+        redactor: Replaces the secrets in the text.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._shown = ""
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """Add the next piece; returns the text that is now safe to show."""
+        held = self._held + piece
+        cut = len(held)
+        if cut <= LONGEST_HELD:
+            cut = self._redactor.begun_at(held, _safe_end(held))
+        self._held = held[cut:]
+        return self._redacted(held[:cut])
+
+    def flush(self) -> str:
+        """The rest, at the end of the stream."""
+        held, self._held = self._held, ""
+        return self._redacted(held)
+
+    def _redacted(self, text: str) -> str:
+        if not text:
+            return ""
+        before = self._shown
+        tail = (before + text)[-CONTEXT:]
+        self._shown = tail if len(tail) < CONTEXT else _whole_words(tail)
+        start = self._redactor.text(before)
+        both = self._redactor.text(before + text)
+        # Text that was shown stays as it was; no secret starts in it, because its last word is complete.
+        return both[len(start) :] if both.startswith(start) else self._redactor.text(text)
+
+
+def _whole_words(text: str) -> str:
+    """`text` without the end of a word at its start."""
+    start = 0
+    while start < len(text) and not text[start].isspace():
+        start += 1
+    return text[start:]
+
+
+def _safe_end(text: str) -> int:
+    """The start of the last word, if it is complete and no private key has begun."""
+    end = len(text)
+    while end and not text[end - 1].isspace():
+        end -= 1
+    begun = _BEGUN.search(text, 0, end)
+    return end if begun is None else begun.start()
+
 
 ENDS = (CONTENT_BLOCK_END, PROVIDER_ERROR, EXECUTION_END)
 """Events after which the text streamed before is complete."""
@@ -128,3 +281,23 @@ def _shapes(config: RedactionConfig) -> list[Shape]:
         *(Shape("custom", (), pattern, everywhere=True) for pattern in config.patterns),
         *wanted,
     ]
+
+
+async def mount(coordinator: Any, settings: RedactionConfig) -> Callable[[], None]:
+    """Redact the events the kernel names; settings as in `RedactionConfig`.
+
+    Returns:
+        A cleanup function that removes the hook.
+    """
+    hook = RedactionHook(coordinator, settings)
+    hook.listen([*ALL_EVENTS, "provider:stream", "session:config"])
+    REDACT_EVENT.register(coordinator, hook.redacted)
+    HOOK.register(coordinator, hook)
+    return hook.close
+
+
+async def on_session_ready(coordinator: Any) -> None:
+    """Also redact the events other modules announce."""
+    hook = HOOK.of(coordinator)
+    if hook is not None:
+        hook.listen(await announced_events(coordinator))

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from amplifier_modules._shared.module.config import ModuleConfig, listed
 from amplifier_modules._shared.process.sandbox import SandboxValue
-from amplifier_support.printable import cut_text
+from amplifier_support.text import cut_text
 
 MODULE_ID = "hooks-shell"
 

@@ -3,29 +3,318 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple, cast
 
+from amplifier_core.events import ALL_EVENTS
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.module.config import listed
-from amplifier_modules._shared.privacy.event_json import raw_data, to_plain
-from amplifier_modules._shared.process.environment import command_environment
-from amplifier_modules._shared.process.sandbox import command_sandbox
-from amplifier_modules.hooks_shell.answer import Answer, InvalidAnswer, read_answer
+from amplifier_modules._shared.module.spans import announced_events
+from amplifier_modules._shared.privacy import raw_data, to_plain
+from amplifier_modules._shared.process.sandbox import command_environment, command_sandbox
 from amplifier_modules.hooks_shell.config import (
     COMPLETED,
+    EVENTS,
     FAILED,
     MODULE_ID,
     ShellConfig,
     ShellHook,
 )
-from amplifier_modules.hooks_shell.running import Ran, run
-from amplifier_support.process.commands import ProcessRunner
+from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
+from amplifier_support.programs import find_program
 from amplifier_support.session_capabilities import WORKING_DIR, Capability
+
+Decision = Literal["continue", "deny", "ask"]
+
+_DECISIONS: dict[str, Decision] = {
+    "allow": "continue",
+    "approve": "continue",
+    "continue": "continue",
+    "deny": "deny",
+    "block": "deny",
+    "ask": "ask",
+    "ask_user": "ask",
+}
+_KEYS = ("decision", "reason", "context", "data", "message")
+_OTHER_NAMES = {"action": "decision", "contextInjection": "context", "systemMessage": "message"}
+
+FIXED = frozenset(
+    {
+        *("session_id", "turn_id", "span_id", "parent_span_id", "iteration", "timestamp"),
+        *("tool_name", "tool_call_id", "request_id"),
+    }
+)
+"""Keys that identify what an event belongs to."""
+
+
+class InvalidAnswer(Exception):
+    """The output is not a valid answer; the message says why, as `it …`."""
+
+
+class Answer(NamedTuple):
+    """A command's answer.
+
+    Attributes:
+        decision: What happens to the event.
+        reason: The reason for the model or, with `ask`, the question for the user.
+        context: Text for the model.
+        data: Changes to the event's data.
+        message: Text for the user.
+    """
+
+    decision: Decision = "continue"
+    reason: str | None = None
+    context: str | None = None
+    data: dict[str, Any] | None = None
+    message: str | None = None
+
+
+def read_answer(output: bytes) -> Answer:
+    """Parse an answer printed as JSON; empty output means no decision.
+
+    Raises:
+        InvalidAnswer: The output is invalid.
+    """
+    if not output.strip():
+        return Answer()
+    try:
+        value: Any = json.loads(
+            output.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant
+        )
+    except UnicodeDecodeError as error:
+        raise InvalidAnswer("it printed text that is not UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidAnswer(f"it printed text that is not JSON: {_excerpt(output)}") from error
+    if not isinstance(value, dict):
+        raise InvalidAnswer(f"it printed JSON that is not an object: {_excerpt(output)}")
+    return _answer_answer(_renamed(cast("dict[str, Any]", value)))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object; a duplicate key is refused, as its meaning is ambiguous."""
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        raise InvalidAnswer("it printed JSON with a duplicate key")
+    return read
+
+
+def _no_constant(name: str) -> Any:
+    raise InvalidAnswer(f"it printed {name}, which is not JSON")
+
+
+def _renamed(given: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for key, value in given.items():
+        name = _OTHER_NAMES.get(key, key)
+        if name not in _KEYS:
+            raise InvalidAnswer(
+                f"its answer has an unknown key {key!r} (known: {', '.join(_KEYS)})"
+            )
+        if name in fields:
+            raise InvalidAnswer(f"its answer gives {name!r} under two names")
+        if value is not None:
+            fields[name] = value
+    return fields
+
+
+def _answer_answer(fields: dict[str, Any]) -> Answer:
+    decision = fields.pop("decision", "continue")
+    if not isinstance(decision, str) or decision not in _DECISIONS:
+        raise InvalidAnswer(
+            f"its decision is {decision!r} not one of {', '.join(sorted(_DECISIONS))}"
+        )
+    data = fields.pop("data", None)
+    if data is not None:
+        _check_data(data)
+    for name, text in fields.items():
+        if not isinstance(text, str):
+            raise InvalidAnswer(f"its {name!r} is {type(text).__name__}, not text")
+    answer = Answer(_DECISIONS[decision], data=data, **fields)
+    if answer.data and answer.context:
+        raise InvalidAnswer("its answer has both 'data' and 'context'; they are mutually exclusive")
+    if answer.decision != "continue" and (answer.data or answer.context):
+        raise InvalidAnswer(
+            f"its answer has 'data' or 'context', which have no effect with '{decision}'"
+        )
+    return answer
+
+
+def _check_data(data: Any) -> None:
+    if not isinstance(data, dict):
+        raise InvalidAnswer(f"its 'data' is {type(data).__name__}, not an object")
+    fixed = sorted(FIXED.intersection(cast("dict[str, Any]", data)))
+    if fixed:
+        raise InvalidAnswer(f"its 'data' changes {', '.join(fixed)}, which cannot be changed")
+
+
+def _excerpt(output: bytes) -> str:
+    return repr(output[:80].decode("utf-8", "replace"))
+
+
+MOST_OUTPUT = 1024 * 1024
+"""Bytes a command may print; one that prints more is killed."""
+
+MOST_ERRORS = 16 * 1024
+"""Bytes of its standard error that are kept, from the end."""
+
+
+class Ran(NamedTuple):
+    """The result of a command.
+
+    Attributes:
+        exit_code: 0 to 255; None if it did not exit by itself.
+        output: What it printed.
+        errors: The end of its standard error.
+        problem: Why it did not exit by itself, as `it …`; None if it did.
+        seconds: Wall time.
+    """
+
+    exit_code: int | None
+    output: bytes
+    errors: bytes
+    problem: str | None
+    seconds: float
+
+
+async def run(
+    runner: ProcessRunner,
+    command: str | list[str],
+    *,
+    stdin: bytes,
+    environment: Mapping[str, str],
+    folder: str,
+    timeout: float,
+) -> Ran:
+    """Run a command until it ends, or until its time or output exceeds the limit.
+
+    Its stdin is an unnamed file, so it need not read all of it.
+
+    Raises:
+        asyncio.CancelledError: After everything it had started was killed.
+    """
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    output = bytearray()
+    flooded = asyncio.Event()
+
+    def take(data: bytes) -> None:
+        output.extend(data[: MOST_OUTPUT + 1 - len(output)])
+        if len(output) > MOST_OUTPUT:
+            flooded.set()
+
+    with contextlib.ExitStack() as stack:
+        try:
+            argv = _argv(command, environment, folder)
+            place = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            stack.callback(os.close, place)
+            source = stack.enter_context(tempfile.TemporaryFile())
+            source.write(stdin)
+            source.seek(0)
+            errors = stack.enter_context(_Errors())
+        except OSError as error:
+            return Ran(None, b"", b"", f"could not be started: {error}", 0.0)
+        streams = (source.fileno(), errors.theirs)
+        job = Command(argv, environment, place, streams)
+        running = asyncio.ensure_future(runner.run(job, timeout=timeout, output=take))
+        try:
+            ended = await _first(running, flooded)
+        except CommandError as error:
+            return Ran(None, b"", b"", f"could not be run: {error}", loop.time() - started)
+        error_output = errors.read()
+    seconds = loop.time() - started
+    if ended is None:
+        return Ran(None, b"", error_output, f"it printed more than {MOST_OUTPUT} bytes", seconds)
+    if ended.timed_out:
+        return Ran(
+            None, bytes(output), error_output, f"it did not finish within {timeout:g} s", seconds
+        )
+    code = ended.exit_code
+    if code is None or code < 0:
+        number = -(code or 0)
+        return Ran(None, bytes(output), error_output, f"it was killed by signal {number}", seconds)
+    return Ran(code, bytes(output), error_output, None, seconds)
+
+
+async def _first(running: asyncio.Future[Ended], flooded: asyncio.Event) -> Ended | None:
+    """How the command ended; None if it was killed because of too much output."""
+    waiting = asyncio.ensure_future(flooded.wait())
+    try:
+        await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            return running.result()
+        return None
+    finally:
+        waiting.cancel()
+        if not running.done():
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError, CommandError):
+                await running
+
+
+def _argv(command: str | list[str], environment: Mapping[str, str], folder: str) -> list[str]:
+    """The command with the absolute path of its program.
+
+    Raises:
+        OSError: The program was not found.
+    """
+    if isinstance(command, str):
+        return [find_program("sh", folder) or "/bin/sh", "-c", command]
+    name = os.path.expanduser(command[0])
+    found = (
+        os.path.join(folder, name)
+        if os.path.dirname(name)
+        else shutil.which(name, path=environment.get("PATH"))
+    )
+    if found is None:
+        raise FileNotFoundError(f"program {command[0]!r} not found")
+    return [found, *command[1:]]
+
+
+class _Errors:
+    """A pipe for standard error, whose end is kept; a context manager.
+
+    Attributes:
+        theirs: The end for the command.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._kept = bytearray()
+        self._ours, self.theirs = os.pipe()
+        os.set_blocking(self._ours, False)
+
+    def __enter__(self) -> _Errors:
+        self._loop.add_reader(self._ours, self._take)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._loop.remove_reader(self._ours)
+        os.close(self._ours)
+        os.close(self.theirs)
+
+    def read(self) -> bytes:
+        """The data so far; processes left running may write forever."""
+        for _ in range(64):
+            if not self._take():
+                break
+        return bytes(self._kept)
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._ours, 65536)
+        except BlockingIOError:
+            return False
+        self._kept += data
+        del self._kept[:-MOST_ERRORS]
+        return bool(data)
+
 
 logger = logging.getLogger(__name__)
 
@@ -221,3 +510,23 @@ def _with_twins(held: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
             if one in changes and other in held and other not in changes:
                 both[other] = changes[one]
     return both
+
+
+async def mount(coordinator: Any, settings: ShellConfig) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Run the configured commands on their events; settings as in `ShellConfig`.
+
+    Returns:
+        A cleanup function that removes the hooks and kills what commands left running.
+    """
+    hooks = ShellHooks(coordinator, settings)
+    hooks.listen(ALL_EVENTS)
+    HOOKS.register(coordinator, hooks)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(EVENTS))
+    return hooks.close
+
+
+async def on_session_ready(coordinator: Any) -> None:
+    """Also listen to the events other modules announce: patterns may match them."""
+    hooks = HOOKS.of(coordinator)
+    if hooks is not None:
+        hooks.listen(await announced_events(coordinator))

@@ -7,8 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, model_validator
 
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, another_name_of, ignored, refused
+from amplifier_modules._shared.module.config import (
+    ModuleConfig,
+    Published,
+    another_name_of,
+    ignored,
+    refused,
+)
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 DEFAULT_MODEL = "claude-sonnet-5-5"

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.pacing.rate_limiter import pacing_of
+from amplifier_modules._shared.pacing import pacing_of
 from amplifier_modules._shared.providers.settings import from_environment
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider

@@ -27,22 +27,28 @@ from amplifier_core.message_models import (
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_modules._shared.history import normalise, portable_id
 from amplifier_modules._shared.history.values import clean_value
-from amplifier_modules._shared.http.sse import text_or_none
-from amplifier_modules._shared.providers.base import Chunk, HTTPProvider, combine_degradations
-from amplifier_modules._shared.providers.catalogue import Tokens
+from amplifier_modules._shared.http.event_stream import text_or_none
+from amplifier_modules._shared.providers.base import (
+    Chunk,
+    HTTPProvider,
+    add_lost,
+    as_estimate,
+    combine_degradations,
+    output_tokens,
+)
+from amplifier_modules._shared.providers.catalogue import PriceSource, Tokens, entries_in, limit_in
+from amplifier_modules._shared.providers.chat_stream import merge_deltas
 from amplifier_modules._shared.providers.deferred import at_batch_price
-from amplifier_modules._shared.providers.lost_usage import add_lost, as_estimate, output_tokens
-from amplifier_modules._shared.providers.model_list import entries_in, limit_in
-from amplifier_modules._shared.providers.prices import PriceSource
-from amplifier_modules._shared.providers.stream_chunks import merge_deltas
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
-from amplifier_modules.provider_anthropic.models import (
+from amplifier_modules.provider_anthropic.request import (
     UNKNOWN_CONTEXT_WINDOW,
     UNKNOWN_MAX_OUTPUT,
+    Prepared,
+    default_max_tokens,
     find_model,
     known_models,
+    prepare,
 )
-from amplifier_modules.provider_anthropic.request import Prepared, default_max_tokens, prepare
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 from amplifier_modules.provider_anthropic.transport import (
     API_KEY,

@@ -15,8 +15,8 @@ from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
-from amplifier_modules._shared.http.sse import describe_invalid_event, read_event, text_in
-from amplifier_modules._shared.providers.stream_chunks import StreamedBlock, bytes_in
+from amplifier_modules._shared.http.event_stream import describe_invalid_event, read_event, text_in
+from amplifier_modules._shared.providers.chat_stream import StreamedBlock, bytes_in
 
 Event = dict[str, Any]
 

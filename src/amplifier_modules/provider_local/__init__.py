@@ -25,6 +25,6 @@ def missing_offline(config: Mapping[str, Any] | None, cache: str) -> list[str]:
         ValueError: The config is invalid.
         ConfigurationError: The configured model is unknown.
     """
-    from amplifier_modules.provider_local.weights import missing_weights
+    from amplifier_modules.provider_local.store import missing_weights
 
     return missing_weights(config, cache)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_core.llm_errors import ConfigurationError
-from amplifier_modules.provider_local.catalogue import check_gguf
+from amplifier_modules.provider_local.store import check_gguf
 
 _SILENT = -1
 _LOOPBACK = "127.0.0.1"

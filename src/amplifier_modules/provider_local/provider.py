@@ -18,15 +18,15 @@ from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.base import Chunk, combine_degradations
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
 from amplifier_modules.provider_local import tool_protocol
-from amplifier_modules.provider_local.catalogue import (
+from amplifier_modules.provider_local.config import LocalConfig
+from amplifier_modules.provider_local.engine import Engine, require_library
+from amplifier_modules.provider_local.store import (
     LocalModel,
     ToolCalling,
     catalogue,
     default_model,
     find_model,
 )
-from amplifier_modules.provider_local.config import LocalConfig
-from amplifier_modules.provider_local.engine import Engine, require_library
 
 
 async def mount(coordinator: Any, settings: LocalConfig) -> Callable[[], Awaitable[None]]:
@@ -222,7 +222,7 @@ class LocalProvider(ChatCompletionsProvider):
         if model.weights is None:
             assert model.path is not None
             return model.path
-        from amplifier_modules.provider_local.weights import obtain_weights
+        from amplifier_modules.provider_local.store import obtain_weights
 
         return await obtain_weights(model.weights, self._config, self._coordinator)
 

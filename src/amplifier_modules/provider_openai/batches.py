@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_modules._shared.http.client import Endpoint
+from amplifier_modules._shared.providers.catalogue import entries_in
 from amplifier_modules._shared.providers.deferred import (
     BATCH_WINDOW,
     number_in,
     object_in,
     text_in,
 )
-from amplifier_modules._shared.providers.model_list import entries_in
 from amplifier_support.fields import mapping_of
 from amplifier_support.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 

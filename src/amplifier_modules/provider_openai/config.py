@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from amplifier_modules._shared.module.published import Published, another_name_of, ignored
+from amplifier_modules._shared.module.config import Published, another_name_of, ignored
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 

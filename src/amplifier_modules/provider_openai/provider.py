@@ -17,12 +17,17 @@ from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.pacing.rate_limiter import pacing_of
+from amplifier_modules._shared.pacing import pacing_of
 from amplifier_modules._shared.providers.base import Chunk
-from amplifier_modules._shared.providers.catalogue import Catalogue, Model, Tokens
+from amplifier_modules._shared.providers.catalogue import (
+    Catalogue,
+    Model,
+    PriceSource,
+    Tokens,
+    entries_in,
+    limit_in,
+)
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
-from amplifier_modules._shared.providers.model_list import entries_in, limit_in
-from amplifier_modules._shared.providers.prices import PriceSource
 from amplifier_modules._shared.providers.settings import from_environment
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_support.provider_batches import ProviderBatches

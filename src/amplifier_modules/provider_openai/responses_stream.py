@@ -16,8 +16,8 @@ from amplifier_core.message_models import Usage
 from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
-from amplifier_modules._shared.http.sse import describe_invalid_event, read_event, text_in
-from amplifier_modules._shared.providers.stream_chunks import Chunk, StreamedBlock, bytes_in
+from amplifier_modules._shared.http.event_stream import describe_invalid_event, read_event, text_in
+from amplifier_modules._shared.providers.chat_stream import Chunk, StreamedBlock, bytes_in
 from amplifier_support.fields import mapping_of
 from amplifier_support.usage import token_count, token_counts
 

@@ -3,22 +3,409 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import errno
+import os
+import re
+import secrets
+import shlex
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.module.checked_tool import failure
+from amplifier_modules._shared.files.roots import Location, PathError, PathGuard
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.module.tool_input import InvalidInput
-from amplifier_modules._shared.process.output import OutputCapture
+from amplifier_modules._shared.module.tools import InvalidInput, failure
+from amplifier_modules._shared.process.output import Captured, OutputCapture, output_dir
+from amplifier_modules._shared.process.sandbox import Denials, command_environment, command_sandbox
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.results import ending, result_of, with_notes
-from amplifier_modules.tool_bash.shell import Finished, Job, Shell
-from amplifier_support.printable import cut_text
-from amplifier_support.process.commands import CommandError
+from amplifier_support.process import INHERITED
+from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
+from amplifier_support.programs import find_program
+from amplifier_support.sandbox.sandbox import Sandbox
+from amplifier_support.session_capabilities import OUTSIDE_SANDBOX, WORKING_DIR
+from amplifier_support.text import cut_text
+
+TOOL_OUTPUT = "tool:output"
+
+INTERVAL = 0.2
+"""Seconds between two events of a command."""
+
+MOST = 4000
+"""Characters in one event; earlier ones are left out."""
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_KEY_BEGINS, _KEY_ENDS = "-----BEGIN ", "-----END "
+
+
+class OutputReporter:
+    """Emit `tool:output` with the output since the last event, a few times a second.
+
+    Only complete lines are reported before the end, and a gap ends at a line end: neither half of a
+    secret cut in two could be recognised and redacted.
+
+    Args:
+        hooks: The session's hook registry.
+        tool_name: The tool that runs the command.
+        about: Further data for the events.
+    """
+
+    def __init__(self, hooks: Any, tool_name: str, **about: Any) -> None:
+        self._hooks = hooks
+        self._data = {"tool_name": tool_name, **about, **event_ids()}
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ""
+        self._skipped = 0
+        self._is_amid = False  # the next text continues a line whose start was left out
+        self._task: asyncio.Task[None] | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Add the next piece of output."""
+        # Only the end of a flood of output is shown; the rest is not even decoded.
+        self._skipped += max(0, len(data) - 4 * MOST)
+        self._is_amid = self._is_amid or len(data) > 4 * MOST
+        self._text += self._decoder.decode(data[-4 * MOST :])
+        if self._is_amid or len(self._text) > MOST:
+            start = _next_line(self._text, max(0, len(self._text) - MOST))
+            self._is_amid = start is None
+            self._skipped += len(self._text) if start is None else start
+            self._text = "" if start is None else self._text[start:]
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._report_soon())
+
+    async def close(self) -> None:
+        """Report the rest at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._report(len(self._text))
+
+    async def _report_soon(self) -> None:
+        await asyncio.sleep(INTERVAL)
+        await self._report(_end_of_lines(self._text))
+
+    async def _report(self, end: int) -> None:
+        text, self._text = self._text[:end], self._text[end:]
+        if text:
+            skipped, self._skipped = self._skipped, 0
+            await self._hooks.emit(TOOL_OUTPUT, {**self._data, "text": text, "skipped": skipped})
+
+
+def _next_line(text: str, at: int) -> int | None:
+    """Where the first line after `at` starts; None if there is none."""
+    end = text.find(_KEY_ENDS, at)
+    if end >= 0 and not at < text.find(_KEY_BEGINS, at) < end:
+        at = end  # otherwise only the end of a private key would remain
+    found = _LINE_END.search(text, at)
+    return None if found is None else found.end()
+
+
+def _end_of_lines(text: str) -> int:
+    """End of the last complete line, or the start of a private key that has not ended yet."""
+    end = max(text.rfind("\n"), text.rfind("\r")) + 1
+    key = text.rfind(_KEY_BEGINS)
+    if key >= 0 and text.find(_KEY_ENDS, key, end) < 0:
+        return min(end, key)
+    return end
+
+
+_LONGEST_NOTE = 4096
+"""Bytes of the longest path the system accepts."""
+
+
+class WorkingFolder:
+    """Track the folder commands start in.
+
+    Args:
+        coordinator: The session's.
+        config: The module's settings.
+        sandbox: Restricts the commands.
+    """
+
+    def __init__(self, coordinator: Any, config: BashConfig, sandbox: Sandbox | None) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._sandbox = sandbox
+        self._kept: str | None = None
+
+    def locate(self, chosen: str) -> Location:
+        """Return the folder for a command.
+
+        Args:
+            chosen: The model's choice, relative to where the last command ended.
+
+        Raises:
+            PathError: The folder is not allowed.
+            OSError: A folder in the path is missing.
+        """
+        if self._kept is not None and not os.path.isdir(self._kept):
+            self._kept = None
+        return self._guarded(self._kept or self._home, chosen)
+
+    def trace(self, shell: str) -> Trace | None:
+        """Return a trace of where a command of this shell ends; None if not wanted or possible."""
+        if not self._config.keep_folder:
+            return None
+        try:
+            place = None if self._sandbox is None else self._sandbox.temporary_folder
+            return Trace(shell, place)
+        except OSError:
+            # Nowhere to write the trace. Running the command matters more.
+            return None
+
+    def follow(self, began: str, ended: str | None) -> list[str]:
+        """Start the next command where this one ended; return notes for the model.
+
+        Args:
+            began: The folder it started in, links resolved.
+            ended: The folder it ended in; None if unknown.
+        """
+        if ended is None or ended == began:
+            return []
+        try:
+            with self._guarded(ended, ".") as location:
+                os.close(location.open(os.O_RDONLY | os.O_DIRECTORY))
+        except (PathError, OSError):
+            return [f"the next command starts in {self._kept or self._home} again, not in {ended}"]
+        self._kept = ended
+        return [f"the next command starts in {ended}"]
+
+    @property
+    def next(self) -> str:
+        """Where the next command starts if the model chooses nothing else."""
+        return self._kept or self._home
+
+    @property
+    def _home(self) -> str:
+        return WORKING_DIR.of(self._coordinator) or os.getcwd()
+
+    def _guarded(self, base: str, path: str) -> Location:
+        home, allowed = self._home, self._config.allowed_paths
+        roots = [home] if allowed is None else [os.path.expanduser(root) for root in allowed]
+        roots = [os.path.join(home, root) for root in roots]
+        if path == "." and os.path.realpath(base) == os.path.realpath(home):
+            roots.append(home)
+        return PathGuard(roots, base=base, writing=False, setting="allowed_paths").locate(path)
+
+
+class Trace:
+    """The file in which a shell records the folder it ends in.
+
+    It has no name, so that nothing is left of it however the session ends.
+
+    Args:
+        shell: The shell's program.
+        place: A folder for temporary files that the shell may use; None for the usual one.
+
+    Raises:
+        OSError: There is no place for temporary files.
+
+    Attributes:
+        descriptor: The file, to be inherited by the shell as number INHERITED.
+    """
+
+    def __init__(self, shell: str, place: str | None = None) -> None:
+        self._file = tempfile.TemporaryFile(buffering=0, dir=place)  # noqa: SIM115 - `read` closes it
+        self.descriptor = self._file.fileno()
+        # dash takes only one digit in `>&9`, and scripts use those numbers themselves.
+        is_dash = os.path.basename(os.path.realpath(shell)) == "dash"
+        self._target = f"/dev/fd/{INHERITED}" if is_dash else f"&{INHERITED}"
+
+    def of(self, command: str) -> str:
+        """`command`, extended to record where it ends.
+
+        The trap is on its first line, so that errors name the lines the model wrote.
+        """
+        note = f"{{ pwd -P >{self._target}; }} 2>/dev/null"
+        return f"trap {shlex.quote(note)} EXIT; {command}"
+
+    def read(self) -> str | None:
+        """The folder; None if the shell was killed or replaced, or wrote something else there."""
+        with self._file:
+            noted = os.pread(self.descriptor, _LONGEST_NOTE + 1, 0)
+        path = os.fsdecode(noted.removesuffix(b"\n"))
+        is_path = len(noted) <= _LONGEST_NOTE and os.path.isabs(path) and "\0" not in path
+        return path if is_path else None
+
+
+# Bash sets these from the folder it starts in; the values of the session's shell would mislead.
+_NOT_PASSED_ON = ("OLDPWD", "SHLVL", "_")
+
+
+class Job(NamedTuple):
+    """A command line ready to run, its folder open.
+
+    Attributes:
+        line: As the model wrote it.
+        command: The command passed to the shell.
+        folder: Where it starts, links resolved.
+        trace: Records where it ends; None if not needed.
+    """
+
+    line: str
+    command: Command
+    folder: str
+    trace: Trace | None
+
+
+class Finished(NamedTuple):
+    """How a command ended, its output, the log of what it left running, and notes."""
+
+    ended: Ended
+    captured: Captured
+    log: Path | None
+    notes: list[str]
+
+
+class Shell:
+    """The shell of one session.
+
+    Attributes:
+        name: Name of the shell program.
+        sandbox: Restricts the commands; None if nothing does.
+
+    Raises:
+        RuntimeError: The system is not a POSIX one, or has no shell.
+        SandboxUnavailable: The machine cannot enforce the sandbox.
+    """
+
+    def __init__(self, coordinator: Any, config: BashConfig) -> None:
+        working_dir = WORKING_DIR.of(coordinator)
+        shells = (find_program(name, working_dir) for name in ("bash", "sh"))
+        found = next(filter(None, shells), None) if os.name == "posix" else None
+        if found is None:
+            raise RuntimeError("tool-bash: no POSIX shell found on this system")
+        self._program = found
+        self.name = os.path.basename(found)
+        self._coordinator = coordinator
+        self._config = config
+        sandbox = command_sandbox(coordinator, config.sandbox)
+        self._folder = WorkingFolder(coordinator, config, sandbox)
+        self.sandbox = sandbox
+        self._runner = ProcessRunner(sandbox)
+        self._outside = ProcessRunner()
+        self._denials = Denials(sandbox, coordinator.hooks, "bash")
+        self._captures: list[OutputCapture] = []
+
+    @property
+    def limits(self) -> str | None:
+        """What the sandbox keeps commands from, as a sentence; None without a sandbox."""
+        return None if self.sandbox is None else self.sandbox.limits
+
+    @property
+    def working_dir(self) -> str:
+        """Where the next command starts."""
+        return self._folder.next
+
+    def job(self, line: str, working_directory: str | None, *, traced: bool) -> Job:
+        """Prepare a command line; its folder stays open until `run` has ended.
+
+        Args:
+            line: The command line.
+            working_directory: Where it starts; None for where the last one ended.
+            traced: Whether the next one starts where this one ends.
+
+        Raises:
+            PathError: The folder is not allowed.
+            OSError: The folder cannot be used.
+        """
+        with self._folder.locate(working_directory or ".") as location:
+            descriptor = location.open(os.O_RDONLY | os.O_DIRECTORY)
+            path = location.path
+        trace = self._folder.trace(self._program) if traced else None
+        argv = [self._program, "-c", line if trace is None else trace.of(line)]
+        inherited = None if trace is None else trace.descriptor
+        command = Command(argv, self._environment(path), descriptor, inherited=inherited)
+        return Job(line, command, path, trace)
+
+    async def run(
+        self,
+        job: Job,
+        *,
+        timeout: float | None,
+        capture: OutputCapture,
+        also: Callable[[bytes], None] | None = None,
+        **about: Any,
+    ) -> Finished:
+        """Run it until it ends.
+
+        Args:
+            job: The prepared command.
+            timeout: Seconds until it is killed; None for no limit.
+            capture: Receives its output; closed unless a process was left running.
+            also: Also called with its output.
+            **about: Further data for the output events.
+
+        Raises:
+            CommandError: It could not be run.
+            asyncio.CancelledError: After the command and everything it started was killed.
+        """
+        reporter = OutputReporter(self._coordinator.hooks, "bash", **about)
+
+        def output(data: bytes) -> None:
+            capture.feed(data)
+            reporter.feed(data)
+            if also is not None:
+                also(data)
+
+        outside = self._may_run_outside(job.line)
+        runner = self._outside if outside else self._runner
+        try:
+            ended = await runner.run(job.command, timeout=timeout, output=output)
+        except BaseException:
+            capture.close()
+            raise
+        finally:
+            os.close(job.command.folder)
+            left = job.trace.read() if job.trace is not None else None
+            await reporter.close()
+        log: Path | None = None
+        if ended.background:
+            log = capture.spill()
+            self._captures.append(capture)
+        else:
+            capture.close()
+        captured = capture.captured()
+        if outside:
+            about_sandbox = ["it ran outside the sandbox, as the user allowed for this once"]
+        else:
+            about_sandbox = await self._denials.report(ended.exit_code, captured.text)
+        notes = [*self._folder.follow(job.folder, left), *about_sandbox]
+        return Finished(ended, captured, log, notes)
+
+    def capture(self, *, spill: bool = False) -> OutputCapture:
+        """Create the capture for a command's output; with `spill` all of it goes to a file."""
+        capture = OutputCapture(
+            limit=self._config.max_output,
+            spill_limit=self._config.max_spill,
+            new_file=lambda: output_dir(self._coordinator) / f"bash-{secrets.token_hex(6)}.txt",
+        )
+        if spill:
+            capture.spill()
+        return capture
+
+    async def close(self) -> None:
+        """Kill processes that commands left running."""
+        await self._runner.close()
+        await self._outside.close()
+        for capture in self._captures:
+            capture.close()
+
+    def _may_run_outside(self, line: str) -> bool:
+        """Whether the user allowed this call to run outside the sandbox; an answer counts once."""
+        allowed = OUTSIDE_SANDBOX.of(self._coordinator)
+        return bool(allowed) and allowed.pop(event_ids().get("span_id", ""), None) == line
+
+    def _environment(self, folder: str) -> dict[str, str]:
+        environment = command_environment(self._coordinator, self._config.env_passthrough)
+        for name in _NOT_PASSED_ON:
+            environment.pop(name, None)
+        return {**environment, "PWD": folder}
+
 
 BACKGROUND_START = "bash:background_start"
 BACKGROUND_END = "bash:background_end"

@@ -7,8 +7,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, another_name_of, refused
+from amplifier_modules._shared.module.config import (
+    ModuleConfig,
+    Published,
+    another_name_of,
+    refused,
+)
 from amplifier_modules._shared.process.sandbox import SandboxValue
 
 MODULE_ID = "tool-bash"

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from amplifier_modules._shared.process.denials import SANDBOX_DENIED
-from amplifier_modules.tool_bash.background import BACKGROUND_END, BACKGROUND_START, Background
+from amplifier_modules._shared.process.sandbox import SANDBOX_DENIED
+from amplifier_modules.tool_bash.background import (
+    BACKGROUND_END,
+    BACKGROUND_START,
+    TOOL_OUTPUT,
+    Background,
+    Shell,
+)
 from amplifier_modules.tool_bash.config import MODULE_ID, BashConfig
-from amplifier_modules.tool_bash.output_events import TOOL_OUTPUT
-from amplifier_modules.tool_bash.shell import Shell
 from amplifier_modules.tool_bash.tool import BashKillTool, BashOutputTool, BashTool
 from amplifier_support.session_capabilities import tool_sandbox, tool_working_dir
 

@@ -7,12 +7,10 @@ from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.roots import PathError
-from amplifier_modules._shared.module.checked_tool import CheckedTool, failure
-from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
-from amplifier_modules.tool_bash.background import Background, BackgroundCommand
+from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput, failure, read_input
+from amplifier_modules.tool_bash.background import Background, BackgroundCommand, Shell
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.results import result_of, with_notes
-from amplifier_modules.tool_bash.shell import Shell
 from amplifier_support.process.commands import CommandError
 
 MAX_WAIT_SECONDS = 60.0

@@ -6,6 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_module = ModuleDeclaration(__name__, "tool-filesystem", ".config:FilesystemConfig", ".mounting")
+_module = ModuleDeclaration(__name__, "tool-filesystem", ".config:FilesystemConfig", ".write_tools")
 config_schema = _module.config_schema
 mount = _module.mount

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, refused
+from amplifier_modules._shared.module.config import ModuleConfig, Published, refused
 
 MODULE_ID = "tool-filesystem"
 

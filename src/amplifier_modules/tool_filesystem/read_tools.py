@@ -1,16 +1,421 @@
-"""The read-only tools: `read_file` and `list_directory`."""
+"""The read-only tools: `read_file` and `list_directory`.
+
+Images in the formats models take: PNG, JPEG, GIF and WebP, complete and within size limits.
+
+A service refuses a request with a damaged or oversized image, and every later one, as the image
+stays in the conversation. So only files that are certainly images are passed on as images.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import io
+import os
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.off_loop import off_loop
-from amplifier_modules.tool_filesystem.listing import list_folder
-from amplifier_modules.tool_filesystem.reading import ImageFile, Limits, Page, read_file
-from amplifier_modules.tool_filesystem.tool import FILE_ALIASES, PATH, FilesystemTool
+from amplifier_modules._shared.files.guarded_files import off_loop, open_guarded
+from amplifier_modules._shared.files.roots import Location
+from amplifier_modules.tool_filesystem.workspace import (
+    FILE_ALIASES,
+    PATH,
+    SNIFFED,
+    BinaryFile,
+    FilesystemTool,
+    ImageTooLarge,
+    NotAFolder,
+    PastTheEnd,
+    decode,
+    for_model,
+)
+from amplifier_support.text import printable
+
+MOST_PIXELS = 8_000
+"""Longest side in pixels that the large services accept."""
+
+Size = tuple[int, int]
+
+
+class Image(NamedTuple):
+    """What is known of an image: its media type, and width and height in pixels."""
+
+    media_type: str
+    width: int
+    height: int
+
+    @property
+    def described(self) -> str:
+        """Such as `PNG image, 640x480 pixels`."""
+        kind = {"image/webp": "WebP"}.get(self.media_type)
+        kind = kind or self.media_type.removeprefix("image/").upper()
+        return f"{kind} image, {self.width}x{self.height} pixels"
+
+
+class DamagedImage(Exception):
+    """It starts like an image but is damaged; the message says what is wrong."""
+
+
+def looks_like_image(start: bytes) -> bool:
+    """Whether a file that starts with these bytes (16 or more) claims to be an image."""
+    return _kind(start) is not None
+
+
+def read_image(data: bytes) -> Image:
+    """Identify the image in `data`, checking its structure to the end.
+
+    Raises:
+        DamagedImage: It is not an image, or not complete.
+    """
+    kind = _kind(data)
+    if kind is None:
+        raise DamagedImage("it is not an image")
+    media_type, measure = kind
+    try:
+        width, height = measure(data)
+    except (IndexError, struct.error):
+        raise DamagedImage("it ends too early") from None
+    if not width or not height:
+        raise DamagedImage("it has no pixels")
+    return Image(media_type, width, height)
+
+
+def _kind(start: bytes) -> tuple[str, Callable[[bytes], Size]] | None:
+    if start.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png", _png
+    if start.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg", _jpeg
+    if start.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif", _gif
+    if start.startswith(b"RIFF") and start[8:12] == b"WEBP":
+        return "image/webp", _webp
+    return None
+
+
+def _png(data: bytes) -> Size:
+    """Chunks of length, type, content and checksum, from IHDR to IEND."""
+    size, at, has_pixels = (0, 0), 8, False
+    while True:
+        length, kind = struct.unpack_from(">I4s", data, at)
+        content = data[at + 8 : at + 8 + length]
+        (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
+        if zlib.crc32(content, zlib.crc32(kind)) != checksum:
+            raise DamagedImage("it has a wrong checksum")
+        if kind == b"IHDR":
+            size = struct.unpack_from(">II", content)
+        elif kind == b"IEND":
+            return size if has_pixels else (0, 0)
+        has_pixels = has_pixels or kind == b"IDAT"
+        at += 12 + length
+
+
+def _jpeg(data: bytes) -> Size:
+    """Segments of marker and length; the frame's has the size, then comes the scan."""
+    size, at = (0, 0), 2
+    while True:
+        if data[at] != 0xFF:
+            raise DamagedImage("it has an invalid marker")
+        marker = data[at + 1]
+        if marker == 0xFF:
+            at += 1
+            continue
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            size = (width, height)
+        elif marker == 0xDA:
+            if b"\xff\xd9" not in data[at + 2 + length :]:
+                raise DamagedImage("it ends too early")
+            return size
+        at += 2 + length
+
+
+def _gif(data: bytes) -> Size:
+    """Blocks up to the trailer, which some writers omit; one of them must be an image."""
+    size: Size = struct.unpack_from("<HH", data, 6)
+    at, has_pixels = 13 + _colours(data[10]), False
+    while at < len(data) and data[at] != ord(";"):
+        if data[at] == ord(","):
+            at, has_pixels = at + 11 + _colours(data[at + 9]), True
+        elif data[at] == ord("!"):
+            at += 2
+        else:
+            raise DamagedImage("it has an invalid block")
+        while data[at]:
+            at += 1 + data[at]
+        at += 1
+    if not has_pixels:
+        raise DamagedImage("it ends too early")
+    return size
+
+
+def _colours(flags: int) -> int:
+    """Bytes of the colour table that `flags` declare."""
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _webp(data: bytes) -> Size:
+    (length,) = struct.unpack_from("<I", data, 4)
+    if len(data) < length + 8:
+        raise DamagedImage("it ends too early")
+    kind = data[12:16]
+    if kind == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        return width, height
+    if kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if kind == b"VP8 ":
+        width, height = struct.unpack_from("<HH", data, 26)
+        return width & 0x3FFF, height & 0x3FFF
+    raise DamagedImage("it has no valid pixel data")
+
+
+WHOLE = 8 * 1024 * 1024
+"""Files up to this many bytes are read and decoded whole, which detects the encoding best."""
+
+_COUNTED = 256 * 1024 * 1024
+_PIECE = 64 * 1024
+_LARGEST_IMAGE = 256 * 1024 * 1024
+
+
+class Page(NamedTuple):
+    """Some lines of a file.
+
+    Attributes:
+        text: The lines, line ends as LF.
+        first: Number of the first line, from 1.
+        last: Number of the last line.
+        total: Number of lines in the file; None when it is too large to count them.
+        cut: The last line is cut.
+        size: Bytes of the file that the page covers.
+    """
+
+    text: str
+    first: int
+    last: int
+    total: int | None
+    cut: bool
+    size: int
+
+    @property
+    def note(self) -> str:
+        """A note for the model on the rest of the file; empty if this is all of it."""
+        of = f" of {self.total}" if self.total is not None else ""
+        if self.cut:
+            where = f"line {self.last}{of} is cut here: it is too long"
+            return f"{where}; the next line is at offset {self.last + 1}"
+        if self.total is None or self.last < self.total:
+            return f"lines {self.first}-{self.last}{of}; continue with offset {self.last + 1}"
+        return f"lines {self.first}-{self.last}{of}" if self.first > 1 else ""
+
+
+class ImageFile(NamedTuple):
+    """An image file: what is known of it, and all its bytes."""
+
+    image: Image
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.data)
+
+
+class Limits(NamedTuple):
+    """The range requested, and the most to return.
+
+    Attributes:
+        first: Number of the first line, from 1.
+        lines: Number of lines.
+        text: Bytes of text.
+        image: Bytes of an image.
+    """
+
+    first: int
+    lines: int
+    text: int
+    image: int
+
+
+def read_file(location: Location, limits: Limits) -> Page | ImageFile:
+    """Read lines of a text file, or a whole image.
+
+    Raises:
+        BinaryFile: It is neither text nor an image.
+        PastTheEnd: The file has fewer lines.
+        ImageTooLarge: The image has too many bytes or pixels.
+        NotAFile: The path is not a file.
+        OSError: It cannot be read.
+    """
+    with open_guarded(location) as (descriptor, size):
+        file = os.fdopen(descriptor, "rb", closefd=False)
+        start = file.peek(SNIFFED)[:SNIFFED]
+        if looks_like_image(start):
+            found = _image(file, size, limits)
+            if found is not None:
+                return found
+        if size > WHOLE:
+            if b"\0" in start:
+                raise BinaryFile(f"it is a binary file of {size} bytes")
+            return _page(file, limits, counted=size <= _COUNTED)
+        data = file.read()
+    try:
+        text, coding = decode(data)
+    except BinaryFile as error:
+        raise BinaryFile(f"{error} of {len(data)} bytes") from None
+    if coding.encoding != "utf-8" or coding.mark or coding.errors != "strict":
+        data = for_model(text).encode()
+    return _page(io.BytesIO(data), limits, counted=True)
+
+
+def _image(file: BinaryIO, size: int, limits: Limits) -> ImageFile | None:
+    """The image in `file`; None, with the file at its start, if it is text after all."""
+    if size > _LARGEST_IMAGE:
+        raise ImageTooLarge(_too_large(f"an image of {size} bytes", limits))
+    data = file.read()
+    try:
+        image = read_image(data)
+    except DamagedImage as error:
+        if b"\0" in data[:SNIFFED]:
+            raise BinaryFile(f"it starts like an image, but is damaged: {error}") from None
+        file.seek(0)
+        return None
+    if len(data) > limits.image or max(image.width, image.height) > MOST_PIXELS:
+        raise ImageTooLarge(_too_large(f"a {image.described}, of {size} bytes", limits))
+    return ImageFile(image, data)
+
+
+def _too_large(what: str, limits: Limits) -> str:
+    most = f"{limits.image} bytes and {MOST_PIXELS} pixels a side"
+    return f"it is {what}; the limit is {most}: make a smaller copy and read that"
+
+
+def _page(file: BinaryIO, limits: Limits, *, counted: bool) -> Page:
+    first = limits.first
+    _skip(file, first - 1)
+    kept, cut = _take(file, limits.lines, limits.text)
+    if not kept and first > 1:
+        raise PastTheEnd(f"it has {first - 1} lines")
+    last = first - 1 + _lines(kept)
+    # The rest of a line that was cut does not count as a line.
+    total = last + _lines_left(file) - cut if counted else None
+    text = for_model(decode(kept)[0])
+    return Page(text, first, last, total, cut, len(kept))
+
+
+def _skip(file: BinaryIO, lines: int) -> None:
+    """Skip so many lines. Raises PastTheEnd."""
+    left, piece = lines, b"\n"
+    while left:
+        piece, before = file.read(_PIECE), piece
+        if not piece:
+            found = lines - left + (not before.endswith(b"\n"))
+            raise PastTheEnd(f"it has {found} lines")
+        ends = piece.count(b"\n")
+        if ends < left:
+            left -= ends
+            continue
+        at = -1
+        while left:
+            at = piece.find(b"\n", at + 1)
+            left -= 1
+        file.seek(at + 1 - len(piece), os.SEEK_CUR)
+
+
+def _take(file: BinaryIO, limit: int, max_bytes: int) -> tuple[bytes, bool]:
+    """Whole lines that fit, or the start of the first and True; leaves the file after them."""
+    data = file.read(max_bytes + 1)
+    lines = data.split(b"\n", limit)
+    kept = data[: len(data) - len(lines[-1])] if len(lines) > limit else data
+    cut = False
+    if len(kept) > max_bytes:
+        kept = kept[: kept.rfind(b"\n", 0, max_bytes) + 1]
+        if not kept:
+            kept, cut = _whole_characters(data[:max_bytes]), True
+    file.seek(len(kept) - len(data), os.SEEK_CUR)
+    return kept, cut
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """`data` without an incomplete UTF-8 character at its end."""
+    for back, byte in enumerate(reversed(data[-4:]), start=1):
+        if byte & 0xC0 != 0x80:
+            needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+            return data[:-back] if needed > back else data
+    return data
+
+
+def _lines(data: bytes) -> int:
+    return data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+
+
+def _lines_left(file: BinaryIO) -> int:
+    count, last = 0, b"\n"
+    while piece := file.read(_PIECE):
+        count += piece.count(b"\n")
+        last = piece
+    return count + (not last.endswith(b"\n"))
+
+
+MAX_ENTRIES = 1000
+"""Most entries in one listing."""
+
+
+class Listing(NamedTuple):
+    """The entries of a folder as lines, folders first, and how many there are in all."""
+
+    lines: list[str]
+    total: int
+
+
+def list_folder(location: Location) -> Listing:
+    """The folder's entries: `name/`, `name  <n> bytes`, `name -> target`.
+
+    Raises:
+        NotAFolder: The path is not a folder.
+        OSError: It cannot be read.
+    """
+    folders: list[str] = []
+    others: list[str] = []
+    try:
+        entries = _entries(location)
+    except NotADirectoryError as error:
+        raise NotAFolder("it is a file, not a folder") from error
+    for entry in entries:
+        (folders if entry.endswith("/") else others).append(entry)
+    lines = [*sorted(folders), *sorted(others)]
+    return Listing(lines[:MAX_ENTRIES], len(lines))
+
+
+def _entries(location: Location) -> list[str]:
+    if location.dir_fd is None:
+        with os.scandir(location.name) as entries:
+            return [_described(entry) for entry in entries]
+    descriptor = location.open(os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with os.scandir(descriptor) as entries:
+            return [_described(entry, descriptor) for entry in entries]
+    finally:
+        os.close(descriptor)
+
+
+def _described(entry: os.DirEntry[str], folder: int | None = None) -> str:
+    name = printable(entry.name)
+    try:
+        if entry.is_symlink():
+            target = os.readlink(entry.name if folder is not None else entry.path, dir_fd=folder)
+            return f"{name} -> {printable(target)}"
+        if entry.is_dir(follow_symlinks=False):
+            return f"{name}/"
+        if entry.is_file(follow_symlinks=False):
+            return f"{name}  {entry.stat(follow_symlinks=False).st_size} bytes"
+    except OSError:
+        return f"{name}  (unreadable)"
+    return f"{name}  (device, pipe or socket)"
+
 
 DEFAULT_LINES = 2000
 

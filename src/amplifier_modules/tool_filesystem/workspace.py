@@ -1,17 +1,42 @@
-"""What the four tools share: guards for the allowed folders, and the events they emit."""
+"""What the four tools share: guards for the allowed folders, and the events they emit.
+
+Why a file could not be read or changed; each message is for the model.
+
+FileProblem                  (these three are in `_shared.files`)
+├── NotAFile                 a folder, a device, a pipe
+├── FileTooLarge             more than the operation takes at once
+├── NotAFolder               a folder was asked for
+├── BinaryFile               the file is not text
+├── ImageTooLarge            an image, too large to be shown
+├── PastTheEnd               the file has fewer lines
+├── TextNotFound             the text to replace is missing
+├── TextNotUnique            it occurs more than once
+├── NothingToChange          old and new text are the same
+└── NotEncodable             the file's encoding cannot represent the text
+"""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
+import errno
 import os
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
-from amplifier_modules._shared.files.grants import Grants
-from amplifier_modules._shared.files.roots import InvalidPath, Location, PathGuard
+from amplifier_modules._shared.files.guarded_files import FileProblem as FileProblem
+from amplifier_modules._shared.files.roots import (
+    Grants,
+    InvalidPath,
+    Location,
+    PathError,
+    PathGuard,
+)
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.process.output_dir import known_output_dir
+from amplifier_modules._shared.module.tools import CheckedTool
+from amplifier_modules._shared.process.output import known_output_dir
 from amplifier_modules.tool_filesystem.config import FilesystemConfig
 from amplifier_support.session_capabilities import MENTIONS, SESSION_DIR
 
@@ -105,3 +130,175 @@ class Workspace:
 
     async def _emit(self, event: str, path: str, size: int) -> None:
         await self._coordinator.hooks.emit(event, {"path": path, "bytes": size, **event_ids()})
+
+
+class BinaryFile(FileProblem):
+    """The file is not text."""
+
+
+class NotAFolder(FileProblem):
+    """The path is not a folder."""
+
+
+class ImageTooLarge(FileProblem):
+    """The image has more bytes or pixels than may be shown to models."""
+
+
+class PastTheEnd(FileProblem):
+    """The file has fewer lines than asked for."""
+
+
+class TextNotFound(FileProblem):
+    """The text to replace is missing from the file."""
+
+
+class TextNotUnique(FileProblem):
+    """The text to replace occurs in the file more than once."""
+
+
+class NothingToChange(FileProblem):
+    """The replacement is the same as the text to replace."""
+
+
+class NotEncodable(FileProblem):
+    """The file's encoding cannot represent the text."""
+
+
+_REASONS = {
+    errno.ENOENT: "no such file or folder",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.ENOTDIR: "part of the path is a file, not a folder",
+    errno.EISDIR: "it is a folder",
+    errno.ELOOP: "too many links, or it was replaced with a link meanwhile",
+    errno.ENOSPC: "no space left on the device",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is read-only",
+    errno.ENAMETOOLONG: "a name in the path is too long",
+}
+
+
+def os_problem(error: OSError, path: str) -> str:
+    """Describe `error` using the path the model gave, not the resolved one."""
+    reason = _REASONS.get(error.errno or 0) or error.strerror
+    if reason is None:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+    return f"{path!r}: {reason}"
+
+
+SNIFFED = 8192
+"""Bytes at the start of a file that decide whether it is text, as in git."""
+
+# Longer marks first: that of UTF-32 starts with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+class Coding(NamedTuple):
+    """How a file's text is encoded, so that it can be written back the same way."""
+
+    encoding: str = "utf-8"
+    mark: bytes = b""
+    errors: str = "strict"
+
+    def encode(self, text: str) -> bytes:
+        """Encode `text`, with the byte order mark. Raises NotEncodable."""
+        try:
+            return self.mark + text.encode(self.encoding, self.errors)
+        except UnicodeEncodeError as error:
+            character = text[error.start]
+            if self.encoding.startswith("utf"):
+                message = f"the text has half a surrogate pair (U+{ord(character):04X})"
+            else:
+                message = f"the file's encoding, {self.encoding}, cannot represent {character!r}"
+            raise NotEncodable(message) from error
+
+
+def decode(data: bytes) -> tuple[str, Coding]:
+    """Decode a file's text and return how to write it back.
+
+    Without a byte order mark it is UTF-8. Invalid UTF-8 is treated as damaged UTF-8 if it has more
+    valid multi-byte characters than broken ones, otherwise as the western single-byte encoding;
+    either way every byte is written back as it was.
+
+    Raises:
+        BinaryFile: There is a NUL near the start, or the text does not match the mark.
+    """
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            try:
+                return data[len(mark) :].decode(encoding), Coding(encoding, mark)
+            except UnicodeDecodeError:
+                break
+    if b"\0" in data[:SNIFFED]:
+        raise BinaryFile("it is a binary file")
+    try:
+        return data.decode(), Coding()
+    except UnicodeDecodeError:
+        return _decode_broken(data)
+
+
+def _decode_broken(data: bytes) -> tuple[str, Coding]:
+    text = data.decode("utf-8", "surrogateescape")
+    broken = sum("\udc80" <= character <= "\udcff" for character in text)
+    whole = sum(character > "\x7f" for character in text) - broken
+    if whole > broken:
+        return text, Coding(errors="surrogateescape")
+    try:
+        return data.decode("cp1252"), Coding("cp1252")
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), Coding("latin-1")
+
+
+def line_end(text: str) -> str:
+    """The first line end of `text`, or LF where it has none."""
+    at = text.find("\n")
+    return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
+
+
+def all_crlf(text: str) -> bool:
+    """Whether `text` has lines and every one ends in CR LF."""
+    ends = text.count("\n")
+    return ends > 0 and text.count("\r\n") == ends
+
+
+def with_line_end(text: str, end: str) -> str:
+    """`text` with every line end replaced by `end`."""
+    plain = text.replace("\r\n", "\n")
+    return plain if end == "\n" else plain.replace("\n", end)
+
+
+def for_model(text: str) -> str:
+    """`text` for the model: LF line ends, invalid bytes as the replacement character."""
+    return _HALVES.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+PATH = {"type": "string", "description": "Path, absolute or relative to the working directory"}
+
+
+FILE_ALIASES = {"path": "file_path"}
+"""`file_path` is the parameter's name in published tools of the same names."""
+
+
+class FilesystemTool(CheckedTool):
+    """A tool that works on files."""
+
+    description: ClassVar[str]
+    failures = (FileProblem, PathError, OSError)
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def describe_failure(self, error: Exception, values: dict[str, Any]) -> str:
+        path = values.get("file_path") or values.get("path", ".")
+        if isinstance(error, FileProblem):
+            return f"{path!r}: {error}"
+        return os_problem(error, path) if isinstance(error, OSError) else str(error)

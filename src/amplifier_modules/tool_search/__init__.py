@@ -6,6 +6,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_module = ModuleDeclaration(__name__, "tool-search", ".config:SearchConfig", ".mounting")
+_module = ModuleDeclaration(__name__, "tool-search", ".config:SearchConfig", ".tools")
 config_schema = _module.config_schema
 mount = _module.mount

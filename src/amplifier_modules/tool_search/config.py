@@ -7,8 +7,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, another_name_of, ignored, refused
+from amplifier_modules._shared.module.config import (
+    ModuleConfig,
+    Published,
+    another_name_of,
+    ignored,
+    refused,
+)
 
 MODULE_ID = "tool-search"
 

@@ -1,30 +1,287 @@
-"""The two tools as models see them."""
+"""The two tools as models see them.
+
+Confirm what ripgrep reports: it opens files by name, and names can change during a search.
+
+If a link replaces a folder at that moment, ripgrep reads a file outside the folder to search. So every
+reported line is looked up again in the file of that name, opened without following links. Files without
+those lines are left out.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
+import itertools
+import json
 import os
+import re
 import stat
 from abc import abstractmethod
+from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.files.grants import Grants
-from amplifier_modules._shared.files.off_loop import in_thread
-from amplifier_modules._shared.files.roots import Location, PathError
-from amplifier_modules._shared.module.checked_tool import CheckedTool
-from amplifier_modules._shared.module.tool_input import InvalidInput
-from amplifier_modules.tool_search import results
+from amplifier_modules._shared.files.guarded_files import in_thread
+from amplifier_modules._shared.files.roots import Grants, Location, PathError
+from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput
 from amplifier_modules.tool_search.config import SearchConfig
-from amplifier_modules.tool_search.confirmation import ReportedLines, files_missing_in
 from amplifier_modules.tool_search.engine import Query, choose_engine, levels_above
-from amplifier_modules.tool_search.names import BadGlob, matcher
-from amplifier_modules.tool_search.results import Collector, Line
 from amplifier_support.environment import minimal_environment
+from amplifier_support.files import open_below
 from amplifier_support.process.commands import Command, CommandError, ProcessRunner
+
+_ENCODINGS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_MARK = b"\xef\xbb\xbf"
+
+
+class ReportedLines:
+    """Numbers and contents of the lines that were reported of each file."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, _Lines] = {}
+
+    def add(self, path: str, number: int, line: bytes) -> None:
+        """Add a line; those of a file come in order."""
+        if path not in self._files:
+            self._files[path] = _Lines()
+        self._files[path].add(number, line)
+
+    def missing_in(self, folder: int, paths: Iterable[str]) -> set[str]:
+        """Those of `paths` that do not have their reported lines in the open folder."""
+        return {path for path in paths if not self._files[path].is_in(folder, path)}
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._numbers = array("Q")
+        self._digest = hashlib.blake2b()
+
+    def add(self, number: int, line: bytes) -> None:
+        self._numbers.append(number)
+        self._digest.update(_framed(line))
+
+    def is_in(self, folder: int, path: str) -> bool:
+        found = hashlib.blake2b()
+        wanted = iter(self._numbers)
+        try:
+            with open(open_below(folder, path), "rb") as file:
+                next_one = next(wanted, None)
+                for number, line in enumerate(_decoded(file), 1):
+                    if next_one is None:
+                        break
+                    if number == next_one:
+                        found.update(_framed(line))
+                        next_one = next(wanted, None)
+        except OSError:
+            return False
+        return found.digest() == self._digest.digest()
+
+
+def _framed(line: bytes) -> bytes:
+    line = line.removesuffix(b"\n")
+    return b"%d:" % len(line) + line
+
+
+def _decoded(file: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a file in UTF-8, as ripgrep reads them."""
+    lines = iter(file)
+    first = next(lines, b"")
+    encoding = _ENCODINGS.get(first[:2])
+    if encoding is None:
+        yield first.removeprefix(_MARK)
+        yield from lines
+        return
+    text = b"".join(itertools.chain([first[2:]], lines)).decode(encoding, "replace")
+    yield from text.encode("utf-8", "replace").split(b"\n")
+
+
+def files_missing_in(folder: int, paths: Iterable[str]) -> set[str]:
+    """Those of `paths` that are not regular files in the open folder."""
+    missing: set[str] = set()
+    for path in paths:
+        try:
+            os.close(open_below(folder, path))
+        except OSError:
+            missing.add(path)
+    return missing
+
+
+_LONGEST = 64 * 1024 * 1024
+"""Longest line of the engine's output to wait for, in bytes."""
+
+
+class Line(NamedTuple):
+    """A line of a file, a match or context.
+
+    Attributes:
+        path: The file, below the folder.
+        number: The line's number, from 1.
+        text: Its text without the line end.
+        is_match: Whether it matches; otherwise it is context.
+        column: Where the match starts, in characters.
+        raw: Its bytes.
+    """
+
+    path: str
+    number: int
+    text: str
+    is_match: bool
+    column: int
+    raw: bytes
+
+
+class Collector:
+    """Collect an engine's output and signal when there is enough.
+
+    Args:
+        separator: What ends a record: a newline for matches, NUL for files.
+        take: Called with every record; returns True when no more is needed.
+
+    Attributes:
+        full: Set once no more is needed.
+        complaints: Output other than records, such as errors in the pattern.
+    """
+
+    def __init__(self, separator: bytes, take: Callable[[bytes], bool]) -> None:
+        self.full = asyncio.Event()
+        self.complaints: list[str] = []
+        self._separator = separator
+        self._take = take
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        """The next piece of output."""
+        if self.full.is_set():
+            return
+        *records, self._rest = (self._rest + data).split(self._separator)
+        for record in records:
+            if self._separator == b"\n" and not record.startswith(b"{"):
+                self.complaints.append(record.decode("utf-8", "replace"))
+            elif self._take(record):
+                self.full.set()
+                return
+        if len(self._rest) > _LONGEST:
+            self.full.set()
+
+
+def read_line(record: bytes) -> Line | None:
+    """A record of `rg --json`, if it is a line of a file."""
+    event: dict[str, Any] = json.loads(record)
+    if event["type"] not in ("match", "context"):
+        return None
+    data = event["data"]
+    is_match = event["type"] == "match"
+    raw = _bytes(data["lines"])
+    text = raw.decode("utf-8", "replace")
+    start: int = data["submatches"][0]["start"] if is_match and data["submatches"] else 0
+    column = len(text.encode("utf-8", "replace")[:start].decode("utf-8", "replace"))
+    return Line(
+        path=path_of(_bytes(data["path"])),
+        number=data["line_number"],
+        text=text.rstrip("\r\n"),
+        is_match=is_match,
+        column=column,
+        raw=raw,
+    )
+
+
+def _bytes(value: dict[str, str]) -> bytes:
+    """The bytes of a value; those that are not UTF-8 are in base64."""
+    if "text" in value:
+        return value["text"].encode("utf-8", "surrogatepass")
+    return base64.b64decode(value["bytes"])
+
+
+def path_of(name: bytes) -> str:
+    """The path in a record of either kind."""
+    return os.fsdecode(name).removeprefix("./")
+
+
+def format_lines(lines: list[Line], longest: int, *, context: bool) -> Iterator[str]:
+    """`path:12:text` for matches, `path-13-text` for context, `--` where lines are left out."""
+    last: Line | None = None
+    for line in lines:
+        if context and last is not None:
+            follows = line.path == last.path and line.number == last.number + 1
+            if not follows:
+                yield "--"
+        mark = ":" if line.is_match else "-"
+        yield f"{printable(line.path)}{mark}{line.number}{mark}{_cut(line, longest)}"
+        last = line
+
+
+def _cut(line: Line, longest: int) -> str:
+    """The line, or the part of it around the match."""
+    text = line.text
+    if len(text) <= longest:
+        return printable(text)
+    begin = max(0, min(line.column - longest // 4, len(text) - longest))
+    end = begin + longest
+    before = "…" if begin else ""
+    after = "…" if end < len(text) else ""
+    return f"{before}{printable(text[begin:end])}{after} [line of {len(text)} characters]"
+
+
+def printable(text: str) -> str:
+    """Text that fits on one line and can be stored: no other line ends, no lone surrogates."""
+    return re.sub(
+        r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]",
+        lambda match: ascii(match[0])[1:-1],
+        text,
+    )
+
+
+_MOST_ALTERNATIVES = 256
+
+
+class BadGlob(Exception):
+    """A pattern that cannot match anything useful; the message is for the model."""
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Return a test whether a path below the folder matches.
+
+    `*.py` matches at any depth, `src/*.py` only in src, `src/**/*.py` anywhere below it, `src/`
+    everything in it; `*.{js,ts}` matches either.
+
+    Raises:
+        BadGlob: It is empty, leads out of the folder, or has too many alternatives.
+    """
+    import pathspec
+
+    pattern = pattern.strip().removeprefix("./")
+    if not pattern or "\0" in pattern or ".." in pattern.split("/"):
+        raise BadGlob(f"{pattern!r} is not a pattern for paths below the folder, such as '**/*.py'")
+    # A leading '!' or '#' has a meaning in .gitignore; here it is part of a name.
+    lines = [re.sub(r"^([!#])", r"\\\1", one) for one in alternatives(pattern)]
+    spec = pathspec.GitIgnoreSpec.from_lines(lines)
+    return spec.match_file
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Expand `{a,b}` into a list of patterns; braces may be nested.
+
+    Raises:
+        BadGlob: There are too many.
+    """
+    done: dict[str, None] = {}
+    pending = [pattern]
+    while pending:
+        text = pending.pop()
+        found = re.search(r"\{([^{}]*,[^{}]*)\}", text)
+        if found is None:
+            done[text] = None
+        else:
+            head, tail = text[: found.start()], text[found.end() :]
+            pending += [f"{head}{choice}{tail}" for choice in found[1].split(",")]
+        if len(done) + len(pending) > _MOST_ALTERNATIVES:
+            raise BadGlob(f"{pattern!r} has more than {_MOST_ALTERNATIVES} alternatives")
+    return list(done)
+
 
 _PATH = {
     "type": "string",
@@ -246,7 +503,7 @@ class _Found:
         self._missing: set[str] = set()
 
     def take(self, record: bytes) -> bool:
-        line = results.read_line(record)
+        line = read_line(record)
         if line is None or (self._wanted is not None and not self._wanted(line.path)):
             return False
         last = self.offset + self.max_results
@@ -278,10 +535,10 @@ class _Found:
     def report(self, longest: int, *, context: bool) -> list[str]:
         if self._mode == "content":
             lines = [line for line in self._lines if line.path not in self._missing]
-            return list(results.format_lines(lines, longest, context=context))
+            return list(format_lines(lines, longest, context=context))
         if self._mode == "files":
-            return [results.printable(path) for path in self._shown()]
-        return [f"{results.printable(path)}:{self._counts[path]}" for path in self._shown()]
+            return [printable(path) for path in self._shown()]
+        return [f"{printable(path)}:{self._counts[path]}" for path in self._shown()]
 
 
 class Glob(SearchTool):
@@ -314,7 +571,7 @@ class Glob(SearchTool):
         found: list[str] = []
 
         def take(record: bytes) -> bool:
-            path = results.path_of(record)
+            path = path_of(record)
             if wanted(path):
                 found.append(path)
             return len(found) > offset + most
@@ -329,7 +586,7 @@ class Glob(SearchTool):
             return len(missing)
 
         notes = await self._confirm(confirm)
-        lines = [*(results.printable(path) for path in shown if path not in missing), *notes]
+        lines = [*(printable(path) for path in shown if path not in missing), *notes]
         if not lines:
             return "[no matching files]"
         if collector.full.is_set():
@@ -343,3 +600,19 @@ def search_tools(
     """Create the tools of one session; the second value ends their searches."""
     searcher = Searcher(coordinator, config)
     return [Grep(searcher), Glob(searcher)], searcher.close
+
+
+async def mount(coordinator: Any, settings: SearchConfig) -> Callable[[], Awaitable[None]]:
+    """Mount `grep` and `glob`; settings as in `SearchConfig`.
+
+    Returns:
+        A cleanup function that ends running searches.
+
+    Raises:
+        ValueError: The config is invalid, or ripgrep is set but not installed.
+        RuntimeError: Not a POSIX system.
+    """
+    tools, close = search_tools(coordinator, settings)
+    for tool in tools:
+        await coordinator.mount("tools", tool, name=tool.name)
+    return close

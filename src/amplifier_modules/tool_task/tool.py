@@ -10,12 +10,56 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from pydantic import AliasChoices, ConfigDict, Field
+
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.module.tool_input import InvalidInput, read_input
-from amplifier_modules.tool_task.config import MODULE_ID, TaskConfig
+from amplifier_modules._shared.module.tools import InvalidInput, read_input
 from amplifier_support.fields import mapping_of
-from amplifier_support.session_capabilities import RESUME, SPAWN
+from amplifier_support.session_capabilities import DEPTH, RESUME, SPAWN
+
+MODULE_ID = "tool-task"
+
+
+class TaskConfig(ModuleConfig):
+    """Settings of tool-task.
+
+    Attributes:
+        agents: The agents that can be given tasks; all of the plan's if unset.
+        max_parallel: Tasks of this session that run in parallel; others wait.
+        max_depth: How deep agents may delegate: with 1, an agent cannot give tasks itself. Also
+            called `max_recursion_depth`.
+        timeout: Time limit of one task, in seconds; no limit if unset.
+        inherit_tools: The only tools, by module, agents keep of those they would have.
+        exclude_tools: Tools that agents do not get.
+        inherit_hooks: The only hooks that agents get.
+        exclude_hooks: Hooks that agents do not get.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    agents: list[str] | None = None
+    max_parallel: int = Field(default=4, ge=1)
+    max_depth: int = Field(
+        default=1,
+        ge=1,
+        le=5,
+        validation_alias=AliasChoices("max_depth", "max_recursion_depth"),
+    )
+    timeout: float | None = Field(default=None, gt=0)
+    inherit_tools: list[str] | None = None
+    exclude_tools: list[str] = Field(default_factory=list)
+    inherit_hooks: list[str] | None = None
+    exclude_hooks: list[str] = Field(default_factory=list)
+
+    def inheritance(self, section: str) -> dict[str, list[str]]:
+        """The `tools` or `hooks` inheritance passed to `session.spawn`."""
+        only: list[str] | None = getattr(self, f"inherit_{section}")
+        without: list[str] = getattr(self, f"exclude_{section}")
+        given = {} if only is None else {f"inherit_{section}": only}
+        return {**given, f"exclude_{section}": without} if without else given
+
 
 logger = logging.getLogger(__name__)
 
@@ -262,3 +306,16 @@ def _failure(message: str, kind: str, session_id: Any = None) -> ToolResult:
         more = f"; continue with session_id {session_id}"
         error = {"message": message + more, "type": kind, "session_id": session_id}
     return ToolResult(success=False, error=error)
+
+
+async def mount(coordinator: Any, settings: TaskConfig) -> None:
+    """Mount `task`, unless the session is as deep as tasks may be given. Settings as in
+    `TaskConfig`.
+    """
+    # Before it decides not to mount a tool: a module that does nothing at all is reported as a fault.
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(TASK_EVENTS))
+    depth = DEPTH.of(coordinator)
+    if isinstance(depth, int) and depth >= settings.max_depth:
+        return
+    tool = TaskTool(coordinator, settings)
+    await coordinator.mount("tools", tool, name=tool.name)

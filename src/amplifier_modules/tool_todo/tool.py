@@ -2,18 +2,123 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from amplifier_core.models import ToolResult
+from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.privacy.session_secrets import session_secrets
-from amplifier_modules.tool_todo import items
-from amplifier_modules.tool_todo.config import TodoConfig
-from amplifier_modules.tool_todo.items import InvalidItems, Item
-from amplifier_support.session_capabilities import SESSION_DIR
+from amplifier_modules._shared.privacy import session_secrets
+from amplifier_support.files import read_regular, write_atomically
+from amplifier_support.redaction import Redactor
+from amplifier_support.session_capabilities import SESSION_DIR, TODO_ITEMS
+
+MODULE_ID = "tool-todo"
+
+
+class TodoConfig(ModuleConfig):
+    """Settings of tool-todo.
+
+    Attributes:
+        max_items: Maximum number of items.
+        save: Keep the list in the session's folder, for resumed sessions.
+    """
+
+    max_items: int = Field(default=100, ge=1)
+    save: bool = True
+
+
+Status = Literal["pending", "in_progress", "completed"]
+
+FILE_NAME = "todo.json"
+
+
+class Item(BaseModel):
+    """One item of the list.
+
+    Attributes:
+        content: What to do, as an imperative: "Run the tests".
+        status: Its progress.
+        active_form: The same in progress: "Running the tests".
+    """
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, defer_build=True)
+
+    content: str = Field(min_length=1, max_length=2000)
+    status: Status = "pending"
+    active_form: str | None = Field(
+        default=None,
+        max_length=2000,
+        validation_alias=AliasChoices("active_form", "activeForm"),
+        serialization_alias="activeForm",
+    )
+
+    def as_data(self) -> dict[str, Any]:
+        """The item as plain data, with the keys that models and other modules know."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+# Built on first use, which in most sessions never happens.
+_ITEMS = TypeAdapter(list[Item], config=ConfigDict(defer_build=True))
+
+
+class InvalidItems(Exception):
+    """The input is not a list of items; the message is for the model."""
+
+
+def read_items(given: Any, max_items: int) -> list[Item]:
+    """Validate the items of a tool call.
+
+    Raises:
+        InvalidItems: A key is missing or unknown, or there are too many items.
+    """
+    if not isinstance(given, list):
+        raise InvalidItems("'todos' must be a list of items with 'content' and 'status'")
+    if len(given) > max_items:
+        raise InvalidItems(
+            f"{len(given)} items are too many, the limit is {max_items}; merge small ones"
+        )
+    try:
+        return _ITEMS.validate_python(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        index, *path = first["loc"]
+        where = f"todos[{index}]" + "".join(f".{step}" for step in path)
+        raise InvalidItems(f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
+
+
+def load(folder: Path) -> list[Item]:
+    """The list saved in a session's folder; empty if there is none.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is damaged.
+    """
+    try:
+        data = read_regular(folder / FILE_NAME)
+    except FileNotFoundError:
+        return []
+    try:
+        return _ITEMS.validate_python(json.loads(data))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def save(folder: Path, items: Sequence[Item], secrets: Iterable[str] = ()) -> None:
+    """Save the list atomically, with these values and all that looks like a secret redacted.
+
+    Raises:
+        OSError: It cannot be written; the file saved before is unchanged.
+    """
+    without_secrets = Redactor(secrets).value([item.as_data() for item in items])
+    data = json.dumps(without_secrets, ensure_ascii=False)
+    write_atomically(folder / FILE_NAME, data.encode(), durable=False)
+
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +204,7 @@ class TodoTool:
         if action == "list":
             return ToolResult(output=self._summary("listed"))
         try:
-            new = items.read_items(values.get("todos"), self._config.max_items)
+            new = read_items(values.get("todos"), self._config.max_items)
         except InvalidItems as error:
             return _failure(str(error))
         self._items = new
@@ -127,11 +232,11 @@ class TodoTool:
         if folder is None:
             return []
         try:
-            return items.load(folder)
+            return load(folder)
         except (OSError, ValueError) as error:
             logger.warning(
                 "cannot read the to-do list in %s (%s); starting with an empty one",
-                folder / items.FILE_NAME,
+                folder / FILE_NAME,
                 error,
             )
             return []
@@ -143,7 +248,7 @@ class TodoTool:
         if folder is None:
             return None
         try:
-            items.save(folder, self._items, session_secrets(self._coordinator))
+            save(folder, self._items, session_secrets(self._coordinator))
         except OSError as error:
             logger.warning("cannot save the to-do list in %s: %s", folder, error)
             return f"the list is kept for this session, but could not be saved: {error.strerror or error}"
@@ -155,3 +260,11 @@ class TodoTool:
 
 def _failure(message: str) -> ToolResult:
     return ToolResult(success=False, error={"message": message, "type": "InvalidInput"})
+
+
+async def mount(coordinator: Any, settings: TodoConfig) -> None:
+    """Mount `todo`. Settings as in `TodoConfig`."""
+    tool = TodoTool(coordinator, settings)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(TODO_EVENTS))
+    TODO_ITEMS.register(coordinator, tool.items)
+    await coordinator.mount("tools", tool, name=tool.name)

@@ -7,8 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, another_name_of, ignored
+from amplifier_modules._shared.module.config import (
+    ModuleConfig,
+    Published,
+    another_name_of,
+    ignored,
+)
 from amplifier_support.addresses import read_rule
 
 MODULE_ID = "tool-web"

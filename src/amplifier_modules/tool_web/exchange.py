@@ -7,25 +7,229 @@
 
 The policy is checked where the connection is made, for the very addresses it uses, so neither a
 second DNS response nor another reading of a URL can lead elsewhere.
+
+The body of a response, decompressed piece by piece, only as far as needed.
+
+httpx decompresses everything that has arrived at once: a few kilobytes that unpack to gigabytes
+would be unpacked whole before they could be counted.
+
+Read page URLs strictly, so that no later reader can see a different host.
+
+Forms that programs read differently are refused, not interpreted: numbers that some read as an IPv4
+address, user names, percent signs in hosts, backslashes, control characters.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from ipaddress import ip_address
-from typing import NamedTuple, cast
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, NamedTuple, cast
+from urllib.parse import urljoin, urlsplit
+
+import idna
 
 from amplifier_modules._shared.http.asyncio_transport import AsyncioTransport
 from amplifier_modules._shared.http.connections import trusted_context
 from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules._shared.http.proxies import is_loopback, proxy_for
-from amplifier_modules.tool_web import body
 from amplifier_modules.tool_web.config import WebConfig
-from amplifier_modules.tool_web.urls import RefusedURL, read_url, resolve_redirect
 from amplifier_support.addresses import AddressPolicy, RefusedAddress
+from amplifier_support.text import cut_text
+
+ACCEPTED = "gzip, deflate"
+"""The supported encodings, for the request."""
+
+_STEP = 64 * 1024
+
+
+class UnreadableBody(Exception):
+    """The body does not match its headers; the message says how."""
+
+
+class Decoder:
+    """Decode one content encoding.
+
+    Args:
+        encoding: The answer's Content-Encoding.
+        max_bytes: Most bytes to decode.
+
+    Attributes:
+        full: Whether the body was longer than `max_bytes`.
+
+    Raises:
+        UnreadableBody: The encoding is not supported.
+    """
+
+    def __init__(self, encoding: str, max_bytes: int) -> None:
+        self.full = False
+        self._left = max_bytes
+        self._data = bytearray()
+        self._inflate: Any = None
+        self._raw_deflate_possible = False
+        match encoding.strip().lower():
+            case "" | "identity":
+                pass
+            case "gzip" | "x-gzip":
+                self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+            case "deflate":
+                self._inflate = zlib.decompressobj()
+                self._raw_deflate_possible = True
+            case other:
+                raise UnreadableBody(f"the response has the unsupported encoding {other!r}")
+
+    def feed(self, data: bytes) -> None:
+        """Add the next piece; anything over the limit is dropped.
+
+        Raises:
+            UnreadableBody: The data does not match the encoding.
+        """
+        if self._inflate is None:
+            self._keep(data)
+            return
+        while data and not self.full and not self._inflate.eof:
+            step = min(_STEP, self._left + 1)
+            self._keep(self._inflated(data, step))
+            data = self._inflate.unconsumed_tail
+            self._raw_deflate_possible = False
+
+    def data(self) -> bytes:
+        """The decoded data."""
+        return bytes(self._data)
+
+    def _inflated(self, data: bytes, max_bytes: int) -> bytes:
+        try:
+            return self._inflate.decompress(data, max_bytes)
+        except zlib.error as error:
+            if not self._raw_deflate_possible:
+                raise UnreadableBody(f"the compressed response is damaged: {error}") from error
+        # Some servers leave out the header that `deflate` implies.
+        self._raw_deflate_possible = False
+        self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        return self._inflated(data, max_bytes)
+
+    def _keep(self, data: bytes) -> None:
+        self.full = self.full or len(data) > self._left
+        data = data[: self._left]
+        self._left -= len(data)
+        self._data += data
+
+
+async def read_body(
+    pieces: AsyncIterator[bytes], encoding: str, max_bytes: int
+) -> tuple[bytes, bool]:
+    """Return the body, and whether it was cut at `max_bytes`.
+
+    Raises:
+        UnreadableBody: The data does not match the encoding.
+    """
+    decoder = Decoder(encoding, max_bytes)
+    async for piece in pieces:
+        decoder.feed(piece)
+        if decoder.full:
+            break
+    return decoder.data(), decoder.full
+
+
+_LONGEST = 8192
+_ODD_CHARACTER = re.compile(r"[\x00-\x20\x7f-\x9f\\\u2028\u2029]")
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+class RefusedURL(Exception):
+    """A URL that is refused; the message says why."""
+
+
+def read_url(text: str) -> httpx.URL:
+    """Parse a page URL; the host is in canonical form and the fragment is dropped.
+
+    Raises:
+        RefusedURL: It is not a page URL, or it is ambiguous.
+    """
+    text = text.strip(" \t\r\n")
+    if len(text) > _LONGEST:
+        raise RefusedURL(f"the URL has {len(text)} characters; the limit is {_LONGEST}")
+    if _ODD_CHARACTER.search(text):
+        raise RefusedURL(f"{_short(text)} contains a space, a backslash or a control character")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise RefusedURL(f"{_short(text)} is not a URL: {error}") from error
+    if parts.scheme not in ("http", "https"):
+        named = f"{parts.scheme}:" if parts.scheme else "no scheme"
+        raise RefusedURL(f"only http:// and https:// are allowed; {_short(text)} has {named}")
+    if "@" in parts.netloc:
+        raise RefusedURL("URLs with a user name or password are refused")
+    host = _host(parts.hostname or "", bracketed="[" in parts.netloc)
+    if port == 0:
+        raise RefusedURL(f"{_short(text)} has port 0")
+    netloc = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
+    query = f"?{parts.query}" if parts.query else ""
+    try:
+        url = httpx.URL(f"{parts.scheme}://{netloc}{parts.path or '/'}{query}")
+    except httpx.InvalidURL as error:
+        raise RefusedURL(f"{_short(text)} is not a URL: {error}") from error
+    if url.raw_host.decode("ascii") != host or url.userinfo:
+        raise RefusedURL(f"{_short(text)} is ambiguous")
+    return url
+
+
+def resolve_redirect(url: httpx.URL, location: str) -> httpx.URL:
+    """Resolve a redirect from `url`.
+
+    Raises:
+        RefusedURL: As in `read_url`.
+    """
+    try:
+        target = urljoin(str(url), location)
+    except ValueError as error:
+        raise RefusedURL(f"{_short(location)} is not a URL: {error}") from error
+    return read_url(target)
+
+
+def _host(host: str, *, bracketed: bool) -> str:
+    if "%" in host:
+        raise RefusedURL(f"the host {_short(host)} contains a percent sign")
+    if bracketed:
+        try:
+            return str(IPv6Address(host))
+        except ValueError as error:
+            raise RefusedURL(f"the host [{host[:60]}] is not an IPv6 address") from error
+    name = _ascii(host).removesuffix(".")
+    if not name:
+        raise RefusedURL("the URL has no host")
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise RefusedURL(f"{_short(host)} is not a host name")
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):
+        try:
+            return str(IPv4Address(name))
+        except ValueError as error:
+            raise RefusedURL(
+                f"{_short(host)} is neither a host name nor four decimal numbers separated by dots"
+            ) from error
+    return name
+
+
+def _ascii(host: str) -> str:
+    """A host name in the form used for lookups: lower case, other scripts as punycode."""
+    if host.isascii():
+        return host.lower()
+    try:
+        return idna.encode(host, uts46=True).decode("ascii").lower()
+    except idna.IDNAError as error:
+        raise RefusedURL(f"{_short(host)} is not a host name: {error}") from error
+
+
+def _short(text: str) -> str:
+    """Shorten part of a URL for a message; its author may have made it to be read."""
+    return repr(cut_text(text, 120))
+
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -175,7 +379,7 @@ class Web:
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         return {
             "user-agent": self._config.user_agent,
-            "accept-encoding": body.ACCEPTED,
+            "accept-encoding": ACCEPTED,
             **more,
         }
 
@@ -194,12 +398,12 @@ class Web:
                     most = 0  # the body of a redirect is not needed
                 encoding = response.headers.get("content-encoding", "")
                 stream = cast("AsyncIterator[bytes]", response.stream)
-                data, cut = await body.read_body(aiter(stream), encoding, most)
+                data, cut = await read_body(aiter(stream), encoding, most)
             finally:
                 await response.aclose()
         except httpx.TransportError as error:
             raise Unreachable(self._unreachable(request.url, error)) from error
-        except body.UnreadableBody as error:
+        except UnreadableBody as error:
             place = request.url.copy_with(query=None)  # a service's query may hold a key
             raise BadAnswer(f"{place}: {error}") from error
         return Answer(str(request.url), response.status_code, response.headers, data, cut)

@@ -2,33 +2,321 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
+from urllib.parse import urlencode
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.module.checked_tool import CheckedTool
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.module.tool_input import InvalidInput
-from amplifier_modules._shared.privacy.session_secrets import session_secrets
-from amplifier_modules.tool_web.cache import Page, PageCache, freshness
-from amplifier_modules.tool_web.config import WebConfig
+from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput
+from amplifier_modules._shared.privacy import session_secrets
+from amplifier_modules.tool_web.config import MODULE_ID, SearchEndpoint, WebConfig
 from amplifier_modules.tool_web.content import NoText, as_text
 from amplifier_modules.tool_web.exchange import (
     Answer,
+    BadAnswer,
     FetchError,
     Refused,
+    RefusedURL,
     Resolver,
     Web,
+    read_url,
     system_resolver,
 )
-from amplifier_modules.tool_web.search import Found, Search
-from amplifier_modules.tool_web.urls import RefusedURL, read_url
+from amplifier_support.files import make_private_folder, write_atomically
+from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE
+
+_LONGEST_SNIPPET = 1000
+
+
+class NoKey(FetchError):
+    """The service's key is missing."""
+
+
+class Found(NamedTuple):
+    """A search result; missing texts are empty."""
+
+    title: str
+    link: str
+    snippet: str
+
+
+class Search:
+    """The configured service.
+
+    Args:
+        web: Sends the requests.
+        endpoint: How to query the service and read its response.
+    """
+
+    def __init__(self, web: Web, endpoint: SearchEndpoint) -> None:
+        self._web = web
+        self._endpoint = endpoint
+
+    async def find(self, query: str, count: int) -> list[Found]:
+        """At most `count` results, in the service's order.
+
+        Raises:
+            FetchError: The service is unreachable, refuses, or its response is invalid.
+        """
+        endpoint = self._endpoint
+        filled = _Filler({"{query}": query, "{count}": count, "{key}": self._key()})
+        separator = "&" if "?" in endpoint.url else "?"
+        params = urlencode(filled(endpoint.params))
+        url = f"{endpoint.url}{separator}{params}" if params else endpoint.url
+        headers = {"accept": "application/json", **filled(endpoint.headers)}
+        content = None
+        if endpoint.body is not None:
+            content = json.dumps(filled(endpoint.body)).encode()
+            headers["content-type"] = "application/json"
+        for name, value in headers.items():
+            if not value.isascii() or not value.isprintable():
+                raise BadAnswer(
+                    f"the search header {name} contains a character that cannot be sent"
+                )
+        method = "GET" if content is None else "POST"
+        answer = await self._web.ask_service(method, url, headers, content)
+        if not 200 <= answer.status < 300:
+            raise BadAnswer(f"the search service at {self._place} answered {answer.status}")
+        return self._read(answer.body)[:count]
+
+    @property
+    def _place(self) -> str:
+        """The URL without parts that may hold a key."""
+        return self._endpoint.url.partition("?")[0]
+
+    def _key(self) -> str:
+        name = self._endpoint.key_variable
+        if name is None:
+            return ""
+        key = os.environ.get(name, "")
+        if not key:
+            raise NoKey(f"the search service needs a key: {name} is not set")
+        return key
+
+    def _read(self, body: bytes) -> list[Found]:
+        try:
+            answer: Any = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise BadAnswer(
+                f"the search service at {self._place} did not answer with JSON; check its url "
+                "(a SearXNG server must have the format json enabled)"
+            ) from error
+        results = _at(answer, self._endpoint.results)
+        if not isinstance(results, list):
+            raise BadAnswer(
+                f"the response of the search service at {self._place} has no list at "
+                f"{self._endpoint.results!r}; check 'results' in search of tool-web"
+            )
+        found = [self._found(result) for result in cast("list[Any]", results)]
+        return [result for result in found if result.link]
+
+    def _found(self, result: Any) -> Found:
+        paths = (self._endpoint.title, self._endpoint.link, self._endpoint.snippet)
+        title, link, snippet = (_line(_at(result, path)) for path in paths)
+        return Found(title, link, snippet[:_LONGEST_SNIPPET])
+
+
+class _Filler:
+    """Replace placeholders with values."""
+
+    def __init__(self, values: Mapping[str, str | int]) -> None:
+        self._values = values
+
+    def __call__(self, template: Any) -> Any:
+        if isinstance(template, str):
+            return self._text(template)
+        if isinstance(template, Mapping):
+            mapping = cast("Mapping[str, Any]", template)
+            return {key: self(value) for key, value in mapping.items()}
+        if isinstance(template, list):
+            return [self(value) for value in cast("list[Any]", template)]
+        return template
+
+    def _text(self, template: str) -> str | int:
+        if template in self._values:
+            return self._values[template]  # on its own, a number stays a number
+        # The query goes in last: placeholders in it are not replaced.
+        for name in ("{key}", "{count}", "{query}"):
+            template = template.replace(name, str(self._values[name]))
+        return template
+
+
+def _at(value: Any, path: str) -> Any:
+    for step in path.split("."):
+        if isinstance(value, Mapping):
+            value = cast("Mapping[str, Any]", value).get(step)
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = cast("list[Any]", value)[int(step)]
+        else:
+            return None
+    return value
+
+
+def _line(value: Any) -> str:
+    return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
+
+
+logger = logging.getLogger(__name__)
+
+_MOST_IN_MEMORY = 20_000_000
+"""Characters of all pages in memory."""
+
+_MOST_FILES = 200
+_MOST_BYTES = 100_000_000
+_SWEEP_EVERY = 20
+_LONGEST_KEPT = 7 * 24 * 3600.0
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.I)
+
+
+class Page(NamedTuple):
+    """A page as shown to models.
+
+    Attributes:
+        url: Its URL, after redirects.
+        kind: Its type, for people.
+        title: None if it has none.
+        text: Its text, as far as it was read.
+        cut: Whether it was longer than that.
+        fetched: When, in seconds since the epoch.
+        fresh_for: Seconds until the server must be asked again.
+        storable: Whether the server allows storing it in a file.
+        etag: The server's name for this state of the page.
+        last_modified: The server's date of it.
+    """
+
+    url: str
+    kind: str
+    title: str | None
+    text: str
+    cut: bool
+    fetched: float
+    fresh_for: float
+    storable: bool = True
+    etag: str | None = None
+    last_modified: str | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        return 0 <= time.time() - self.fetched < self.fresh_for
+
+    def validators(self) -> dict[str, str]:
+        """Headers that request the page only if it has changed."""
+        headers = {"if-none-match": self.etag, "if-modified-since": self.last_modified}
+        return {name: value for name, value in headers.items() if value}
+
+
+def freshness(headers: Any, max_seconds: float) -> tuple[float, bool]:
+    """For how many seconds a response may be reused, and whether it may be stored."""
+    control = str(headers.get("cache-control", "")).lower()
+    storable = "no-store" not in control
+    if not storable or "no-cache" in control:
+        return 0.0, storable
+    age = _MAX_AGE.search(control)
+    return (min(max_seconds, float(age[1])) if age else max_seconds), storable
+
+
+class PageCache:
+    """Cache the pages of a session in memory and, if there is a folder, for later sessions.
+
+    Args:
+        folder: Folder for the files; None for none. Created when first needed.
+        identity: The access rules; pages cached under others are not found.
+        secrets: Values that are secret whatever they look like; pages with secrets have no file.
+    """
+
+    def __init__(self, folder: Path | None, identity: str, secrets: Iterable[str] = ()) -> None:
+        self._folder = folder
+        self._redactor = Redactor(secrets)
+        self._identity = identity
+        self._pages: OrderedDict[str, Page] = OrderedDict()
+        self._kept = 0
+
+    def find(self, url: str) -> Page | None:
+        """The cached page for a URL, of any age."""
+        page = self._pages.get(url)
+        if page is None and self._folder is not None:
+            page = _read(self._folder / self._name(url))
+        if page is not None:
+            self._remember(url, page)
+        return page
+
+    def keep(self, url: str, page: Page) -> None:
+        """Cache a page. A file that cannot be written is logged; the page stays in memory."""
+        self._remember(url, page)
+        if self._folder is None:
+            return
+        path = self._folder / self._name(url)
+        try:
+            data = page._asdict()
+            if not page.storable or self._redactor.value(data) is not data:
+                path.unlink(missing_ok=True)
+                return
+            make_private_folder(self._folder)
+            write_atomically(path, json.dumps(data).encode(), durable=False)
+            self._sweep(self._folder)
+        except OSError as error:
+            logger.warning("cannot cache a page in %s: %s", self._folder, error)
+
+    def _remember(self, url: str, page: Page) -> None:
+        self._pages[url] = page
+        self._pages.move_to_end(url)
+        while sum(len(one.text) for one in self._pages.values()) > _MOST_IN_MEMORY:
+            self._pages.popitem(last=False)
+
+    def _name(self, url: str) -> str:
+        return hashlib.sha256(f"{self._identity}\n{url}".encode()).hexdigest() + ".json"
+
+    def _sweep(self, folder: Path) -> None:
+        """From time to time, remove old pages and those over the limits."""
+        self._kept += 1
+        if self._kept % _SWEEP_EVERY != 1:
+            return
+        now, total = time.time(), 0
+        for number, file in enumerate(sorted(folder.iterdir(), key=_written, reverse=True)):
+            total += _size(file)
+            is_old = now - _written(file) > _LONGEST_KEPT
+            if number >= _MOST_FILES or total > _MOST_BYTES or is_old:
+                file.unlink(missing_ok=True)
+
+
+def _written(path: Path) -> float:
+    # Another session may have removed it meanwhile.
+    with contextlib.suppress(OSError):
+        return path.lstat().st_mtime
+    return 0.0
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_size
+    return 0
+
+
+def _read(path: Path) -> Page | None:
+    """Read a page from its file; None if there is none or it is damaged."""
+    try:
+        data = json.loads(path.read_bytes())
+        return Page(**cast("dict[str, Any]", data))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        logger.warning("cannot read the cached page %s (%s); fetching it again", path, error)
+        return None
+
 
 WEB_FETCHED = "web:fetched"
 WEB_REFUSED = "web:refused"
@@ -260,3 +548,16 @@ def _since(started: float) -> int:
 def _is_recent(page: Page, seconds: float) -> bool:
     # A clock that was set back makes the page one of the future.
     return 0 <= time.time() - page.fetched < seconds
+
+
+async def mount(coordinator: Any, settings: WebConfig) -> Callable[[], Awaitable[None]]:
+    """Mount `web_fetch`, and `web_search` where `search` is configured; settings as in `WebConfig`.
+
+    Returns:
+        A cleanup function that closes open connections.
+    """
+    tools, close = web_tools(coordinator, settings)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(WEB_EVENTS))
+    for tool in tools:
+        await coordinator.mount("tools", tool, name=tool.name)
+    return close

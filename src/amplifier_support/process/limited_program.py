@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from amplifier_support import process_tree
-from amplifier_support.process_privacy import forbid_inspection
+from amplifier_support.environment import forbid_inspection
 
 OUTPUT_BYTES = 16 * 1024
 """How much of the end of the output is kept."""

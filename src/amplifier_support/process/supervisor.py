@@ -34,13 +34,13 @@ import select
 import sys
 import time
 
+from amplifier_support.environment import forbid_inspection
 from amplifier_support.process.launching import (
     Places,
     inside,
     start,
     start_confined,
 )
-from amplifier_support.process_privacy import forbid_inspection
 from amplifier_support.process_tree import adopter, descendants, kill_all, reap
 from amplifier_support.sandbox import forwarder
 from amplifier_support.sandbox.connections import Connections

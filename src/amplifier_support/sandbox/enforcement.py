@@ -6,17 +6,62 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from amplifier_support.below import is_below
-from amplifier_support.sandbox import available, namespaces, seatbelt
+from amplifier_support.files import is_below
+from amplifier_support.sandbox import available, namespaces
 from amplifier_support.sandbox.confinement import Confined, Confinement
 from amplifier_support.sandbox.forwarder import proxy_variables
 from amplifier_support.sandbox.kernel_layer import KernelLayer, Places
 from amplifier_support.sandbox.policy import SandboxPolicy
-from amplifier_support.sandbox.private_folder import PrivateFolder
 from amplifier_support.sandbox.proxy import Proxy
-from amplifier_support.sandbox.session_state import SessionState
+from amplifier_support.sandbox.session_state import PrivateFolder, SessionState
+
+_DEVICES = (
+    "/dev/null",
+    "/dev/zero",
+    "/dev/tty",
+    "/dev/dtracehelper",
+    "/dev/random",
+    "/dev/urandom",
+)
+
+
+def profile(
+    *, write: Sequence[str], read: Sequence[str], hidden: Sequence[str], internet: bool
+) -> str:
+    """The text of a profile.
+
+    Args:
+        write: Folders that may be changed, links resolved.
+        read: Folders that may be read as well.
+        hidden: Files and folders that may not be read or changed.
+        internet: Whether the network may be used.
+    """
+    lines = [
+        "(version 1)",
+        "(deny default)",
+        "(allow process-exec process-fork process-info* sysctl-read mach-lookup signal)",
+        "(allow ipc-posix-sem ipc-posix-shm pseudo-tty)",
+        "(allow file-read-metadata)",
+        *_rule("allow file-read*", [*read, *write]),
+        *_rule("allow file-write*", write),
+        *_rule("allow file-read* file-write* file-ioctl", _DEVICES, kind="literal"),
+        *_rule("deny file-read* file-write*", hidden),
+        *(["(allow network* system-socket)"] if internet else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rule(start: str, paths: Iterable[str], *, kind: str = "subpath") -> list[str]:
+    places = [f"({kind} {_quoted(path)})" for path in paths]
+    return [f"({start} {' '.join(places)})"] if places else []
+
+
+def _quoted(path: str) -> str:
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
 
 _SYSTEM = (
     "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/proc", "/sys",
@@ -170,7 +215,7 @@ class Enforcement:
         return (*self._shared.readable, *([folder] if hides else []))
 
     def _profile(self) -> str:
-        return seatbelt.profile(
+        return profile(
             write=self._write_roots(),
             read=self._read_roots(),
             hidden=self._shared.hidden,

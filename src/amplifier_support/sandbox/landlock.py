@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from amplifier_support.below import is_below
+from amplifier_support.files import is_below
 from amplifier_support.sandbox.system_calls import add_rule, create_ruleset
 
 _EXECUTE = 1 << 0

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_support.below import folder_at, is_below
+from amplifier_support.files import folder_at, is_below
 from amplifier_support.run_later import IN_HOMES, IN_PROJECTS
+from amplifier_support.sandbox.available import mount_points
 from amplifier_support.sandbox.entering import HIDE, OWN, READ, WRITE, Mount
-from amplifier_support.sandbox.mount_points import mount_points
 
 _TEMPORARY_FOLDERS = ("/tmp", "/var/tmp")
 _OWN_FOLDERS = (*_TEMPORARY_FOLDERS, "/run", "/dev/shm")

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
-from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.text import did_you_mean
 
 Read = Literal["host", "system"]
 Network = Literal["none", "all"] | tuple[str, ...]

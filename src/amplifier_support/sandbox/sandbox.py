@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from amplifier_support.below import is_below
+from amplifier_support.files import is_below
 from amplifier_support.sandbox import available
 from amplifier_support.sandbox.confinement import Confined
 from amplifier_support.sandbox.policy import Level, SandboxPolicy, parse_policy

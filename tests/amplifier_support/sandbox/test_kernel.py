@@ -25,7 +25,7 @@ from amplifier_support.process.commands import (
     ProcessRunner,
     SupervisorLost,
 )
-from amplifier_support.sandbox import available, private_folder, seccomp, system_calls
+from amplifier_support.sandbox import available, seccomp, session_state, system_calls
 from amplifier_support.sandbox.available import Layer
 from amplifier_support.sandbox.kernel_layer import KernelLayer
 from amplifier_support.sandbox.policy import PolicyError, parse_policy
@@ -536,7 +536,7 @@ def test_a_folder_that_does_not_exist_is_reported(box: Box) -> None:
 async def test_the_temporary_folder_is_private_and_goes_with_the_session(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_folder, "temporary_folder", lambda: str(box.place))
+    monkeypatch.setattr(session_state, "temporary_folder", lambda: str(box.place))
     sandbox = box.sandbox()
     code, said = await box.run(
         'stat -c %a "$TMPDIR"; echo "$TMPDIR"; mkdir -p $TMPDIR/a/b; '
@@ -639,7 +639,7 @@ async def test_the_kernel_layer_needs_no_rights() -> None:
     interpreter, setpriv = shutil.which("python3", path="/usr/bin"), shutil.which("setpriv")
     if interpreter is None or setpriv is None:
         pytest.skip("there is no python3 in /usr/bin, or no setpriv")
-    place = Path(private_folder.tempfile.mkdtemp())
+    place = Path(session_state.tempfile.mkdtemp())
     try:
         place.chmod(0o777)
         work = place / "work"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from amplifier_support.process.commands import Command, CommandNotStarted, Ended, ProcessRunner
-from amplifier_support.sandbox import available, namespaces, private_folder, seccomp
+from amplifier_support.sandbox import available, namespaces, seccomp, session_state
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
 from tests.support.waiting import eventually
@@ -640,7 +640,7 @@ async def test_the_folder_for_temporary_files_keeps_its_place_in_a_writable_fold
 ) -> None:
     box, outside = Box(tmp_path), tmp_path / "outside"
     outside.mkdir()
-    monkeypatch.setattr(private_folder, "temporary_folder", lambda: str(box.work))
+    monkeypatch.setattr(session_state, "temporary_folder", lambda: str(box.work))
     try:
         await box.run(
             f"mv $TMPDIR moved; ln -s {outside} $TMPDIR; mv $TMPDIR/proxies x; echo x > $TMPDIR/x"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_support.sandbox import available, seatbelt, seccomp
+from amplifier_support.sandbox import available, enforcement, seccomp
 from amplifier_support.sandbox.policy import (
     READ_ONLY,
     WORKSPACE,
@@ -108,7 +108,7 @@ def profile(**changes: Any) -> str:
     values: dict[str, Any] = {
         "write": ["/work", '/a "b"'], "read": ["/"], "hidden": ["/home/u/.ssh"], "internet": False
     }  # fmt: skip
-    return seatbelt.profile(**{**values, **changes})
+    return enforcement.profile(**{**values, **changes})
 
 
 def test_the_seatbelt_profile_denies_what_is_not_in_the_policy() -> None:

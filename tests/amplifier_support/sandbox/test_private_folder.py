@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 
-from amplifier_support.sandbox.private_folder import PrivateFolder
+from amplifier_support.sandbox.session_state import PrivateFolder
 
 folder = PrivateFolder()
 assert os.path.isdir(folder.path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import AppError
-from amplifier_app.chat.external_editor import edit
+from amplifier_app.chat.application import edit
 
 
 def test_text_is_edited_even_if_it_is_not_unicode(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan.tree import yaml_reader
-from amplifier_app.plan.tree.budget import MAX_PROBLEMS, MAX_TOTAL_BYTES
-from amplifier_support import readable_files
+from amplifier_app.plan.tree.nodes import MAX_PROBLEMS, MAX_TOTAL_BYTES
+from amplifier_support import files
 from tests.support.cli import run_amplifier
 from tests.support.conditions import Conditions
 
@@ -259,7 +259,7 @@ def test_a_fifo_without_a_writer_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "fifo")
-    monkeypatch.setattr(readable_files, "STREAM_SECONDS", 0.05)
+    monkeypatch.setattr(files, "STREAM_SECONDS", 0.05)
     with pytest.raises(ConfigError, match="cannot read the plan: no data for"):
         yaml_reader.read_stream(tmp_path / "fifo", "fifo", "the plan")
 

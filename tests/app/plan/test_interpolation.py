@@ -15,7 +15,7 @@ from amplifier_app.plan.tree.interpolation import interpolate
 from amplifier_app.plan.tree.nodes import Scalar
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.sources.loading import load, load_plan
-from amplifier_support.secret_names import is_secret_name
+from amplifier_support.secret_shapes import is_secret_name
 from tests.app.plan.conftest import Write
 
 AT = Location("f", 1, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.plan import PlanError
-from amplifier_app.plan.module_sources import sourced_modules, written_override, written_value
+from amplifier_app.plan.modules import sourced_modules, written_override, written_value
 from amplifier_app.sources.loading import load
 from tests.app.plan.conftest import Write
 

@@ -14,9 +14,8 @@ import pytest
 import yaml
 
 from amplifier_app.plan.schema.grammar import AGENT_FILE, PLAN, SETTINGS
-from amplifier_app.plan.schema.json_schema import Definitions, plan_schema
+from amplifier_app.plan.schema.json_schema import Definitions, embed, plan_schema
 from amplifier_app.plan.schema.rules import Check, Fields, Rule
-from amplifier_app.plan.schema.schema_parts import embed
 from amplifier_app.plan.schema.structure import Agents
 from amplifier_app.plan.tree.nodes import NOWHERE, node_of
 from amplifier_app.plan.tree.problems import Problems

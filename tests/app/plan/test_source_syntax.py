@@ -12,8 +12,8 @@ from amplifier_app.plan.source_spec import (
     GitSource,
     PackageSource,
     SourceSyntaxError,
+    parse_source,
 )
-from amplifier_app.plan.source_syntax import parse_source
 
 FOLDER = Path("/plans/mine")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.render.activity import MOST_LINES, Activity
 from amplifier_app.render.ansi import cells, plain
+from amplifier_app.render.terminal import MOST_LINES, Activity
 from amplifier_app.runtime.observers.observer import SubSessionFacts
 
 

@@ -13,7 +13,7 @@ from amplifier_app.render import call_lines
 from amplifier_app.render.call_lines import CallLines
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.subscriptions import subscribe
-from amplifier_app.runtime.turns.event_data import EventHandler
+from amplifier_app.runtime.turns.turn import EventHandler
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.models import ToolResult

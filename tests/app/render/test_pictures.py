@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.render.pictures import picture, shows_pictures
+from amplifier_app.render.screen import picture, shows_pictures
 from tests.support.images import RED_PNG
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
 from tests.support.terminal import CTRL_D, ENTER, Terminal

@@ -9,7 +9,7 @@ import pytest
 from amplifier_app.base.checks import Check, Report
 from amplifier_app.plan.tree.nodes import NOWHERE
 from amplifier_app.render.report import plan_module_lines, report_lines
-from amplifier_app.runtime.mounting.check_report import CheckedModule, CheckReport
+from amplifier_app.runtime.plan_check import CheckedModule, CheckReport
 from amplifier_app.sources.resolved import ResolvedSource
 
 CHECKS = (

@@ -10,7 +10,7 @@ import pytest
 from amplifier_app.base.stdio import Output
 from amplifier_app.render.ansi import plain
 from amplifier_app.render.screen import AnsiScreen
-from amplifier_app.render.signals import Signals
+from amplifier_app.render.terminal import Signals
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan
 from tests.support.terminal import Terminal

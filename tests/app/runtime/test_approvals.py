@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.runtime.approvals.requests import ApprovalAnswers, Approvals, Policy
+from amplifier_app.runtime.approvals import ApprovalAnswers, Approvals, Policy
 from amplifier_core.approval import ApprovalSystem, ApprovalTimeoutError
 from amplifier_core.interfaces import ApprovalProvider, ApprovalRequest
 from tests.support.cli import run_amplifier

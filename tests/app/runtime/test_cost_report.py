@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.runtime.budget.cost_report import Billed, By, Report, cost_report
-from amplifier_app.runtime.budget.price_list import Tokens, model_prices, prices_of
+from amplifier_app.runtime.cost_report import (
+    Billed,
+    By,
+    Report,
+    Tokens,
+    cost_report,
+    model_prices,
+    prices_of,
+)
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.journal import CLEAR, replacement

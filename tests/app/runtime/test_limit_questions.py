@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.budget.limit_questions import increment
+from amplifier_app.runtime.budget_limits import increment
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan
 from tests.support.terminal import CTRL_D, ENTER, Terminal

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from amplifier_app.runtime.observers.log_notices import OWN_PACKAGES, LogNotices, show_logs
+from amplifier_app.runtime.observers.notices import OWN_PACKAGES, LogNotices, show_logs
 from amplifier_app.runtime.observers.observer import Level, Renderer
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.runtime.mentions import Mentions, Namespace, register_mentions
+from amplifier_app.runtime.capabilities import Mentions, Namespace, register_mentions
 from amplifier_core.testing import TestCoordinator
 from amplifier_support.session_capabilities import MENTIONS
 

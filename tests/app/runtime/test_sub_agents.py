@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from amplifier_app.base.errors import ConfigError, SessionError
-from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.observers.observer import Renderer, SubSessionFacts
 from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.sub_agents.delegation import MAX_DEPTH

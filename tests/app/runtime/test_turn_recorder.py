@@ -6,9 +6,8 @@ import asyncio
 from decimal import Decimal
 from typing import Any
 
-from amplifier_app.runtime.turns.turn import TurnResult
+from amplifier_app.runtime.turns.turn import TurnResult, Usage
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
-from amplifier_app.runtime.turns.usage import Usage
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import Usage as KernelUsage
 from amplifier_core.models import HookResult, ToolResult

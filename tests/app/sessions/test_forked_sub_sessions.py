@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.sessions.folder import SessionFolder
-from amplifier_app.sessions.fork import fork_session
-from amplifier_app.sessions.forked_sub_sessions import sub_session_of_fork
+from amplifier_app.sessions.fork import fork_session, sub_session_of_fork
 from amplifier_app.sessions.store import SessionStore
 
 

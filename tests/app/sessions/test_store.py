@@ -17,7 +17,7 @@ from amplifier_app.sessions.folder import SavedSession, make_title
 from amplifier_app.sessions.removal import remove_sessions
 from amplifier_app.sessions.store import SessionStore, new_session_id
 from amplifier_app.sessions.transcript import read_transcript
-from amplifier_support.private_files import try_lock
+from amplifier_support.files import try_lock
 from tests.support.cli import run_python, start_python
 from tests.support.thorough import Scale
 

@@ -13,7 +13,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.base.outcome import outcome_of
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.lockfile import Lock, LockEntry
-from amplifier_app.sources.requirements import uv
+from amplifier_app.sources.requirements import dependencies
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core import ModuleLoader
 from amplifier_core.testing import MockCoordinator
@@ -117,7 +117,7 @@ async def test_agreed_versions_are_cached(tmp_path: Path, monkeypatch: pytest.Mo
     def no_uv(*_: object, **__: object) -> None:
         raise AssertionError("uv was called")
 
-    monkeypatch.setattr(uv, "run", no_uv)
+    monkeypatch.setattr(dependencies, "run", no_uv)
     again = resolver(offline=True)
     await again.prefetch(plan(*tools))
     assert {again.resolve(**hint(one)).requirements["some-lib"] for one in tools} == {"1.5"}

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.plan.source_spec import ArchiveSource
-from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.source_spec import ArchiveSource, parse_source
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch import unpack
+from amplifier_app.sources.fetch import archives
 from amplifier_app.sources.fetch.archives import ArchiveCache, Unpacked
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_support.programs import Stopped
@@ -209,7 +208,7 @@ def test_an_archive_is_unpacked_once_and_again_when_it_changes(
     assert first.sha256 == f"sha256:{sha256(file)}"
     assert (first.folder / "a.py").read_text() == "1"
     with monkeypatch.context() as patch:
-        patch.setattr(unpack, "unpack", None)
+        patch.setattr(archives, "unpack", None)
         assert cache.fetch(source(file)) == first
     zipped(file, {"a.py": "2"})
     second = cache.fetch(source(file))
@@ -240,7 +239,7 @@ def test_processes_can_unpack_the_same_archive_concurrently(tmp_path: Path) -> N
     code = (
         "import sys; from pathlib import Path\n"
         "from amplifier_app.sources.fetch.archives import ArchiveCache\n"
-        "from amplifier_app.plan.source_syntax import parse_source\n"
+        "from amplifier_app.plan.source_spec import parse_source\n"
         "found = ArchiveCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(found.sha256, len(list(found.folder.glob('m*.py'))))\n"
     )
@@ -393,7 +392,7 @@ def test_server_errors_are_reported(
 def test_a_body_that_never_ends_is_cut_off(
     cache: ArchiveCache, monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:
-    monkeypatch.setattr(unpack, "MAX_BYTES", 1024 * 1024)
+    monkeypatch.setattr(archives, "MAX_BYTES", 1024 * 1024)
     server.answers["/m.zip"] = (200, {}, os.urandom(2 * 1024 * 1024))
     with pytest.raises(SourceError, match="is larger than 1 MiB"):
         fetch(cache, server)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.requirements import uv
+from amplifier_app.sources.requirements import dependencies
 from amplifier_app.sources.requirements.dependencies import DependencyCache
 from amplifier_app.sources.requirements.layout import Layout, find_layout
 from tests.support.module_repositories import Repository, write_files
@@ -77,7 +77,7 @@ def test_requirements_met_by_the_environment_need_no_uv(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(uv, "run", no_uv)
+    monkeypatch.setattr(dependencies, "run", no_uv)
     assert cache.folder_for(project(tmp_path / "m", *requires)) is None
 
 
@@ -93,7 +93,7 @@ def test_requirements_are_installed_once_into_a_folder_of_their_own(
     folder = cache.folder_for(project(tmp_path / "one", "some-lib", "amplifier-core"))
     assert version_in(folder) == "2.0"
     assert {dist.name for dist in metadata.distributions()} == before
-    monkeypatch.setattr(uv, "run", no_uv)
+    monkeypatch.setattr(dependencies, "run", no_uv)
     assert cache.folder_for(project(tmp_path / "two", "some-lib")) == folder
     assert not list((tmp_path / "cache").glob(".stage-*"))
 
@@ -233,7 +233,7 @@ def test_a_folder_that_no_longer_fits_the_environment_is_recreated(
 def test_options_and_paths_among_requirements_are_refused(
     text: str, cache: DependencyCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("amplifier_app.sources.requirements.uv.run", no_uv)
+    monkeypatch.setattr("amplifier_app.sources.requirements.dependencies.run", no_uv)
     layout = project(tmp_path / "module", text)
     with pytest.raises(SourceError, match="is not a package"):
         cache.folder_for(layout)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.plan.source_spec import GitSource
-from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.source_spec import GitSource, parse_source
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.git import GitCache
 from amplifier_support.programs import Stopped
@@ -321,7 +320,7 @@ def test_processes_can_fetch_the_same_commit_concurrently(
     code = (
         "import sys; from pathlib import Path\n"
         "from amplifier_app.sources.fetch.git import GitCache\n"
-        "from amplifier_app.plan.source_syntax import parse_source\n"
+        "from amplifier_app.plan.source_spec import parse_source\n"
         "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
     )

@@ -316,7 +316,7 @@ def test_eight_processes_fetch_one_commit_once(
     code = (
         "import sys; from pathlib import Path\n"
         "from amplifier_app.sources.fetch.git import GitCache\n"
-        "from amplifier_app.plan.source_syntax import parse_source\n"
+        "from amplifier_app.plan.source_spec import parse_source\n"
         "checkout = GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
         "print(checkout.commit, len(list(checkout.folder.glob('m*.py'))))\n"
     )
@@ -345,7 +345,7 @@ def test_a_killed_fetch_does_not_block_the_next(
     code = (
         "import sys; from pathlib import Path\n"
         "from amplifier_app.sources.fetch.git import GitCache\n"
-        "from amplifier_app.plan.source_syntax import parse_source\n"
+        "from amplifier_app.plan.source_spec import parse_source\n"
         "GitCache(Path(sys.argv[1])).fetch(parse_source(sys.argv[2], Path('/')))\n"
     )
     killed = start_python(code, tmp_path / "cache", url(server, "@v1"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.sources.hashing import content_hash
+from amplifier_app.sources.fetch.staging import content_hash
 from tests.support.module_repositories import write_files
 
 FILES = {"pkg/__init__.py": "x = 1\n", "pkg/data.txt": "data", "run.sh": "#!/bin/sh\n"}

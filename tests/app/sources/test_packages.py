@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.requirements import uv
+from amplifier_app.sources.requirements import dependencies
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from tests.app.sources.test_installed import install
@@ -80,7 +80,7 @@ def test_a_cached_version_is_used_until_newer_ones_are_requested(
     tool_wheel(wheels, "1.9")
     publish(tmp_path, wheels)
     with monkeypatch.context() as patch:
-        patch.setattr(uv, "run", no_uv)
+        patch.setattr(dependencies, "run", no_uv)
         assert resolve("my-mod<2").version == "1.5"
         assert resolve("my-mod<2", offline=True).version == "1.5"
     assert resolve("my-mod<2", renew=True).version == "1.9"
@@ -93,7 +93,7 @@ def test_an_installed_version_that_satisfies_the_source_is_used(
 ) -> None:
     install(tmp_path / "site", "my-mod", POINTS, version="1.2")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.setattr(uv, "run", no_uv)
+    monkeypatch.setattr(dependencies, "run", no_uv)
     source = resolve("my-mod>=1,<2")
     assert (source.kind, source.installed, source.version) == ("package", True, "1.2")
     with pytest.raises(SourceError, match=r"is installed as 1\.2, which does not satisfy >=1\.5"):
@@ -101,7 +101,7 @@ def test_an_installed_version_that_satisfies_the_source_is_used(
 
 
 def test_a_bare_name_is_never_fetched(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uv, "run", no_uv)
+    monkeypatch.setattr(dependencies, "run", no_uv)
     for source in ("my-mod", "my-mod[fast]"):
         with pytest.raises(SourceError, match="package 'my-mod' is not installed") as raised:
             resolve(source)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.sources.fetch.staging import staging
-from amplifier_support.atomic_write import write_atomically
+from amplifier_support.files import write_atomically
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="folders cannot be locked")
 
@@ -20,7 +20,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from amplifier_app.sources.fetch.staging import staging
-from amplifier_support.atomic_write import write_atomically
+from amplifier_support.files import write_atomically
 with staging(Path(sys.argv[1])) as stage:
     (stage / "part").write_text("x")
     print(stage.name, flush=True)
@@ -58,8 +58,8 @@ def test_a_file_system_without_locks_is_no_obstacle(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("amplifier_app.sources.fetch.staging.try_lock", refuse)
-    monkeypatch.setattr("amplifier_support.atomic_write.try_lock", refuse)
-    monkeypatch.setattr("amplifier_support.atomic_write._UNNAMED", None)
+    monkeypatch.setattr("amplifier_support.files.try_lock", refuse)
+    monkeypatch.setattr("amplifier_support.files._UNNAMED", None)
     with staging(tmp_path) as first, staging(tmp_path) as second:
         write_atomically(second / "file", b"content")
         assert first.is_dir()

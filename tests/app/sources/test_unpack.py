@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch import unpack as unpacking
-from amplifier_app.sources.fetch.decompress import _XZ_MEMORY  # pyright: ignore[reportPrivateUsage]
-from amplifier_app.sources.fetch.unpack import unpack
+from amplifier_app.sources.fetch import archives as unpacking
+from amplifier_app.sources.fetch.archives import (
+    _XZ_MEMORY,  # pyright: ignore[reportPrivateUsage]
+    unpack,
+)
 
 Member = tuple[str, bytes, bytes, str]
 """Name, type, content and target of an entry of a tar archive."""

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from amplifier_app.trust import examine
 from amplifier_app.trust.imports import guard_imports
-from amplifier_core.package_import import import_from_folder, import_from_path
+from amplifier_core.loader import import_from_folder, import_from_path
 
 project = Path(sys.argv[1])
 modules = project / ".amplifier/modules"

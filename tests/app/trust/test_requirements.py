@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.trust import TrustStore, examine
-from amplifier_app.trust.requirements import local_requirements
+from amplifier_app.trust.selection import local_requirements
 from tests.support.cli import run_amplifier
 from tests.support.module_repositories import write_files
 

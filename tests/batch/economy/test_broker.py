@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_batch.economy import broker as broker_file
-from amplifier_batch.economy.broker import Broker
-from amplifier_batch.engines.engine import Asked, Reply
+from amplifier_batch import economy as broker_file
+from amplifier_batch.economy import Broker
+from amplifier_batch.engines.pool import Asked, Reply
 from amplifier_batch.record.journal import Appender, scan
 from amplifier_batch.record.progress import Progress
 from amplifier_core.llm_errors import (

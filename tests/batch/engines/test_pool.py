@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_batch.engines.engine import PREEMPTED, RAY_WORKER_DIED, RowTask
-from amplifier_batch.engines.pool import WorkerPool
+from amplifier_batch.engines.pool import PREEMPTED, RAY_WORKER_DIED, RowTask, WorkerPool
 from amplifier_batch.engines.ray import RayLink
 from amplifier_batch.workdirs import Workdir
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_batch.input.parquet import as_json
-from amplifier_batch.input.rows import digest_of, read_rows
+from amplifier_batch.input import as_json, digest_of, read_rows
 
 is_installed = importlib.util.find_spec("pyarrow") is not None
 needs_pyarrow = pytest.mark.skipif(not is_installed, reason="needs pyarrow")

@@ -15,9 +15,15 @@ import pytest
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.sessions.summary import ID
-from amplifier_batch.input.prompts import PromptTemplate
-from amplifier_batch.input.rows import Row, digest_of, read_rows, session_id_of
-from amplifier_batch.input.shards import RELATIVE, rows_of
+from amplifier_batch.input import (
+    RELATIVE,
+    PromptTemplate,
+    Row,
+    digest_of,
+    read_rows,
+    rows_of,
+    session_id_of,
+)
 
 
 def write(tmp_path: Path, name: str, text: str | bytes) -> Path:

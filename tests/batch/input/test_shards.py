@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplifier_app.base.errors import UsageError
-from amplifier_batch.input.shards import parse_shard, shard_of
+from amplifier_batch.input import parse_shard, shard_of
 
 
 @pytest.mark.parametrize(

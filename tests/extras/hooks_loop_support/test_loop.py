@@ -17,7 +17,7 @@ from amplifier_core.message_models import ChatRequest, ChatResponse, Message, Te
 from amplifier_core.models import ToolResult
 from amplifier_extras import hooks_loop_support
 from amplifier_modules._shared.loop.budget import Budget
-from amplifier_modules._shared.providers.lost_usage import add_lost
+from amplifier_modules._shared.providers.base import add_lost
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from amplifier_modules.loop_basic.orchestrator import BasicOrchestrator
 from amplifier_support.session_capabilities import BUDGET

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import HookResult
-from amplifier_extras.loop_events.orchestrator import EventsOrchestrator
+from amplifier_extras.loop_events.turn import EventsOrchestrator
 from amplifier_modules import provider_anthropic, provider_openai
 from tests.modules._shared.loop.rig import Rig
 from tests.support.llm_server import ScriptedLLM

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_extras.tool_mcp.error_log import ErrorLog
-from amplifier_extras.tool_mcp.results import Results
-from amplifier_extras.tool_mcp.tools import tool_name
+from amplifier_extras.tool_mcp.hub import Results, tool_name
+from amplifier_extras.tool_mcp.transports import ErrorLog
 from amplifier_support.redaction import Redactor
 from tests.support.results import error_of, text_of
 

@@ -9,8 +9,8 @@ import yaml
 
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_kit.plan_tests.cases import find_cases
+from amplifier_kit.plan_tests.expectations import Tested, run_case
 from amplifier_kit.plan_tests.running import Runner
-from amplifier_kit.plan_tests.verdict import Tested, run_case
 from tests.support.plans import mock_plan
 
 

@@ -10,7 +10,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from amplifier_app.base.errors import UsageError
-from amplifier_app.plan.tree import budget
+from amplifier_app.plan.tree import nodes
 from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.plan.tree.problems import PlanError
 from amplifier_kit.plan_tests.cases import Case, find_cases
@@ -114,7 +114,7 @@ def test_the_problems_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
 def test_the_limits_of_a_document_are_those_of_each_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "MAX_VALUES", 10)
+    monkeypatch.setattr(nodes, "MAX_VALUES", 10)
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.test.yaml").write_text(MINIMAL)
     assert len(find_cases([str(tmp_path)])) == 3

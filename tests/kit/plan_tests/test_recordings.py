@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from amplifier_kit.plan_tests.doubles import RecordedResults
+from amplifier_kit.plan_tests.running import RecordedResults
 from tests.kit.plan_tests.support import only, run_tests, write_tests
 from tests.support.plans import mock_plan
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from amplifier_app.base.errors import ModuleError
-from amplifier_kit.plan_tests import working_dir
+from amplifier_kit.plan_tests import running
 from tests.kit.plan_tests.support import only, run_tests, write_tests
 from tests.support.network_guard import sitecustomize as network
 from tests.support.plans import mock_plan
@@ -78,7 +78,7 @@ def test_a_folder_is_copied_without_pipes_and_only_up_to_a_limit(
     assert missing.error.message.startswith("cannot copy the workdir")
     assert missing.error.message.endswith("missing: No such file or directory")
     assert good.failures == ()
-    monkeypatch.setattr(working_dir, "_MOST_BYTES", 999)
+    monkeypatch.setattr(running, "_MOST_BYTES", 999)
     *_, large = run_tests(file)
     assert large.error is not None
     assert "fixture has more than 10,000 files or" in large.error.message
@@ -89,7 +89,7 @@ def test_links_and_files_of_any_size_are_compared(
 ) -> None:
     (tmp_path / "fixture").mkdir()
     (tmp_path / "fixture" / "large").write_text("123456789")
-    monkeypatch.setattr(working_dir, "_COMPARED_BYTES", 5)
+    monkeypatch.setattr(running, "_COMPARED_BYTES", 5)
     command = "ln -s / root; truncate -s 100G huge; echo 12345678X > large; mkfifo pipe"
     file = write_tests(
         tmp_path,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_app.base.errors import UsageError
-from amplifier_kit.scaffold.generate import generate
+from amplifier_kit.scaffold.command import generate
 from tests.support.cli import Finished, run_amplifier, run_python
 from tests.support.conditions import Conditions
 

@@ -8,13 +8,13 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from amplifier_core.loader import import_from_path
 from amplifier_core.module_checks import (
     MANY,
     check_on_session_ready,
     is_async,
     positional_arity,
 )
-from amplifier_core.package_import import import_from_path
 from amplifier_core.validation import ValidationCheck, ValidationResult
 from tests.core.module_folders import ModuleFolders
 

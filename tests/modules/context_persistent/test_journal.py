@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_core.message_models import TextBlock
-from amplifier_modules.context_persistent.journal import HEADER, Journal, JournalError
+from amplifier_modules.context_persistent.manager import HEADER, Journal, JournalError
 from amplifier_support.journal import CLEAR, replacement
 
 
@@ -169,7 +169,7 @@ def test_links_folders_and_pipes_are_refused(path: Path, tmp_path: Path) -> None
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from amplifier_modules.context_persistent.journal import Journal
+from amplifier_modules.context_persistent.manager import Journal
 
 journal = Journal(Path(sys.argv[1]))
 print("held", flush=True)

@@ -16,8 +16,7 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.interfaces import ContextManager
 from amplifier_core.validation import ContextValidator
 from amplifier_modules import context_persistent
-from amplifier_modules.context_persistent.journal import JournalError
-from amplifier_modules.context_persistent.manager import PersistentContextManager
+from amplifier_modules.context_persistent.manager import JournalError, PersistentContextManager
 from tests.modules._shared.context.conversations import (
     STRATEGIES,
     Summariser,

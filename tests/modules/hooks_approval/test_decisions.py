@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.approvals.requests import Approvals
-from amplifier_app.runtime.mentions import Mentions, Namespace
+from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.capabilities import Mentions, Namespace
 from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
 from amplifier_core.models import HookResult
 from amplifier_core.testing import TestCoordinator

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_modules.hooks_approval.config import ApprovalConfig
-from amplifier_modules.hooks_approval.dangers import danger_in
-from amplifier_modules.hooks_approval.rules import Call, Policy, judge
+from amplifier_modules.hooks_approval.rules import Call, Policy, danger_in, judge
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 

@@ -13,7 +13,7 @@ import pytest
 
 from amplifier_core.testing import TestCoordinator
 from amplifier_modules import hooks_approval, tool_bash
-from amplifier_modules.hooks_approval.git_config import runs_only_git
+from amplifier_modules.hooks_approval.read_only_commands import runs_only_git
 from amplifier_support.sandbox.policy import WORKSPACE, SandboxPolicy
 from amplifier_support.sandbox.sandbox import Sandbox
 from amplifier_support.session_capabilities import APPROVAL_POLICY, SANDBOX, WORKING_DIR

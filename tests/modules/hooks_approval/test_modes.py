@@ -12,11 +12,9 @@ import pytest
 
 from amplifier_core.testing import TestCoordinator
 from amplifier_modules.hooks_approval import mount
-from amplifier_modules.hooks_approval.config import ApprovalConfig
-from amplifier_modules.hooks_approval.dangers import danger_in
-from amplifier_modules.hooks_approval.modes import MODES, Mode
+from amplifier_modules.hooks_approval.config import MODES, ApprovalConfig, Mode
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
-from amplifier_modules.hooks_approval.rules import Call, Policy, judge
+from amplifier_modules.hooks_approval.rules import Call, Policy, danger_in, judge
 from amplifier_support.run_later import IN_PROJECTS
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder

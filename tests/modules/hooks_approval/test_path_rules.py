@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_modules.hooks_approval.config import ApprovalConfig
-from amplifier_modules.hooks_approval.modes import Mode
+from amplifier_modules.hooks_approval.config import ApprovalConfig, Mode
 from amplifier_modules.hooks_approval.rules import Call, Policy, judge
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan

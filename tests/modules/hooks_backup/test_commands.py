@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules.hooks_backup.shell_files import MOST_FILES, named_paths
+from amplifier_modules.hooks_backup.hook import MOST_FILES, named_paths
 from tests.modules.hooks_backup.conftest import edited, ran, wrote
 
 

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_modules.hooks_context_files.config import ContextFilesConfig
-from amplifier_modules.hooks_context_files.files import Reader
-from amplifier_modules.hooks_context_files.folders import nested_folders, project_folders
+from amplifier_modules.hooks_context_files.hook import (
+    ContextFilesConfig,
+    Reader,
+    nested_folders,
+    project_folders,
+)
 
 SECRET = "PRIVATE-LINE-OF-A-USER"
 

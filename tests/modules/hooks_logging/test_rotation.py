@@ -12,8 +12,8 @@ import pytest
 
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import hooks_logging
-from amplifier_modules.hooks_logging.levels import level_of
-from amplifier_support.private_files import open_locked
+from amplifier_modules.hooks_logging.log import level_of
+from amplifier_support.files import open_locked
 from tests.support.cli import start_python
 
 WRITER = """
@@ -124,7 +124,7 @@ def test_processes_that_share_a_file_lose_nothing(tmp_path: Path) -> None:
 async def test_who_holds_the_lock_for_good_stops_rotation_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("amplifier_modules.hooks_logging.file.LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("amplifier_modules.hooks_logging.log.LOCK_SECONDS", 0.05)
     log = Log(tmp_path, max_bytes=1024)
     held = open_locked(f"{log.file}.lock")
     assert held is not None

@@ -11,7 +11,7 @@ from amplifier_core.message_models import ChatResponse, TextBlock, ThinkingBlock
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import hooks_redaction
-from amplifier_modules.hooks_redaction.config import FLOWING
+from amplifier_modules.hooks_redaction.hook import FLOWING
 from tests.support import planted
 
 TOKEN = planted.SECRETS["github-classic"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_modules.hooks_redaction.stream import StreamRedactor
+from amplifier_modules.hooks_redaction.hook import StreamRedactor
 from amplifier_support.redaction import Redactor
 from tests.support import planted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_modules.hooks_status.repository import GitState, git_state
+from amplifier_modules.hooks_status.hook import GitState, git_state
 from tests.modules.hooks_status.test_status import git, spring_the_trap
 
 PROGRAMS = (

@@ -13,8 +13,7 @@ import pytest
 from amplifier_core.models import HookResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.hooks_status import mount
-from amplifier_modules.hooks_status.repository import GitState, git_state, read_status
-from amplifier_modules.hooks_status.status import git_lines
+from amplifier_modules.hooks_status.hook import GitState, git_lines, git_state, read_status
 
 WHO = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
 

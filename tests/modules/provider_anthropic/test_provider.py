@@ -15,7 +15,7 @@ from amplifier_core.message_models import ChatRequest, Message
 from amplifier_core.models import ProviderInfo
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_anthropic import mount
-from amplifier_modules.provider_anthropic.models import Features, find_model, known_models
+from amplifier_modules.provider_anthropic.request import Features, find_model, known_models
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
 from tests.modules.provider_anthropic.support import HELLO, READ, playing
 from tests.support.llm_server import Reply, ScriptedLLM, Status, ToolCall, Usage, closed_port

@@ -33,7 +33,7 @@ from amplifier_core.llm_errors import (
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules._shared.providers import base as provider_base
 from amplifier_modules.provider_anthropic import mount
-from amplifier_modules.provider_anthropic.models import known_models
+from amplifier_modules.provider_anthropic.request import known_models
 from amplifier_support.session_capabilities import PACE_DIR
 from tests.bench import anthropic_clients
 from tests.modules.provider_anthropic.support import HELLO, READ

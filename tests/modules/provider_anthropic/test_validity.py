@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from amplifier_modules._shared.history import normalise
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
-from amplifier_modules.provider_anthropic.models import known_models
-from amplifier_modules.provider_anthropic.request import prepare
+from amplifier_modules.provider_anthropic.request import known_models, prepare
 from tests.support.llm.anthropic_rules import REDACTED_DATA, Issued, check_request, sign
 
 TEXT = st.one_of(st.text(max_size=8), st.sampled_from(["", " ", "\n", "a\ud800b", "hello "]))
@@ -100,7 +99,7 @@ def test_every_request_is_valid(
 
 @pytest.mark.parametrize("model", [model.id for model in known_models()])
 def test_thinking_goes_to_every_model_in_a_form_it_takes(model: str):
-    from amplifier_modules.provider_anthropic.models import Features, find_model
+    from amplifier_modules.provider_anthropic.request import Features, find_model
 
     features = Features(find_model(model))
     for thinking in (None, True, False, "adaptive", {"budget_tokens": 2048}):

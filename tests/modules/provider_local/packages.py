@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from amplifier_modules.provider_local.catalogue import Part, Weights
+from amplifier_modules.provider_local.store import Part, Weights
 from tests.support.http_server import QuietHandler, serving
 
 CONTENT = b"GGUF" + bytes(range(256)) * 2000

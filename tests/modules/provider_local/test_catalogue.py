@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 
 from amplifier_core.llm_errors import ConfigurationError
-from amplifier_modules.provider_local.catalogue import (
+from amplifier_modules.provider_local.store import (
     catalogue,
     check_gguf,
     default_model,

@@ -13,10 +13,9 @@ from amplifier_core.llm_errors import ContextLengthError, LLMError
 from amplifier_core.message_models import ChatResponse
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.provider_local import mount
-from amplifier_modules.provider_local.catalogue import find_model
 from amplifier_modules.provider_local.config import LocalConfig
 from amplifier_modules.provider_local.engine import Engine
-from amplifier_modules.provider_local.weights import obtain_weights
+from amplifier_modules.provider_local.store import find_model, obtain_weights
 
 pytestmark = [pytest.mark.local_model, pytest.mark.timeout(600)]
 

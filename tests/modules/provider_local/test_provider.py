@@ -19,12 +19,9 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ProviderValidator
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules.provider_local import missing_offline, mount
-from amplifier_modules.provider_local.catalogue import catalogue
 from amplifier_modules.provider_local.config import LocalConfig
-from amplifier_modules.provider_local.notices import FetchNotices
 from amplifier_modules.provider_local.provider import LocalProvider, _Running
-from amplifier_modules.provider_local.store import Progress
-from amplifier_modules.provider_local.weights import models_dir
+from amplifier_modules.provider_local.store import FetchNotices, Progress, catalogue, models_dir
 from tests.modules.provider_local.packages import build_weights
 from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCall
 

@@ -16,9 +16,8 @@ import pytest
 
 from amplifier_core.llm_errors import ConfigurationError, NetworkError, ProviderUnavailableError
 from amplifier_modules.provider_local import package_client, store
-from amplifier_modules.provider_local.catalogue import Weights
 from amplifier_modules.provider_local.package_client import PackageClient, package_clients
-from amplifier_modules.provider_local.store import Progress, WeightStore
+from amplifier_modules.provider_local.store import Progress, Weights, WeightStore
 from tests.modules.provider_local.packages import CONTENT, build_weights, running_index
 from tests.support.cli import start_python
 

@@ -12,7 +12,7 @@ from amplifier_core.message_models import ChatResponse
 from amplifier_modules._shared.history import normalise
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.provider_openai.provider import OPENAI_URL, OpenAIProvider
-from amplifier_modules.provider_openai.responses_request import wire_input
+from amplifier_modules.provider_openai.responses import wire_input
 from tests.modules.provider_anthropic.test_validity import IDS, MESSAGES
 from tests.modules.provider_openai.conftest import Mounted, ask
 from tests.support.fixtures import StartLLM

@@ -11,9 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_modules.tool_filesystem.diff import unified_diff
-from amplifier_modules.tool_filesystem.editing import Edit, apply, apply_edits, changes
-from amplifier_modules.tool_filesystem.errors import FileProblem
+from amplifier_modules.tool_filesystem.workspace import FileProblem
+from amplifier_modules.tool_filesystem.write_tools import (
+    Edit,
+    apply,
+    apply_edits,
+    changes,
+    unified_diff,
+)
 
 
 def edit(old: str, new: str, **more: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.runtime.mentions import Mentions, Namespace, register_mentions
+from amplifier_app.runtime.capabilities import Mentions, Namespace, register_mentions
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.tool_filesystem import mount
-from amplifier_support import atomic_write as storage
+from amplifier_support import files as storage
 from tests.support.small_disk import file_size_limit
 
 

@@ -16,7 +16,7 @@ import pytest
 from amplifier_core.models import ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules.tool_search import mount
-from amplifier_modules.tool_search.names import BadGlob, alternatives
+from amplifier_modules.tool_search.tools import BadGlob, alternatives
 
 
 @pytest.fixture(autouse=True)

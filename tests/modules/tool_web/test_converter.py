@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from amplifier_modules.tool_web import converter
-from amplifier_modules.tool_web.cache import Page, PageCache
 from amplifier_modules.tool_web.converter import convert
+from amplifier_modules.tool_web.tools import Page, PageCache
 
 HERE = "https://site.example/docs/page.html"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.command_files import NAME, file_commands
-from amplifier_app.chat.slash.module_mode import mode_commands
+from amplifier_app.chat.slash.mode import mode_commands
 from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand
 from amplifier_app.runtime.observers.observer import Renderer
 

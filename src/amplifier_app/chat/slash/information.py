@@ -7,7 +7,7 @@ from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.mode import answered
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approvals.approval_mode import NO_MODES
+from amplifier_app.runtime.approvals import NO_MODES
 from amplifier_app.runtime.describe import first_sentence
 from amplifier_app.runtime.status import status_of
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.picker import Picker
-from amplifier_app.chat.reopening import reopening_options
+from amplifier_app.chat.session_header import reopening_options
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.plan.tree.problems import suggest

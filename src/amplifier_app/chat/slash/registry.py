@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
-from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:
     from amplifier_app.chat.picker import Picker
@@ -29,9 +29,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _COMMAND = re.compile(r"/[a-z][a-z0-9_-]*(?=\s|$)")
-_FILES = (
-    *("conversation", "files", "information", "mode", "model", "plan", "sessions", "undo", "why"),
-)
+_FILES = (*("conversation", "files", "information", "mode", "model", "sessions", "undo", "why"),)
 
 
 class Leave(Exception):

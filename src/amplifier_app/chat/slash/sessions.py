@@ -15,8 +15,8 @@ from amplifier_app.base.json_text import json_pieces
 from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.resume_header import conversation_of
-from amplifier_app.chat.session_picker import SessionPicker
+from amplifier_app.chat.picker import SessionPicker
+from amplifier_app.chat.session_header import conversation_of
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.render.conversation import ConversationView
@@ -26,7 +26,7 @@ from amplifier_app.sessions.folder import SavedSession, SessionFolder, title_met
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id
-from amplifier_support.atomic_write import create_atomically
+from amplifier_support.files import create_atomically
 
 if TYPE_CHECKING:
     from amplifier_app.sessions.index import Page
@@ -172,10 +172,9 @@ async def export(chat: Chat, argument: str) -> Reply:
             hint=_EXTENSIONS,
         )
     # Exports load archives, a Markdown parser and the patterns of secrets.
-    from amplifier_app.runtime.export.content import export_session, redactor
-    from amplifier_app.runtime.export.data import as_data
-    from amplifier_app.runtime.export.markdown import session_markdown
+    from amplifier_app.runtime.export.markdown import as_data, session_markdown
     from amplifier_app.runtime.export.page import as_page
+    from amplifier_app.runtime.export.parts import export_session, redactor
     from amplifier_app.sessions.bundle import write_bundle
 
     folder = SessionFolder(_saved_session(chat).path)

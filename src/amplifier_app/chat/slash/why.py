@@ -3,22 +3,78 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
-from amplifier_app.base.sanitize import one_line
+from rich.text import Text
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.chat.slash.layout import lines, rows
-from amplifier_app.chat.slash.plan import short_place
 from amplifier_app.chat.slash.registry import Chat, Reply, command
-from amplifier_app.plan.tree.entries import module_entries
-from amplifier_app.plan.tree.nodes import text_of
-from amplifier_app.plan.tree.writing import place_of
+from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.tree.edit import place_of, yaml_text
+from amplifier_app.plan.tree.entries import entry_key, module_entries
+from amplifier_app.plan.tree.nodes import Node, text_of
+from amplifier_app.plan.tree.paths import NoSuchPath, find, parse_path
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approvals.approval_mode import current_mode
-from amplifier_app.runtime.approvals.policy import place_of_rule, policy_of_session
+from amplifier_app.runtime.approvals import (
+    current_mode,
+    place_of_rule,
+    policy_of_session,
+)
 from amplifier_app.runtime.status import status_of
 from amplifier_app.runtime.turns.module_faults import messages_of
 from amplifier_core._foreign import module_of
+from amplifier_core.discovery import SECTION_KINDS
 from amplifier_support.session_capabilities import REGISTER_APPROVAL_PROVIDER
+
+
+def short_place(place: str) -> str:
+    """Return `file:line` with the file's name alone."""
+    return place.replace("\\", "/").rpartition("/")[2]
+
+
+def _complete_path(chat: Chat, argument: str) -> Iterable[str]:
+    return ("session", *SECTION_KINDS, "agents")
+
+
+@command(
+    "/plan",
+    "The plan of the session, or a part of it",
+    usage="[PATH]",
+    during_turn=True,
+    complete=_complete_path,
+)
+async def plan(chat: Chat, argument: str) -> Reply:
+    tree: Node = masked_tree(chat.session.plan.tree)
+    if argument:
+        try:
+            tree = find(tree, parse_path(argument))
+        except (NoSuchPath, ValueError) as error:
+            raise UsageError(f"/plan: {error}") from None
+    return Text(for_terminal(yaml_text(tree, origins=True)).rstrip())
+
+
+@command("/modules", "Modules of the session and where the plan has them", during_turn=True)
+async def modules(chat: Chat, argument: str) -> Reply:
+    return rows(
+        (f"{one.kind:<12}  {entry_key(one.node)}", short_place(place_of(one.node)))
+        for one in module_entries(chat.session.plan.tree)
+        if one.agent is None
+    )
+
+
+@command("/agents", "Agents the model can delegate to", during_turn=True)
+async def agents(chat: Chat, argument: str) -> Reply:
+    known: dict[str, Any] = chat.session.session.config.get("agents") or {}
+    listed = [
+        (one_line(name, 40), one_line(str(agent.get("description") or ""), 200))
+        for name, agent in known.items()
+        if isinstance(agent, dict)
+    ]
+    return rows(listed) if listed else "The plan has no agents."
+
 
 _CHARACTERS_PER_TOKEN = 4
 

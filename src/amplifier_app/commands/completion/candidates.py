@@ -1,13 +1,176 @@
-"""Find what a word of the command line can become: a command, an option, or a value."""
+"""Find what a word of the command line can become: a command, an option, or a value.
+
+Values for the command line. Nothing here mounts a module, uses the network, or runs code of a
+project.
+
+Answer the completion scripts of the shells, as `--show-completion` prints them.
+
+Typer's own answers are not used: they know no values, and each takes as long as a run.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from amplifier_app.commands.completion import values
+from typer._completion_shared import _completion_scripts  # pyright: ignore[reportPrivateUsage]
+
+from amplifier_app import __version__, trust
+from amplifier_app.base import paths
+from amplifier_app.base.errors import AppError
+from amplifier_app.base.installed import bundled_modules
+from amplifier_app.commands.docs.pages import pages
 from amplifier_app.commands.group import amplifier_command
+from amplifier_app.plan.documents.profile_paths import profile_names
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
+from amplifier_app.plan.tree.nodes import plain_data
+from amplifier_app.sources.loading import Fetching, load
+from amplifier_support.files import write_atomically
+
+_PROVIDER = "provider-"
+_MOST_SESSIONS = 200
+
+
+def profiles() -> list[str]:
+    """The names of all profiles."""
+    return profile_names(trust.folder_if_trusted(quiet=True))
+
+
+def providers() -> list[str]:
+    """The bundled providers, and those of the plan."""
+    names = [
+        name.removeprefix(_PROVIDER) for name in bundled_modules() if name.startswith(_PROVIDER)
+    ]
+    plan = _plan(None)
+    entries = plan.get("providers") or []
+    own = [entry.get("instance_id") or entry.get("module", "") for entry in entries]
+    return list(dict.fromkeys([*names, *(name.removeprefix(_PROVIDER) for name in own)]))
+
+
+def models(provider: str | None) -> list[str]:
+    """The models in the catalogues of the bundled providers.
+
+    Args:
+        provider: The provider to use; None for any.
+    """
+    wanted = None if provider is None else _PROVIDER + provider.removeprefix(_PROVIDER)
+    names = [
+        name for name in bundled_modules() if name.startswith(_PROVIDER) and wanted in (None, name)
+    ]
+    return [model for name in names for model in _catalogue(name)]
+
+
+def modules() -> list[str]:
+    """The bundled modules, and those of the plan."""
+    plan = _plan(None)
+    own = [entry["module"] for section in ENTRY_SECTIONS for entry in plan.get(section) or []]
+    return sorted({*bundled_modules(), *own})
+
+
+def topics() -> list[str]:
+    """The topics of the documentation."""
+    return [page.topic for page in pages()]
+
+
+def sessions() -> list[str]:
+    """The ids of the newest saved sessions."""
+    try:
+        names = os.listdir(paths.sessions_dir())
+    except OSError:
+        return []
+    return sorted((name for name in names if not name.startswith(".")), reverse=True)[
+        :_MOST_SESSIONS
+    ]
+
+
+def addresses(begun: str, profile: str | None = None) -> list[str]:
+    """The addresses of the values in the plan.
+
+    Args:
+        begun: The beginning of one. If it names a bundled module, the keys of its config are included.
+        profile: The profile; by default that of a run here.
+    """
+    return list(_below(_plan(profile), "", begun))
+
+
+def _below(data: Any, at: str, begun: str) -> Iterator[str]:
+    if isinstance(data, dict) and data:
+        for key, value in data.items():
+            yield from _below(value, f"{at}.{key}" if at else str(key), begun)
+    elif isinstance(data, list) and at in ENTRY_SECTIONS:
+        for entry in data:
+            fields = entry if isinstance(entry, dict) else {"module": entry}
+            module = str(fields.get("module"))
+            place = f"{at}.{fields.get('instance_id') or module}"
+            own = {key: value for key, value in fields.items() if key != "module"}
+            yield from _below({"config": {}, **own}, place, begun)
+            if begun.startswith(f"{place}."):
+                yield from (f"{place}.config.{key}" for key in _config_keys(module))
+    elif at:
+        yield at
+
+
+def _config_keys(module_id: str) -> list[str]:
+    """The keys of a bundled module's config; kept in the cache, because its model takes long to load."""
+    module = bundled_modules().get(module_id)
+    if module is None:
+        return []
+    cache = paths.cache_dir() / "completion" / f"{module_id}.json"
+    version = [__version__, *(file.stat().st_mtime_ns for file in _files(module_id, "config.py"))]
+    try:
+        kept = json.loads(cache.read_text("utf-8"))
+        if kept["version"] == version:
+            return [str(key) for key in kept["keys"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    package = import_module(module.entry_point.partition(":")[0])
+    keys = list(package.config_schema()["properties"])
+    # If it cannot be cached, it is read again next time.
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(
+            cache, json.dumps({"version": version, "keys": keys}).encode(), durable=False
+        )
+    return keys
+
+
+def _plan(profile: str | None) -> dict[str, Any]:
+    """The plan of a run here, as far as it is known without the network; empty if it is invalid."""
+    try:
+        plan = load(
+            profile=profile,
+            project=trust.folder_if_trusted(quiet=True),
+            keep_unset=True,
+            fetching=Fetching(offline=True),
+        )
+        return plain_data(plan.tree)
+    except AppError:
+        return {}
+
+
+def _catalogue(module_id: str) -> list[str]:
+    for path in _files(module_id, "models.json", "catalogue.json"):
+        return [model["id"] for model in json.loads(path.read_text("utf-8"))["models"]]
+    return []
+
+
+def _files(module_id: str, *names: str) -> Iterator[Path]:
+    """The files of a bundled module with one of these names, without importing it."""
+    package = bundled_modules()[module_id].entry_point.partition(":")[0]
+    parent, _, folder_name = package.rpartition(".")
+    spec = PathFinder.find_spec(parent)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        found = (Path(folder, folder_name, name) for name in names)
+        yield from (path for path in found if path.is_file())
 
 
 class _Place(NamedTuple):
@@ -101,27 +264,27 @@ def _values(place: _Place, parameter: Any, words: Sequence[str], begun: str) -> 
         return choices
     flags, metavar, group = parameter.opts, parameter.metavar or "", place.path[:1]
     if "--profile" in flags or (group == ("profile",) and metavar == "NAME") or metavar == "PLAN":
-        return values.profiles()
+        return profiles()
     if place.path == ("plan", "diff") and metavar in ("A", "B"):
-        return values.profiles()
+        return profiles()
     if "--provider" in flags or (group == ("provider",) and metavar == "NAME"):
-        return values.providers()
+        return providers()
     if "--model" in flags:
-        return values.models(_option_value(place.command, words, "--provider"))
+        return models(_option_value(place.command, words, "--provider"))
     if "--set" in flags:
         profile = _option_value(place.command, words, "--profile")
-        return (f"{address}=" for address in values.addresses(begun, profile))
+        return (f"{address}=" for address in addresses(begun, profile))
     if metavar == "PATH.TO.KEY":
-        return values.addresses(begun)
+        return addresses(begun)
     if "--mode" in flags:
         return [mode for mode in metavar.split("|") if mode.islower()]
     if place.path == ("docs",) and metavar == "TOPIC":
-        return values.topics()
+        return topics()
     is_session = group in (("session",), ("resume",)) and metavar.startswith("ID")
     if is_session or {"--resume", "--fork"} & {*flags}:
-        return values.sessions()
+        return sessions()
     if group == ("module",) and (metavar == "ID" or "|ID" in metavar):
-        return values.modules()
+        return modules()
     return ()
 
 
@@ -144,3 +307,90 @@ def _option_value(command: Any, words: Sequence[str], flag: str) -> str | None:
 
 def _starting(found: Iterable[str], incomplete: str) -> list[str]:
     return [one for one in found if one.startswith(incomplete)]
+
+
+_SAFE = re.compile(r"[\w.@/+=,-]+")
+"""What no shell interprets. zsh evaluates an answer, and names come from files of others."""
+
+
+_BASH = """
+%(complete_func)s() {
+    local IFS=$'\\n'
+    COMPREPLY=( $( env COMP_WORDS="${COMP_WORDS[*]}" \\
+                   COMP_CWORD=$COMP_CWORD \\
+                   %(autocomplete_var)s=complete_bash $1 ) )
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=.] ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+    return 0
+}
+
+complete -o default -F %(complete_func)s %(prog_name)s
+"""
+"""Typer's script for bash, but without a space after a value that ends with a separator."""
+
+
+def use_own_script() -> None:
+    """Print and install our script for bash in place of Typer's."""
+    _completion_scripts["bash"] = _BASH
+
+
+def answer(instruction: str) -> int | None:
+    """Print the answer to a script and return the exit code; None for a shell not known here.
+
+    Args:
+        instruction: The value of `_AMPLIFIER_COMPLETE`, such as "complete_bash".
+    """
+    if instruction not in ("complete_bash", "complete_zsh", "complete_fish"):
+        return None
+    found = _completions(*(_words_of_bash() if instruction == "complete_bash" else _words_typed()))
+    if os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+        return 0 if found else 1
+    print(_for_zsh(found) if instruction == "complete_zsh" else "\n".join(found))
+    return 0
+
+
+def _completions(words: Sequence[str], incomplete: str) -> list[str]:
+    try:
+        return [one for one in complete(words, incomplete) if _SAFE.fullmatch(one)]
+    # A message would end up in the line that is being typed.
+    except Exception:
+        if os.environ.get("AMPLIFIER_DEBUG"):
+            raise
+        return []
+
+
+def _words_of_bash() -> tuple[list[str], str]:
+    words = os.environ.get("COMP_WORDS", "").splitlines()
+    given = os.environ.get("COMP_CWORD", "")
+    position = int(given) if given.isdecimal() else 1
+    incomplete = words[position] if position < len(words) else ""
+    before = words[1:position]
+    # bash makes words of `--option=value` as of `--option = value`.
+    if incomplete == "=" and before and before[-1].startswith("--"):
+        return before, ""
+    if len(before) > 1 and before[-1] == "=" and before[-2].startswith("--"):
+        before.pop()
+    return before, incomplete
+
+
+def _words_typed() -> tuple[list[str], str]:
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    try:
+        words = shlex.split(typed)[1:]
+    except ValueError:  # a quote that is still open
+        words = typed.split()[1:]
+    if words and not typed.endswith(" "):
+        return words[:-1], words[-1]
+    return words, ""
+
+
+def _for_zsh(found: list[str]) -> str:
+    """Code for zsh: values that end in a separator get no space after them."""
+    if not found:
+        return "_files"
+    whole = [one for one in found if not one.endswith(("=", "."))]
+    parts = [one for one in found if one.endswith(("=", "."))]
+    commands = [f"compadd -- {' '.join(whole)}"] if whole else []
+    commands += [f"compadd -S '' -- {' '.join(parts)}"] if parts else []
+    return "; ".join(commands)

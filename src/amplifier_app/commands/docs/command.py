@@ -46,7 +46,7 @@ def docs(
     Exits with 1 if a search finds nothing.
     """
     if topic == "man":
-        from amplifier_app.commands.docs.manual import manual
+        from amplifier_app.commands.docs.pages import manual
 
         sys.stdout.write(manual())
         return

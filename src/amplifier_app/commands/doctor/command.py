@@ -1,16 +1,27 @@
-"""`amplifier doctor`: check the setup and suggest fixes."""
+"""`amplifier doctor`: check the setup and suggest fixes.
+
+The checks of `amplifier doctor`, all read-only.
+
+machine.py     Python, this program, git, uv, the sandbox, the terminal, proxies
+storage.py     keys, cache, sessions: existence, ownership, disk space
+documents.py   settings, profiles, the project and whether it is trusted
+models.py      providers and their keys; uses the network only with --online
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amplifier_app.base.checks import Check as Shown
+from amplifier_app.base.errors import AppError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
-from amplifier_app.commands.doctor.examine import examine
+from amplifier_app.commands.doctor import documents, machine, models, storage
+from amplifier_app.commands.doctor.check import Check
 from amplifier_app.render.report import Span, lines_of_checks, print_lines
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
@@ -18,6 +29,44 @@ from amplifier_app.runtime import describe
 if TYPE_CHECKING:
     from amplifier_app.commands.doctor.check import Check
     from amplifier_app.render.report import Line
+
+Examination = Callable[[], Iterable[Check]]
+
+
+def examine(*, online: bool = False) -> Iterator[Check]:
+    """Yield each check as it completes.
+
+    Args:
+        online: Whether to test the default provider with a one-word request.
+    """
+    examinations: list[tuple[str, Examination]] = [
+        ("python", machine.python),
+        ("amplifier", machine.amplifier),
+        ("git", machine.git),
+        ("uv", machine.uv),
+        ("sandbox", machine.sandbox),
+        ("terminal", machine.terminal),
+        ("proxies", machine.proxies),
+        ("home", storage.home),
+        ("keys", storage.keys),
+        ("cache", storage.cache),
+        ("sessions", storage.sessions),
+        ("project", documents.project),
+        ("settings", documents.settings),
+        ("profiles", documents.profiles),
+        ("providers", models.providers),
+    ]
+    if online:
+        examinations.append(("online", models.online))
+    for name, examination in examinations:
+        try:
+            yield from examination()
+        except AppError as error:
+            yield Check(name, "fail", error.message, error.hint)
+        # An unexpected failure in one examination must not hide the others.
+        except Exception as error:
+            yield Check(name, "fail", f"the check failed: {type(error).__name__}: {error}")
+
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

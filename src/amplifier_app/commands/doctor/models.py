@@ -20,7 +20,7 @@ from amplifier_app.runtime.provider_access import (
     find_provider,
 )
 from amplifier_app.sources.loading import Fetching, load
-from amplifier_app.sources.plan_resolver import resolver_for
+from amplifier_app.sources.resolver import resolver_for
 
 if TYPE_CHECKING:
     from amplifier_app.base.keys import Where

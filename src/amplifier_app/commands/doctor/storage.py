@@ -11,8 +11,7 @@ from pathlib import Path
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.keys import KeyStore
-from amplifier_app.base.os_keyring import Keyring, KeyringUnavailable
+from amplifier_app.base.keys import Keyring, KeyringUnavailable, KeyStore
 from amplifier_app.commands.doctor.check import Check
 from amplifier_app.runtime import describe
 

@@ -109,10 +109,8 @@ def init(context: typer.Context, options: InitOptions) -> None:
     if options.provider is None and not asking:
         hint = "Run it on a terminal, or pass --provider, and the key with --key-stdin."
         raise UsageError("cannot ask for the provider without a terminal", hint=hint)
-    from amplifier_app.commands.init.choosing import choose_provider
-    from amplifier_app.commands.init.report import report_saved, show_suggestions
-    from amplifier_app.commands.init.saving import save
-    from amplifier_app.commands.init.setup import Given
+    from amplifier_app.commands.init.interview import choose_provider
+    from amplifier_app.commands.init.setup import Given, report_saved, save, show_suggestions
 
     key = _key_from_stdin(options.provider) if options.key_stdin else None
     given = Given(key, options.model, options.base_url)
@@ -130,8 +128,7 @@ def init(context: typer.Context, options: InitOptions) -> None:
 
 
 def _key_from_stdin(provider: str | None) -> str:
-    from amplifier_app.commands.init.choosing import HOW_TO_PIPE
-    from amplifier_app.commands.init.interview import clean
+    from amplifier_app.commands.init.interview import HOW_TO_PIPE, clean
 
     how = HOW_TO_PIPE.format(provider or "NAME")
     if stdin_is_tty():

@@ -17,10 +17,16 @@ from amplifier_app.base.version import version_line
 from amplifier_app.chat.ask import choose
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.init.interview import Interview
-from amplifier_app.commands.init.report import report_saved, show_suggestions
-from amplifier_app.commands.init.saving import save
-from amplifier_app.commands.init.setup import Given, offer_of, problem_of_address, user_plan
-from amplifier_app.plan.default_provider import NO_PROVIDER, SET_UP
+from amplifier_app.commands.init.setup import (
+    Given,
+    offer_of,
+    problem_of_address,
+    report_saved,
+    save,
+    show_suggestions,
+    user_plan,
+)
+from amplifier_app.plan.resolution import NO_PROVIDER, SET_UP
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.provider_access import find_provider

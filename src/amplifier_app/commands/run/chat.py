@@ -12,14 +12,13 @@ from amplifier_app.base.signals import hold_signals, signal_behind
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication
 from amplifier_app.chat.history import project_history
-from amplifier_app.chat.plain_terminal import PlainTerminal
 from amplifier_app.chat.slash.registry import Reopen
-from amplifier_app.chat.terminal_modes import KeyMode
+from amplifier_app.chat.terminal import KeyMode, PlainTerminal
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
-from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.observer import Renderer
 
 
@@ -119,7 +118,7 @@ async def _chat(
         # After the input line is painted: it brings most of the chat.
         from amplifier_app.chat.conversation import chat
         from amplifier_app.chat.outcome_messages import show_outcome
-        from amplifier_app.chat.reopening import reopening_options
+        from amplifier_app.chat.session_header import reopening_options
         from amplifier_app.commands.run.opening import (
             approvals_for,
             choose_renderer,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
-from amplifier_app.base.offline import is_offline
-from amplifier_app.base.paths import project_dir
+from amplifier_app.base.paths import is_offline, project_dir
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import Output, stdin_is_tty
 from amplifier_app.commands.run.request import Request
@@ -18,7 +17,7 @@ from amplifier_app.plan.overrides import parse_value
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.plan.tree.problems import Problems
-from amplifier_app.runtime.budget.limits import assignment
+from amplifier_app.runtime.budget_limits import assignment
 from amplifier_app.sources.loading import Fetching, load
 from amplifier_support.sandbox.policy import PolicyError, parse_policy
 
@@ -113,12 +112,12 @@ async def sources_of(request: Request, chosen: Chosen) -> AppModuleSourceResolve
         ConfigError: A lock is required, and it is missing or out of date.
         SourceError: The run is offline, and a module is not on this machine.
     """
-    from amplifier_app.sources.plan_resolver import resolver_for
+    from amplifier_app.sources.resolver import resolver_for
 
     plan = chosen.plan
     if not request.locked and not is_offline(request.offline):
         return resolver_for(plan)
-    from amplifier_app.sources.locked_run import strict_sources
+    from amplifier_app.sources.plan_lock import strict_sources
 
     if request.locked and request.lock is None and uses_saved_plan(request, chosen.resume):
         raise ConfigError(
@@ -163,7 +162,7 @@ def _project(
     of_session = uses_saved_plan(request, resume)
     if not of_session and (request.no_project or project_dir() is None):
         return None
-    from amplifier_app.runtime.saved.project import choose_project
+    from amplifier_app.runtime.saved.saved_plan import choose_project
 
     return choose_project(
         session=resume if of_session else None,

@@ -6,7 +6,7 @@ import logging
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
-from amplifier_app.base.offline import is_offline
+from amplifier_app.base.paths import is_offline
 from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
@@ -14,9 +14,8 @@ from amplifier_app.commands.run.choose import choose, sources_of
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.render.report import plan_module_lines, plan_verdict
-from amplifier_app.runtime.mounting.check_report import CheckReport, as_json, report_of
-from amplifier_app.runtime.mounting.plan_check import check_plan
-from amplifier_app.sources.plan_resolver import resolver_for
+from amplifier_app.runtime.plan_check import CheckReport, as_json, check_plan, report_of
+from amplifier_app.sources.resolver import resolver_for
 
 
 def dry_run(request: Request, invocation: Invocation) -> int:

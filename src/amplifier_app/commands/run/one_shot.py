@@ -21,9 +21,9 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.acceptance import Attempts, Requirements
-from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.module_modes import active_module_mode
-from amplifier_app.runtime.mounting.progress import Opening
+from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
 
@@ -77,7 +77,7 @@ def write_reports(reports: Sequence[str], outcome: Outcome, report: RunReport) -
     Raises:
         AppError: A file cannot be written.
     """
-    from amplifier_app.render.check_report import write_report
+    from amplifier_app.render.report import write_report
 
     response = "" if report.turn is None else report.turn.response
     for one in reports:

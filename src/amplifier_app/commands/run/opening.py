@@ -18,16 +18,14 @@ from amplifier_app.commands.run.plan_notices import show_plan_notices
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
 from amplifier_app.render import text
-from amplifier_app.runtime.approvals.approval_mode import MEANINGS
-from amplifier_app.runtime.approvals.requests import Approvals
+from amplifier_app.runtime.approvals import MEANINGS, Approvals
 from amplifier_app.runtime.module_modes import OFF, switch_module_mode
-from amplifier_app.runtime.mounting.progress import Opening
-from amplifier_app.runtime.observers.log_notices import show_logs
+from amplifier_app.runtime.mounting.mount import Opening
+from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.printed_lines import module_with_display, printed_lines
 from amplifier_app.runtime.observers.visibility import Shown, Visibility
-from amplifier_app.runtime.session import OpenSession, open_session
-from amplifier_app.runtime.tool_selection import ToolSelection
+from amplifier_app.runtime.session import OpenSession, ToolSelection, open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 
 if TYPE_CHECKING:

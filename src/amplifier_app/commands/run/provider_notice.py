@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.paths import state_dir
 from amplifier_app.base.stdio import stderr_is_tty
-from amplifier_app.plan.conditions import unset
+from amplifier_app.plan.resolution import unset
 from amplifier_app.runtime.capabilities import credential_variable
-from amplifier_support.atomic_write import write_private
-from amplifier_support.private_files import make_private_folder
+from amplifier_support.files import make_private_folder, write_private
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan

@@ -6,32 +6,120 @@ a file that cannot be read is never written.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Generator, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+import typer
 
 from amplifier_app.base import installed, paths
 from amplifier_app.base.errors import ConfigError, Location, UsageError
-from amplifier_app.commands.settings.checks import (
-    check_config,
-    check_id,
-    open_secrets,
-    refuse_near_miss,
-)
+from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import to_stderr
 from amplifier_app.plan.documents.scopes import SCOPES, USER, Settings, read_settings, settings_path
+from amplifier_app.plan.masking import is_secret_key
 from amplifier_app.plan.overrides import apply_sets, parse_sets
-from amplifier_app.plan.source_spec import ArchiveSource, FolderSource, Source, SourceSyntaxError
-from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.schema.config_check import config_schema
+from amplifier_app.plan.schema.rules import ID
+from amplifier_app.plan.source_spec import (
+    ArchiveSource,
+    FolderSource,
+    Source,
+    SourceSyntaxError,
+    parse_source,
+)
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, SECTION_OF, entry_key
-from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, MapNode, plain_data, text_of
-from amplifier_app.plan.tree.problems import Problems, suggest
+from amplifier_app.plan.tree.interpolation import names_in
+from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, MapNode, Node, plain_data, text_of
+from amplifier_app.plan.tree.problems import PlanError, Problems, suggest
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.layout import find_layout
 from amplifier_app.trust import ignored_by_environment
+from amplifier_app.trust.renewal import keeping_trust
 from amplifier_core.discovery import PARTS
-from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.secret_shapes import names_variable
+from amplifier_support.text import did_you_mean
+
+
+def check_id(module: str) -> None:
+    """Check the form of a module id.
+
+    Raises:
+        UsageError: It is not a valid id.
+    """
+    if not re.fullmatch(ID, module):
+        hint = "Pass its location with --source." if "/" in module or ":" in module else None
+        raise UsageError(
+            f"{module!r} is not a module id (letters, digits, '-', '_', '.')", hint=hint
+        )
+
+
+def refuse_near_miss(module: str, known: Iterable[str]) -> None:
+    """Refuse an unknown id that resembles a known one.
+
+    Raises:
+        UsageError: The id is probably misspelt.
+    """
+    names = set(known)
+    near = did_you_mean(module, names) if module not in names else None
+    if near is not None:
+        raise UsageError(f"unknown module {module!r}; {near}")
+
+
+def check_config(module: str, config: MapNode) -> None:
+    """Validate the configuration of a bundled module against its schema.
+
+    Raises:
+        PlanError: The configuration does not match the schema.
+        ModuleError: The module's schema is invalid.
+    """
+    own = installed.bundled_modules().get(module)
+    if own is None or not config.items:
+        # Third-party code is not imported to change settings.
+        return
+    from amplifier_app.plan.schema.config_check import config_problems
+
+    schema = config_schema(import_module(own.entry_point.partition(":")[0]))
+    if schema is not None:
+        entry = MapNode({"config": _with_variables(config)}, config.at)
+        found = config_problems(entry, module, schema, partial=True)
+        if found:
+            raise PlanError(found)
+
+
+def _with_variables(node: Node) -> Node:
+    """The configuration with texts that contain variables marked, as their value is unknown."""
+    if isinstance(node, MapNode):
+        items = {key: _with_variables(value) for key, value in node.items.items()}
+        return MapNode(items, node.at, node.keys)
+    if isinstance(node, ListNode):
+        return ListNode([_with_variables(value) for value in node.items], node.at)
+    text = text_of(node)
+    return node._replace(unset=tuple(names_in(text))) if text is not None else node
+
+
+def open_secrets(config: MapNode) -> str | None:
+    """The warning about a secret in plain text; None if there is none."""
+    names = [
+        key
+        for key, node in config.items.items()
+        if is_secret_key(key)
+        and (value := text_of(node)) is not None
+        and "${" not in value
+        and not names_variable(key, value)
+    ]
+    if not names:
+        return None
+    return (
+        f"{names[0]} is stored in plain text; better set an environment variable and use "
+        f"--config '{names[0]}=${{VARIABLE}}'"
+    )
 
 
 class Target(NamedTuple):
@@ -356,3 +444,34 @@ def _as_written(source: Source, given: str, where: Target) -> str:
         return f"{path}{rest}"
     relative = Path(os.path.relpath(path, where.file.parent)).as_posix()
     return f"{relative if relative.startswith('.') else f'./{relative}'}{rest}"
+
+
+ScopeOption = Annotated[
+    Literal["user", "project", "local"] | None,
+    typer.Option(
+        "--scope",
+        help="Settings to change: your own, the project's, or your own for this project.",
+    ),
+]
+
+
+@contextlib.contextmanager
+def changing(scope: str | None, *, in_project: str) -> Generator[Target]:
+    """The settings file to change; a trusted project stays trusted after the change.
+
+    Other processes that change settings wait until the block ends.
+
+    Args:
+        scope: The scope option.
+        in_project: The default scope inside a project.
+    """
+    where = target(scope, in_project=in_project)
+    with changing_settings(), keeping_trust(where.project, where.file):
+        yield where
+
+
+def report(changed: Changed) -> None:
+    """Report a change on stderr."""
+    to_stderr(one_line(f"amplifier: {changed.what} ({changed.file})", 1000))
+    if changed.warning:
+        to_stderr(one_line(f"amplifier: {changed.warning}", 1000))

@@ -4,6 +4,13 @@
 namespace:behaviors/x           a file of a bundle, by the bundle's name
 namespace                       the bundle of that name
 git+https://…@ref#subdirectory= fetched; the subdirectory may be a file
+
+Namespaces: the folders that `namespace:path` is relative to.
+
+A namespace is the name of a bundle and refers to the bundle's folder. A bundle in a subfolder of
+another one (`behaviors/`, `providers/`) also has the parent's namespace. If no bundle has the name,
+it refers to a folder of that name above the document, or next to a folder above it; collections of
+profiles refer to each other in this way.
 """
 
 from __future__ import annotations
@@ -26,8 +33,7 @@ from amplifier_app.plan.documents.namespaces import BUNDLE_FILES, Checkout
 from amplifier_app.plan.documents.published import Listed
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.rules import NAME
-from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
-from amplifier_app.plan.source_syntax import is_path, parse_source
+from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, is_path, parse_source
 from amplifier_app.plan.tree.nodes import MapNode, Scalar, text_of
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes

@@ -17,8 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.documents.document import ContextFile
-from amplifier_app.plan.tree.budget import MAX_BYTES, MAX_PROBLEMS
-from amplifier_app.plan.tree.nodes import MapNode, Scalar, text_of, with_items
+from amplifier_app.plan.tree.nodes import (
+    MAX_BYTES,
+    MAX_PROBLEMS,
+    MapNode,
+    Scalar,
+    text_of,
+    with_items,
+)
 from amplifier_app.plan.tree.yaml_reader import decode, read_bytes
 from amplifier_support.include_lines import include_lines
 

@@ -1,10 +1,4 @@
-"""Namespaces: the folders that `namespace:path` is relative to.
-
-A namespace is the name of a bundle and refers to the bundle's folder. A bundle in a subfolder of
-another one (`behaviors/`, `providers/`) also has the parent's namespace. If no bundle has the name,
-it refers to a folder of that name above the document, or next to a folder above it; collections of
-profiles refer to each other in this way.
-"""
+"""Namespaces: the folders that `namespace:path` is relative to."""
 
 from __future__ import annotations
 
@@ -18,6 +12,8 @@ from amplifier_app.plan.documents.profile_paths import in_collection
 from amplifier_app.plan.schema.rules import NAME
 
 BUNDLE_FILES = ("bundle.md", "bundle.yaml", "bundle.yml")
+
+
 _LEVELS = 4
 
 

@@ -26,8 +26,7 @@ from amplifier_app.plan.documents.scopes import Settings
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.schema.structure import check_complete, missing_parts
-from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError
-from amplifier_app.plan.source_syntax import parse_source
+from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_key, entry_keys
 from amplifier_app.plan.tree.merge import (
     excluded_in,

@@ -7,26 +7,235 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
-from amplifier_app.plan.schema.list_rules import Commands, Preferences, Rules
-from amplifier_app.plan.schema.module_rules import Module, Modules
+from amplifier_app.base.errors import Location
 from amplifier_app.plan.schema.rules import (
+    ID,
     Anything,
     ByName,
+    Check,
     Choice,
     Config,
     Fields,
     Flag,
     Id,
     Number,
+    Printing,
     Rule,
+    Schema,
     Text,
     Texts,
     VariableNames,
 )
-from amplifier_app.plan.schema.sandbox_rule import SandboxRule
 from amplifier_app.plan.schema.structure import Agents, Shape
+from amplifier_app.plan.tree.entries import entry_key
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
+from amplifier_app.plan.tree.problems import suggest
 from amplifier_core.discovery import SECTION_KINDS
+from amplifier_support.sandbox.policy import KEYS, SCHEMA, PolicyError, parse_policy
+from amplifier_support.text import did_you_mean
+
+
+class SandboxRule(Rule):
+    """A policy by name or as a mapping; what is written stays, for reports."""
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        try:
+            parse_policy(plain_data(node))
+        except PolicyError as error:
+            at, hint = node.at, f"expected {error.expected}"
+            if isinstance(node, MapNode) and error.key in node.items:
+                at = node.key_at(error.key)
+                hint = (suggest(error.key, KEYS) if error.key not in KEYS else None) or hint
+            check.problems.add(f"{where!r}: {error.problem}", at, hint)
+            return None
+        return node
+
+    def schema(self, printing: Printing) -> Schema:
+        return dict(SCHEMA)
+
+
+class Module(Fields):
+    """A module: a mapping of its keys, or its id alone; read as a mapping.
+
+    Args:
+        kind: Its kind.
+        description: What it is for.
+        keys: The rule of each key.
+        required: Whether `module` is required.
+    """
+
+    def __init__(
+        self, kind: str, description: str, keys: Mapping[str, Rule], *, required: bool
+    ) -> None:
+        if required:
+            expected, name = "a mapping that starts with 'module:'", f"{kind}_entry"
+        else:
+            expected, name = "a module id or a mapping with 'module'", kind
+        empty = "refused" if required else "dropped"
+        super().__init__(description, expected, keys, empty=empty, name=name)
+        self._kind = kind
+        self._required = required
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            module = self.keys["module"].read(node, where, check)
+            return MapNode({"module": module}, node.at) if module is not None else None
+        return super().read_value(node, where, check)
+
+    def read_items(self, node: MapNode, where: str, check: Check, *, open: bool) -> MapNode:
+        if check.bundle and "id" in node.items and "instance_id" not in node.items:
+            # The name of the key in bundles.
+            node = _renamed(node, "id", "instance_id")
+        entry = super().read_items(node, where, check, open=check.bundle)
+        if self._required and "module" not in node.items:
+            misspelt = any(did_you_mean(key, ["module"]) for key in node.items)
+            if check.bundle or not misspelt:
+                check.problems.add(f"{where} has no 'module'", node.at, "add 'module: ID'")
+        return entry
+
+    def schema(self, printing: Printing) -> Schema:
+        # One rule for both forms, since most keywords apply to one type only: with alternatives, an
+        # editor could report only that none of them matches.
+        schema = {**super().schema(printing), "type": ["string", "object"], "pattern": ID}
+        if self._required:
+            schema["required"] = ["module"]
+        return printing.with_modules(self._kind, schema)
+
+
+class Modules(Rule):
+    """A list of modules.
+
+    Args:
+        section: Its section.
+        description: What they are for.
+        entry: The rule of each module.
+    """
+
+    def __init__(self, section: str, description: str, entry: Module) -> None:
+        super().__init__(description, name=section)
+        self._entry = entry
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        if not isinstance(node, ListNode):
+            return check.wrong(node, where, "a list of modules, each starting with '- module:'")
+        entries: list[Node] = []
+        seen: dict[str, Location] = {}
+        for index, item in enumerate(node.items):
+            entry = self._entry.read(item, f"{where}[{index}]", check)
+            key = entry_key(entry) if entry is not None else None
+            if not isinstance(entry, MapNode) or key is None or "module" not in entry.items:
+                continue
+            if key in seen:
+                check.problems.add(
+                    f"duplicate entry {key!r} in {where}: first on line {seen[key].line}",
+                    entry.at,
+                    "merge the two, or give one of them an 'instance_id'",
+                )
+                continue
+            seen[key] = entry.at
+            entries.append(entry)
+        return ListNode(entries, node.at)
+
+    def schema(self, printing: Printing) -> Schema:
+        return {"type": ["array"], "items": printing.use(self._entry)}
+
+
+def _renamed(node: MapNode, old: str, new: str) -> MapNode:
+    items = {new if key == old else key: value for key, value in node.items.items()}
+    return MapNode(items, node.at, {**node.keys, new: node.key_at(old)})
+
+
+class Entries(Rule):
+    """A list whose entries are mappings.
+
+    Args:
+        description: What it is for.
+        expected: What to write instead of a wrong value.
+        entry: The rule of an entry.
+    """
+
+    def __init__(self, description: str, expected: str, entry: Fields, **more: Any) -> None:
+        super().__init__(description, **more)
+        self._expected = expected
+        self._entry = entry
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        if not isinstance(node, ListNode):
+            return check.wrong(node, where, self._expected)
+        read = [
+            self._read_one(one, f"{where}.{number}", check) for number, one in enumerate(node.items)
+        ]
+        return ListNode([one for one in read if one is not None], node.at)
+
+    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
+        raise NotImplementedError
+
+
+class Commands(Entries):
+    """A list of shell commands; read as a list of mappings with `run`."""
+
+    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
+        if text_of(node) is not None:
+            node = MapNode({"run": node}, node.at)
+        read = self._entry.read(node, where, check)
+        if not isinstance(read, MapNode) or "run" in read.items:
+            return read
+        if isinstance(node, MapNode) and "run" not in node.items:
+            check.problems.add(f"{where!r} has no command", node.at, "set 'run'")
+        return None
+
+    def schema(self, printing: Printing) -> Schema:
+        entry = {**printing.use(self._entry), "required": ["run"]}
+        return {
+            "type": ["array"],
+            "items": {"anyOf": [{"type": "string", "pattern": r"\S"}, entry]},
+        }
+
+
+class Rules(Entries):
+    """A list of rules for tool calls, each with an `action`."""
+
+    def __init__(self, description: str, entry: Fields, **more: Any) -> None:
+        super().__init__(description, "a list of rules", entry, **more)
+
+    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
+        read = self._entry.read(node, where, check)
+        if not isinstance(node, MapNode) or not isinstance(read, MapNode):
+            return None
+        if "action" not in node.items:
+            check.problems.add(f"{where!r} has no action", node.at, "set 'action'")
+        for key in ("tool", "path", "command"):
+            patterns = read.items.get(key)
+            for one in patterns.items if isinstance(patterns, ListNode) else ():
+                self._check_pattern(key, one, where, check)
+            if isinstance(patterns, ListNode) and not patterns.items:
+                # It would match nothing, or everything.
+                check.problems.add(f"'{where}.{key}' is empty", patterns.at, "set a pattern")
+        return read
+
+    def _check_pattern(self, key: str, node: Node, where: str, check: Check) -> None:
+        text = text_of(node) or ""
+        if not text.strip():
+            check.problems.add(f"'{where}.{key}' is empty", node.at, "set a pattern")
+        elif key == "path" and (".." in text.split("/") or "\0" in text):
+            hint = "paths are compared with links and '..' resolved"
+            check.problems.add(f"'{where}.path' must not contain '..' or NUL", node.at, hint)
+
+    def schema(self, printing: Printing) -> Schema:
+        return {"type": ["array"], "items": {**printing.use(self._entry), "required": ["action"]}}
+
+
+class Preferences(Entries):
+    """A list of providers, each with a model."""
+
+    def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
+        return self._entry.read(node, where, check)
+
+    def schema(self, printing: Printing) -> Schema:
+        return {"type": ["array"], "items": {**printing.use(self._entry)}}
+
 
 # -- modules -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
-from amplifier_support.did_you_mean import did_you_mean
+from amplifier_support.text import did_you_mean
 
 Schema: TypeAlias = dict[str, Any]
 Empty: TypeAlias = Literal["dropped", "kept", "refused"]

@@ -61,7 +61,7 @@ class Shape(NamedTuple):
 
 
 class Agents(Rule):
-    """The agents of a document, read by name; see `amplifier_app.plan.documents.agents` for their forms.
+    """The agents of a document, read by name; see `amplifier_app.plan.documents.reading` for their forms.
 
     Args:
         description: What they are for.

@@ -3,24 +3,414 @@
 A file that cannot be parsed is never touched. The new text is parsed before it is written, and must
 contain the change and everything that was there before. The write is atomic, and one process at a time
 changes files.
+
+Make one change in a YAML text in place; every other character stays.
+
+Constructs that cannot safely be changed in place are refused.
 """
 
 from __future__ import annotations
 
+import bisect
 import copy
 import json
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import yaml
+
+from amplifier_app.base import paths
 from amplifier_app.base.atomic_write import write_whole
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.base.locks import changing_settings
-from amplifier_app.plan.tree import edit_text
-from amplifier_app.plan.tree.nodes import Node, plain_data
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, plain_data
 from amplifier_app.plan.tree.problems import Problems
-from amplifier_app.plan.tree.yaml_reader import read_bytes, read_yaml
+from amplifier_app.plan.tree.yaml_reader import plain_scalar, read_bytes, read_yaml
+
+Kind = Literal["scalar", "mapping", "list", "alias"]
+
+
+@dataclass
+class Span:
+    """A value: `text[start:end]`, without white space after it.
+
+    Attributes:
+        kind: What it is.
+        start: Index of its first character, an anchor's `&` included.
+        end: Index after its last one.
+        at: Line and column of its beginning.
+        flow: Whether it is a collection in brackets.
+        value: The text of a scalar.
+        quoted: Whether a scalar is quoted or a block scalar.
+        in_list: Whether it is an entry of a list.
+        after: Index after the `:` or `-` that it belongs to.
+        entries: The keys of a mapping, with where they begin, and their values.
+        items: The values of a list, with where their `-` is; in brackets that is where they begin.
+    """
+
+    kind: Kind
+    start: int
+    end: int
+    at: Location
+    flow: bool = False
+    value: str = ""
+    quoted: bool = False
+    in_list: bool = False
+    after: int = 0
+    entries: dict[str, tuple[int, Span]] = field(default_factory=dict)
+    items: list[tuple[int, Span]] = field(default_factory=list)
+
+    def values(self) -> list[tuple[int, Span]]:
+        """The values of a collection in order, each with where it or its key begins."""
+        return list(self.entries.values()) if self.kind == "mapping" else self.items
+
+
+def read_spans(text: str, file: str) -> Span | None:
+    """The values of a text that is a valid YAML document; None if it is empty."""
+    # Without libyaml: its marks count bytes or characters, depending on how it was built.
+    events = iter(list(yaml.parse(text, Loader=yaml.SafeLoader)))
+    marks: dict[str, list[int]] = {"-": [], ":": []}
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if isinstance(token, yaml.BlockEntryToken):
+            marks["-"].append(token.start_mark.index)
+        elif isinstance(token, yaml.ValueToken):
+            marks[":"].append(token.start_mark.index)
+    builder = _Builder(yaml, text, file, marks)
+    for event in events:
+        if isinstance(event, yaml.NodeEvent):
+            return builder.node(event, events)
+    return None
+
+
+class _Builder:
+    def __init__(self, yaml: Any, text: str, file: str, marks: dict[str, list[int]]) -> None:
+        self._yaml = yaml
+        self._text = text
+        self._file = file
+        self._marks = marks
+
+    def node(self, event: Any, events: Any) -> Span:
+        yaml = self._yaml
+        mark = event.start_mark
+        at = Location(self._file, mark.line + 1, mark.column + 1)
+        start, end = mark.index, event.end_mark.index
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(Span("mapping", start, end, at, bool(event.flow_style)), events)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._list(Span("list", start, end, at, bool(event.flow_style)), events)
+        if isinstance(event, yaml.AliasEvent):
+            return Span("alias", start, end, at)
+        # A block scalar ends where the next line begins.
+        end = max(start, len(self._text[:end].rstrip(" \t\r\n")))
+        quoted = event.style is not None
+        return Span("scalar", start, end, at, value=event.value, quoted=quoted)
+
+    def _mapping(self, span: Span, events: Any) -> Span:
+        yaml = self._yaml
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            key = self.node(event, events)
+            value = self.node(next(events), events)
+            value.after = self._after_colon(key.end)
+            if value.kind == "scalar" and value.start == value.end:
+                # An empty value begins where a value could be inserted.
+                value.start = value.end = value.after
+            span.entries[key.value] = (key.start, value)
+        return self._ended(span, event)
+
+    def _list(self, span: Span, events: Any) -> Span:
+        yaml = self._yaml
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            item = self.node(event, events)
+            dash = item.start if span.flow else self._dash_before(item.start)
+            item.after = item.start if span.flow else dash + 1
+            item.in_list = True
+            span.items.append((dash, item))
+        return self._ended(span, event)
+
+    def _ended(self, span: Span, event: Any) -> Span:
+        if span.flow:
+            span.end = event.end_mark.index
+        else:
+            # A block has no end mark: its end event is at the beginning of the next token.
+            span.end = max((value.end for _, value in span.values()), default=span.end)
+        return span
+
+    def _after_colon(self, key_end: int) -> int:
+        colons = self._marks[":"]
+        position = bisect.bisect_left(colons, key_end)
+        colon = colons[position] if position < len(colons) else key_end
+        # In brackets a key may have neither a colon nor a value: `{a, b: 1}`.
+        return key_end if self._text[key_end:colon].strip() else colon + 1
+
+    def _dash_before(self, index: int) -> int:
+        dashes = self._marks["-"]
+        return dashes[bisect.bisect_left(dashes, index) - 1]
+
+
+_LINE_BREAKS = "\n\r\x85\u2028\u2029"
+
+
+class NotEditable(Exception):
+    """The text cannot be changed in place at `at`."""
+
+    def __init__(self, reason: str, at: Location) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.at = at
+
+
+def with_set(text: str, file: str, keys: Sequence[str], value: Any) -> str:
+    """The text with `value` at an address; missing mappings are created.
+
+    Raises:
+        NotEditable: The address passes through a scalar or an alias.
+    """
+    return _Editor(text, file).set(keys, value)
+
+
+def with_appended(text: str, file: str, keys: Sequence[str], value: Any) -> str:
+    """The text with `value` appended to the list at an address.
+
+    Raises:
+        NotEditable: The value at the address is not a list.
+    """
+    editor = _Editor(text, file)
+    span = editor.find(keys)
+    if span is None or _is_empty(span) or (span.kind == "list" and not span.items):
+        return editor.set(keys, [value])
+    if span.kind != "list":
+        raise NotEditable("it is not a list", span.at)
+    return editor.append(span, value)
+
+
+def with_removed(text: str, file: str, keys: Sequence[str]) -> str:
+    """The text without the value at an address.
+
+    Raises:
+        NotEditable: The value is missing, or cannot be removed in place.
+    """
+    editor = _Editor(text, file)
+    parent = editor.find(keys[:-1])
+    if parent is None:
+        raise NotEditable("it does not exist", Location(file))
+    return editor.remove(parent, keys[-1])
+
+
+def entry_index(names: Sequence[tuple[str | None, str | None]], key: str) -> int | None:
+    """The position of a list entry.
+
+    Args:
+        names: Instance id and module id of each entry.
+        key: One of these, or the position.
+    """
+    ids = [instance or module for instance, module in names]
+    if key in ids:
+        return ids.index(key)
+    return int(key) if key.isdecimal() and int(key) < len(ids) else None
+
+
+class _Editor:
+    def __init__(self, text: str, file: str) -> None:
+        self._text = text
+        self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._root = read_spans(text, file)
+        self._file = file
+
+    def find(self, keys: Sequence[str]) -> Span | None:
+        """The value at an address."""
+        span = self._root
+        for key in keys:
+            found = _child(span, key) if span is not None else None
+            span = found[1] if found is not None else None
+        return span
+
+    def set(self, keys: Sequence[str], value: Any) -> str:
+        if self._root is None or _is_empty(self._root):
+            return self._at_the_end(_nest(keys, value))
+        begin, span, in_flow = 0, self._root, False
+        for depth, key in enumerate(keys):
+            if span.kind == "alias":
+                raise NotEditable("it is a YAML alias of another value", span.at)
+            if span.kind == "scalar":
+                return self._replace(begin, span, _as_mapping(span, keys[depth:], value), in_flow)
+            in_flow = in_flow or span.flow
+            found = _child(span, key)
+            if found is None:
+                if span.kind == "list":
+                    raise NotEditable(f"the list has no {key!r}", span.at)
+                return self._insert(span, {key: _nest(keys[depth + 1 :], value)}, in_flow)
+            begin, span = found
+        return self._replace(begin, span, value, in_flow)
+
+    def append(self, span: Span, value: Any) -> str:
+        return self._insert(span, [value], span.flow)
+
+    def remove(self, parent: Span, key: str) -> str:
+        found = _child(parent, key)
+        if found is None:
+            raise NotEditable(f"there is no {key!r}", parent.at)
+        values = parent.values()
+        index = values.index(found)
+        begin, span = found
+        following = values[index + 1][0] if index + 1 < len(values) else None
+        if parent.flow:
+            if following is None:
+                begin = values[index - 1][1].end if index else begin
+            return self._text[:begin] + self._text[following or span.end :]
+        line = self._line_start(begin)
+        if not self._text[line:begin].strip():
+            return self._text[:line] + self._text[self._next_line(span.end) :]
+        if following is None:
+            raise NotEditable("it shares a line with its parent", span.at)
+        return self._text[:begin] + self._text[following:]
+
+    def _at_the_end(self, value: Any) -> str:
+        gap = "" if not self._text or self._text.endswith("\n") else self._newline
+        return self._text + gap + self._newline.join(_block(value, 0)) + self._newline
+
+    def _insert(self, span: Span, value: Any, in_flow: bool) -> str:
+        """The text with the one entry of `value` as the last one of a collection."""
+        values = span.values()
+        if in_flow:
+            entry = _inline(value)[1:-1]
+            if values:
+                place = values[-1][1].end
+                return f"{self._text[:place]}, {entry}{self._text[place:]}"
+            bracket = "{" if span.kind == "mapping" else "["
+            place = self._text.index(bracket, span.start) + 1
+            return self._text[:place] + entry + self._text[place:]
+        first = values[0][0]
+        lines = _block(value, first - self._line_start(first))
+        return self._with_lines_at(self._line_end(span.end), lines)
+
+    def _replace(self, begin: int, span: Span, value: Any, in_flow: bool) -> str:
+        text = self._text
+        below = "\n" in text[span.after : span.start]
+        first_line = self._line_end(span.after)
+        if in_flow or not isinstance(value, (dict, list)) or not value:
+            new = _inline(value)
+            if below:
+                rest = text[span.after : first_line] + text[self._line_end(span.end) :]
+                return f"{text[: span.after]} {new}{rest}"
+            gap = " " if span.start == span.end else ""
+            return text[: span.start] + gap + new + text[span.end :]
+        column = begin - self._line_start(begin)
+        lines = _block(value, column + 2)
+        if span.in_list:
+            # A list entry begins on the line of its dash.
+            lines[0] = " " + lines[0].lstrip()
+            return text[: span.after] + self._newline.join(lines) + text[span.end :]
+        if below:
+            return text[:first_line] + self._joined(lines) + text[self._line_end(span.end) :]
+        end = self._line_end(span.end)
+        return text[: span.after] + text[span.end : end] + self._joined(lines) + text[end:]
+
+    def _with_lines_at(self, place: int, lines: list[str]) -> str:
+        return self._text[:place] + self._joined(lines) + self._text[place:]
+
+    def _joined(self, lines: list[str]) -> str:
+        return "".join(self._newline + line for line in lines)
+
+    # -- lines -------------------------------------------------------------------------
+
+    def _line_start(self, index: int) -> int:
+        return self._text.rfind("\n", 0, index) + 1
+
+    def _line_end(self, index: int) -> int:
+        """Where the line ends, its line break not included."""
+        end = self._text.find("\n", index)
+        if end < 0:
+            return len(self._text)
+        return end - 1 if end > index and self._text[end - 1] == "\r" else end
+
+    def _next_line(self, index: int) -> int:
+        end = self._text.find("\n", index)
+        return len(self._text) if end < 0 else end + 1
+
+
+def _child(span: Span, key: str) -> tuple[int, Span] | None:
+    if span.kind == "mapping":
+        return span.entries.get(key)
+    if span.kind != "list":
+        return None
+    index = entry_index([_names(item) for _, item in span.items], key)
+    return None if index is None else span.items[index]
+
+
+def _names(item: Span) -> tuple[str | None, str | None]:
+    if item.kind == "scalar":
+        return None, item.value
+    instance, module = item.entries.get("instance_id"), item.entries.get("module")
+    return instance and instance[1].value, module and module[1].value
+
+
+def _is_empty(span: Span) -> bool:
+    return span.kind == "scalar" and not span.quoted and span.value in ("", "~", "null")
+
+
+def _as_mapping(span: Span, keys: Sequence[str], value: Any) -> Any:
+    """The replacement for a scalar that needs to become a mapping."""
+    if _is_empty(span):
+        return _nest(keys, value)
+    # A text in a list is the short form of a module entry.
+    if span.in_list and (span.quoted or isinstance(plain_scalar(span.value), str)):
+        return {"module": span.value, **_nest(keys, value)}
+    raise NotEditable("it is inside a value that is not a mapping", span.at)
+
+
+def _nest(keys: Sequence[str], value: Any) -> Any:
+    for key in reversed(keys):
+        value = {key: value}
+    return value
+
+
+# -- writing -----------------------------------------------------------------------------
+
+
+def _inline(value: Any) -> str:
+    """YAML for a value on one line, also valid in flow style."""
+    if _has_line_break(value):
+        # JSON escapes \n and \r, but leaves the other line breaks of YAML as they are.
+        dumped = json.dumps(value, ensure_ascii=False)
+        return re.sub(r"[\x7f-\x9f\u2028\u2029]", lambda m: f"\\u{ord(m[0]):04x}", dumped)
+    dumped = yaml.safe_dump(
+        [value], default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9
+    )
+    return dumped.strip()[1:-1]
+
+
+def _block(value: Any, column: int) -> list[str]:
+    """The lines of a collection, each entry on lines of its own."""
+    indent = " " * column
+    lines: list[str] = []
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            head = f"{indent}{_inline(str(key))}:"
+            if isinstance(below, (dict, list)) and below:
+                lines += [head, *_block(below, column + 2)]
+            else:
+                lines.append(f"{head} {_inline(below)}")
+        return lines
+    for item in value:
+        if isinstance(item, (dict, list)) and item:
+            first, *rest = _block(item, column + 2)
+            lines += [f"{indent}- {first.lstrip()}", *rest]
+        else:
+            lines.append(f"{indent}- {_inline(item)}")
+    return lines
+
+
+def _has_line_break(value: Any) -> bool:
+    if isinstance(value, str):
+        return any(character in value for character in _LINE_BREAKS)
+    if isinstance(value, Mapping):
+        return any(_has_line_break(each) for pair in value.items() for each in pair)
+    return isinstance(value, list) and any(_has_line_break(each) for each in value)
+
 
 _MARK = "\ufeff"
 
@@ -63,7 +453,7 @@ def set_values(file: Path, values: Sequence[tuple[Sequence[str], Any]]) -> bool:
 
     def edit(text: str, name: str) -> str:
         for keys, value in values:
-            text = edit_text.with_set(text, name, keys, value)
+            text = with_set(text, name, keys, value)
         return text
 
     def apply(data: Any) -> None:
@@ -83,7 +473,7 @@ def append_value(file: Path, keys: Sequence[str], value: Any) -> bool:
     return _change(
         file,
         keys,
-        lambda text, name: edit_text.with_appended(text, name, keys, value),
+        lambda text, name: with_appended(text, name, keys, value),
         lambda data: _append(data, keys, value),
     )
 
@@ -105,7 +495,7 @@ def remove_value(file: Path, keys: Sequence[str]) -> bool:
     return _change(
         file,
         emptied,
-        lambda text, name: edit_text.with_removed(text, name, emptied),
+        lambda text, name: with_removed(text, name, emptied),
         lambda data: _remove(data, emptied),
     )
 
@@ -124,7 +514,7 @@ def _change(
     by_hand = "change the file by hand"
     try:
         changed = mark + edit(text.removeprefix(_MARK), str(file))
-    except edit_text.NotEditable as error:
+    except NotEditable as error:
         message = f"cannot change {address!r}: {error.reason}"
         raise ConfigError(message, location=error.at, hint=by_hand) from None
     wanted = copy.deepcopy(before)
@@ -175,7 +565,7 @@ def _place(data: Any, key: str) -> Any:
         else (None, entry)
         for entry in data
     ]
-    return edit_text.entry_index(names, key)
+    return entry_index(names, key)
 
 
 def _set(data: Any, keys: Sequence[str], value: Any) -> None:
@@ -229,3 +619,74 @@ def _read(file: Path) -> str:
     read_yaml(data, str(file), problems)
     problems.raise_if_any()
     return data.decode()
+
+
+def yaml_text(tree: Node, *, origins: bool = False) -> str:
+    """The tree as YAML.
+
+    Args:
+        tree: The tree to write, with secrets masked.
+        origins: Whether to add the file and line of each value as a comment.
+    """
+    representer = yaml.representer.SafeRepresenter(default_flow_style=False, sort_keys=False)
+    written = representer.represent_data(plain_data(tree))
+    _use_blocks(written)
+    # Wide enough that nothing is folded: each comment is on the line where its value begins.
+    text: str = yaml.serialize(
+        written, Dumper=yaml.SafeDumper, allow_unicode=True, width=float("inf")
+    )
+    # YAML ends a document that is a single plain value.
+    text = text.removesuffix("...\n")
+    if not origins:
+        return text
+    lines = text.splitlines()
+    _annotate(yaml.compose(text, Loader=yaml.SafeLoader), tree, lines)
+    return "\n".join(lines) + "\n"
+
+
+def origins_of(tree: Node) -> Any:
+    """The tree with each value replaced by where it was written, as `file:line`."""
+    if isinstance(tree, MapNode) and tree.items:
+        return {key: origins_of(value) for key, value in tree.items.items()}
+    if isinstance(tree, ListNode) and tree.items:
+        return [origins_of(value) for value in tree.items]
+    return place_of(tree)
+
+
+def place_of(node: Node) -> str:
+    """Where a value was written, as `file:line`."""
+    return str(node.at._replace(column=None))
+
+
+def shown_place_of(node: Node) -> str:
+    """Where a value was written, for people: `default.yaml:9 (bundled)`, `plan.yaml:5 (session)`."""
+    place = place_of(node)
+    if place.startswith(f"{paths.bundled_profiles_dir()}{os.sep}"):
+        return f"{os.path.basename(place)} (bundled)"
+    if place.startswith(f"{paths.sessions_dir()}{os.sep}"):
+        return f"{os.path.basename(place)} (session)"
+    return place
+
+
+def _use_blocks(written: Any) -> None:
+    """Write strings of several lines as block scalars instead of quoted."""
+    if isinstance(written, yaml.ScalarNode):
+        if "\n" in written.value:
+            written.style = "|"
+        return
+    for item in written.value:
+        for part in item if isinstance(item, tuple) else (item,):
+            _use_blocks(part)
+
+
+def _annotate(written: Any, tree: Node, lines: list[str]) -> None:
+    if isinstance(tree, MapNode) and tree.items:
+        for (_, below), value in zip(written.value, tree.items.values(), strict=True):
+            _annotate(below, value, lines)
+    elif isinstance(tree, ListNode) and tree.items:
+        for below, value in zip(written.value, tree.items, strict=True):
+            _annotate(below, value, lines)
+    else:
+        # For a block scalar this is the line with its '|', where a comment is allowed.
+        place = re.sub(r"[^ -~\w]", "?", shown_place_of(tree))
+        lines[written.start_mark.line] += f"  # {place}"

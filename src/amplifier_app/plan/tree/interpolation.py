@@ -12,11 +12,19 @@ from collections.abc import Mapping
 
 from amplifier_app.base.errors import Location
 from amplifier_app.base.keys import Environment
-from amplifier_app.plan.tree.budget import MAX_EXPANDED, MAX_NESTED_VARIABLES
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, ScalarValue, with_items
+from amplifier_app.plan.tree.nodes import (
+    MAX_EXPANDED,
+    MAX_NESTED_VARIABLES,
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    ScalarValue,
+    with_items,
+)
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import plain_scalar
-from amplifier_support.secret_names import is_secret_name
+from amplifier_support.secret_shapes import is_secret_name
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _TOO_DEEP = -1

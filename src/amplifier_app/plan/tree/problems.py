@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
-from amplifier_app.plan.tree.budget import MAX_MESSAGE_LENGTH, MAX_PROBLEMS, Budget
-from amplifier_support.did_you_mean import did_you_mean
+from amplifier_app.plan.tree.nodes import MAX_MESSAGE_LENGTH, MAX_PROBLEMS, Budget
+from amplifier_support.text import did_you_mean
 
 _SECRET_VALUE = (
     r"(?i)(api[-_]?key|secret|password|token|credentials?|private_?key|authorization)"

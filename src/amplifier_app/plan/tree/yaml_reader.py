@@ -14,17 +14,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
-from amplifier_app.plan.tree.budget import (
+from amplifier_app.plan.tree.nodes import (
     MAX_BYTES,
     MAX_DEPTH,
     MAX_NUMBER_LENGTH,
     MAX_REPEATED,
     MAX_TOTAL_BYTES,
     MAX_VALUES,
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    ScalarValue,
 )
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, ScalarValue
 from amplifier_app.plan.tree.problems import Problems
-from amplifier_support.readable_files import read_file, read_file_or_stream
+from amplifier_support.files import read_file, read_file_or_stream
 
 _TAG = "tag:yaml.org,2002:"
 _MISPLACED = ("mapping values are not", "did not find expected key", "did not find expected '-'")

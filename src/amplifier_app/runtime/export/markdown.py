@@ -1,13 +1,29 @@
-"""A conversation as Markdown."""
+"""A conversation as Markdown.
+
+A session as JSON: all that is stored, or as a trajectory in ATIF.
+
+ATIF is the Agent Trajectory Interchange Format of the Harbor project, version 1.7: a list of steps by
+`system`, `user` and `agent`; an agent's step has its tool calls, their results and its metrics. The trajectories
+of sub-agents are part of that of their parent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from amplifier_app import __version__
+from amplifier_app.base.errors import SessionError
 from amplifier_app.base.sanitize import for_pipe, one_line
-from amplifier_app.runtime.export.content import Exported
-from amplifier_app.runtime.export.parts import Heading, Part, heading_of, parts_of
+from amplifier_app.runtime.export.parts import Exported, Heading, Part, heading_of, parts_of
 from amplifier_app.runtime.observers.visibility import Visibility
+from amplifier_app.sessions.conversation import Item, Note, Prompt, Step
+from amplifier_app.sessions.search_text import as_text
+from amplifier_app.sessions.summary import cost_in
+from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_support.fields import mapping_of
+from amplifier_support.usage import dollars
 
 
 def as_markdown(heading: Heading, parts: Iterable[Part]) -> Iterator[str]:
@@ -51,3 +67,166 @@ def session_markdown(session: Exported) -> Iterator[str]:
             heading = heading._replace(title=f"Sub-agent {agent or ''}: {heading.title}")
             yield "\n"
         yield from as_markdown(heading, parts_of(conversation, Visibility()))
+
+
+ATIF_VERSION = "ATIF-v1.7"
+
+
+def as_data(session: Exported) -> dict[str, Any]:
+    """Everything stored of a session and its sub-sessions, for `json_pieces`."""
+    return {
+        "format": "amplifier-session",
+        "version": 1,
+        "id": session.id,
+        "metadata": session.metadata,
+        "transcript": iter(session.records),
+        "events": iter(session.events),
+        "sub_sessions": [as_data(one) for one in session.sub_sessions],
+    }
+
+
+def as_trajectory(session: Exported) -> dict[str, Any]:
+    """A session as an ATIF trajectory, with those of its sub-agents, for `json_pieces`.
+
+    Raises:
+        SessionError: It has no messages; a trajectory must have a step.
+    """
+    below: dict[str, list[Exported]] = {}
+    for one in session.sub_sessions:
+        below.setdefault(str(one.metadata.get("parent")), []).append(one)
+    found = _trajectory(session, below)
+    if found is None:
+        raise SessionError(f"session {session.id} has no messages to export as a trajectory")
+    return found
+
+
+def _trajectory(
+    session: Exported, below: Mapping[str, Sequence[Exported]]
+) -> dict[str, Any] | None:
+    """The trajectory of one session; None if it has no steps.
+
+    Args:
+        session: The session.
+        below: Sub-sessions by the id of their parent.
+    """
+    spawned = {one.id: _trajectory(one, below) for one in below.get(session.id, ())}
+    spawned = {key: value for key, value in spawned.items() if value is not None}
+    if not (
+        count := sum(_is_atif_step(item) for item in session.unredacted or session.conversation)
+    ):
+        return None
+    agent: dict[str, Any] = {"name": "amplifier", "version": __version__}
+    model, role = session.metadata.get("model"), session.metadata.get("agent")
+    if isinstance(model, str):
+        agent["model_name"] = model
+    if isinstance(role, str):
+        agent["extra"] = {"role": role}
+    found: dict[str, Any] = {
+        "schema_version": ATIF_VERSION,
+        "session_id": session.id,
+        "trajectory_id": session.id,
+        "agent": agent,
+        "steps": _atif_steps(session, spawned),
+        "final_metrics": _final_metrics(session, count),
+    }
+    return {**found, "subagent_trajectories": [*spawned.values()]} if spawned else found
+
+
+def _atif_steps(session: Exported, spawned: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    items = filter(_is_atif_step, session.conversation)
+    for number, item in enumerate(items, 1):
+        step = _atif_step(item)
+        step["step_id"] = number
+        _refer_to(spawned, step)
+        yield step
+
+
+def _is_atif_step(item: Item) -> bool:
+    return not isinstance(item, Note) or bool(item.message)
+
+
+def _refer_to(spawned: Mapping[str, Any], step: Mapping[str, Any]) -> None:
+    """Refer from the results of a step to the sub-agents they came from."""
+    for result in step.get("observation", {}).get("results", ()):
+        called = _session_in(result["content"])
+        if called in spawned:
+            result["subagent_trajectory_ref"] = [{"trajectory_id": called}]
+
+
+def _atif_step(item: Item) -> dict[str, Any]:
+    if isinstance(item, Prompt):
+        return {"step_id": 0, "source": "user", "message": item.text}
+    if isinstance(item, Step):
+        return _agent_step(item)
+    text = as_text(item.message.get("content"))
+    return {"step_id": 0, "source": "system" if item.is_instruction else "user", "message": text}
+
+
+def _agent_step(step: Step) -> dict[str, Any]:
+    content = step.message.get("content")
+    texts = [str(block.get("text", "")) for block in blocks_in(step.message, "text")]
+    message = content if isinstance(content, str) else "\n\n".join(texts)
+    found: dict[str, Any] = {"step_id": 0, "source": "agent", "message": message}
+    if step.model is not None:
+        found["model_name"] = step.model
+    thoughts = [str(block.get("thinking", "")) for block in blocks_in(step.message, "thinking")]
+    if any(thoughts):
+        found["reasoning_content"] = "\n\n".join(filter(None, thoughts))
+    if step.calls:
+        found["tool_calls"] = [
+            {
+                "tool_call_id": call.id or f"call-{call.number}",
+                "function_name": call.name,
+                "arguments": call.input
+                if isinstance(call.input, dict)
+                else {"input": as_text(call.input)},
+            }
+            for call in step.calls
+        ]
+        results = [
+            {"source_call_id": call.id or f"call-{call.number}", "content": call.result}
+            for call in step.calls
+            if call.result is not None
+        ]
+        if results:
+            found["observation"] = {"results": results}
+    metrics = _metrics(step.usage)
+    if metrics:
+        found["metrics"] = metrics
+    return found
+
+
+def _session_in(result: str) -> str | None:
+    """The session that the result of a delegated task names; None if it is another result."""
+    if '"session_id"' not in result:
+        return None
+    try:
+        found = json.loads(result)
+    except (ValueError, RecursionError):
+        return None
+    named = mapping_of(found).get("session_id")
+    return named if isinstance(named, str) else None
+
+
+_METRICS = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "cached_tokens": "cache_read_tokens",
+}
+
+
+def _metrics(usage: Mapping[str, Any]) -> dict[str, Any]:
+    metrics: dict[str, Any] = {
+        name: usage[key] for name, key in _METRICS.items() if isinstance(usage.get(key), int)
+    }
+    cost = dollars(usage.get("cost_usd"))
+    return metrics if cost is None else {**metrics, "cost_usd": float(cost)}
+
+
+def _final_metrics(session: Exported, steps: int) -> dict[str, Any]:
+    totals = _metrics(mapping_of(session.metadata.get("usage")))
+    found = {f"total_{name}": value for name, value in totals.items() if name in _METRICS}
+    cost = cost_in(session.metadata)
+    if cost is not None:
+        found["total_cost_usd"] = float(cost)
+    return {**found, "total_steps": steps}

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from amplifier_app.base.json_text import value_text
+from amplifier_app.base.keys import fill_environment
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.event_log import read_events
 from amplifier_app.runtime.observers.visibility import Visibility, mark_of, shown_blocks
 from amplifier_app.sessions.conversation import Call, Conversation, Item, Note, Prompt, Step
+from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in
+from amplifier_support.redaction import Redactor, secrets_in
 
 
 class Part(NamedTuple):
@@ -140,3 +145,73 @@ def call_text(call: Call) -> str:
         lines.append("")
     lines.append("result:" if call.result is not None else "no result was recorded")
     return "\n".join([*lines, *(call.shown or "").splitlines()])
+
+
+class Exported(NamedTuple):
+    """A session without secrets.
+
+    Attributes:
+        id: Its id.
+        metadata: Its metadata.
+        records: The records of its transcript, read and redacted each time they are iterated over.
+        events: The log of its events, oldest first, likewise; empty if it was not logged.
+        sub_sessions: The sessions it spawned, also further down.
+        unredacted: Its conversation with secrets: only to be counted, which is faster.
+    """
+
+    id: str
+    metadata: dict[str, Any]
+    records: Iterable[dict[str, Any]]
+    events: Iterable[dict[str, Any]]
+    sub_sessions: tuple[Exported, ...] = ()
+    unredacted: Conversation | None = None
+
+    @property
+    def conversation(self) -> Conversation:
+        conversation = Conversation(self.records)
+        if self.unredacted is not None:
+            conversation.size = self.unredacted.size
+        return conversation
+
+
+def redactor() -> Redactor:
+    """Replaces the values of stored keys and of secret variables, and whatever looks like a secret.
+
+    Raises:
+        ConfigError: The stored keys cannot be read.
+    """
+    return Redactor(secrets_in(os.environ, fill_environment().secret))
+
+
+class _Redacted(Iterable[dict[str, Any]]):
+    """Records without secrets, read and redacted each time they are iterated over."""
+
+    def __init__(
+        self, read: Callable[[], Iterable[dict[str, Any]]], redact: Callable[[Any], Any]
+    ) -> None:
+        self._read = read
+        self._redact = redact
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(self._redact, self._read())
+
+
+def export_session(
+    session: SessionFolder, spawned: Iterable[SessionFolder], redact: Callable[[Any], Any]
+) -> Exported:
+    """A session and those it spawned.
+
+    Raises:
+        SessionError: A transcript is damaged.
+    """
+
+    def read(folder: SessionFolder) -> Exported:
+        saved = folder.records()
+        unredacted = Conversation(saved)
+        # Counting also finds damage before anything is written.
+        _ = unredacted.size
+        records = _Redacted(lambda: saved, redact)
+        events = _Redacted(lambda: read_events(folder.path), redact)
+        return Exported(folder.id, redact(folder.metadata), records, events, unredacted=unredacted)
+
+    return read(session)._replace(sub_sessions=tuple(read(folder) for folder in spawned))

@@ -13,8 +13,7 @@ from amplifier_app.base.errors import AppError, ConfigError, ModuleError
 from amplifier_app.base.paths import bundled_profiles_dir
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.modules import PlannedModule, planned_modules
-from amplifier_app.plan.schema.config_check import config_problems
-from amplifier_app.plan.schema.module_schemas import config_schema
+from amplifier_app.plan.schema.config_check import config_problems, config_schema
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, SECTION_OF
 from amplifier_app.plan.tree.problems import PlanError, Problem
 from amplifier_app.sources.module_problems import config_problems_of_bundled, with_lines
@@ -22,7 +21,7 @@ from amplifier_app.sources.requirements.missing_packages import missing_package,
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.discovery import find_package
-from amplifier_core.load_errors import MISCONFIGURED
+from amplifier_core.module_sources import MISCONFIGURED
 
 _MISSING_EXTRA = re.compile(
     r"mount\(\) raised \w+: (?:[\w-]+: )?(.*pip install (?:-U )?'amplifier\[\w+\]').*", re.DOTALL

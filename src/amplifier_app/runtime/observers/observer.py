@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from amplifier_app.runtime.observers.visibility import Visibility
-from amplifier_app.runtime.turns.event_data import EventHandler, peek
-from amplifier_app.runtime.turns.turn import SubSession, TurnResult
+from amplifier_app.runtime.turns.turn import EventHandler, SubSession, TurnResult, peek
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult

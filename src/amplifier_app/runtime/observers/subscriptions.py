@@ -4,23 +4,36 @@ Text of an answer is shown once, even if a provider restarts the answer. Bundled
 retry once they have sent text. Others may: they emit `provider:retry` and stream from the
 beginning. Text already shown is then skipped; where the second answer differs from the first, it
 is shown from its beginning on a new line.
+
+Report the text of answers for loops that report no blocks.
+
+Such a loop adds an answer to the context before it runs the calls of the answer or ends; the text
+is read from there.
+
+End the calls that a loop does not run, for renderers.
+
+Some loops emit nothing for a call that a hook denied: it is over at the next request, or with the
+next answer if they report no requests. For an unknown tool, some emit only `error:tool`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.observers.denied_ends import with_denied_ends
 from amplifier_app.runtime.observers.observer import BEFORE_EVENTS, FIRST, LAST, Renderer
-from amplifier_app.runtime.observers.unreported_blocks import report_unreported_blocks
 from amplifier_app.runtime.observers.visibility import visible_only
-from amplifier_app.runtime.turns.event_data import EventHandler, peek
+from amplifier_app.runtime.turns.turn import EventHandler, peek
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
+from amplifier_app.sessions.tool_calls import calls_in
 from amplifier_core.events import (
     APPROVAL_DENIED,
     APPROVAL_GRANTED,
     APPROVAL_REQUIRED,
+    CONTENT_BLOCK_DELTA,
+    CONTENT_BLOCK_END,
+    CONTENT_BLOCK_START,
+    ORCHESTRATOR_COMPLETE,
     PROMPT_SUBMIT,
     PROVIDER_REQUEST,
     TOOL_ERROR,
@@ -28,6 +41,152 @@ from amplifier_core.events import (
     TOOL_PRE,
 )
 from amplifier_support.session_capabilities import REDACT_EVENT
+
+UNREPORTED = "app-unreported-blocks"
+"""The `source` in the events of such blocks."""
+
+
+def report_unreported_blocks(coordinator: Any) -> None:
+    """Emit `content_block:end` for the text of answers of which nothing is reported."""
+    reports = False
+    done: tuple[int, dict[str, Any]] | None = None
+
+    def on_block(event: str, data: dict[str, Any]) -> None:
+        nonlocal reports
+        reports = reports or dict.get(data, "source") != UNREPORTED
+
+    def on_next(event: str, data: dict[str, Any]) -> None:
+        nonlocal reports
+        reports = False
+
+    async def on_answer(event: str, data: dict[str, Any]) -> None:
+        nonlocal done
+        context = None if reports else coordinator.get("context")
+        if context is None:
+            return
+        messages = await context.get_messages()
+        # Further calls of the same answer.
+        if not messages or done == (len(messages), messages[-1]):
+            return
+        done = (len(messages), messages[-1])
+        blocks = _texts(messages[-1], before_calls=event == TOOL_PRE)
+        for index, block in enumerate(blocks):
+            about = {"block_type": block["type"], "block_index": index, "total_blocks": len(blocks)}
+            await coordinator.hooks.emit(
+                CONTENT_BLOCK_END, {**about, "block": block, "source": UNREPORTED}
+            )
+
+    handlers = {
+        **dict.fromkeys((CONTENT_BLOCK_START, CONTENT_BLOCK_DELTA, CONTENT_BLOCK_END), on_block),
+        **dict.fromkeys((PROMPT_SUBMIT, PROVIDER_REQUEST), on_next),
+        **dict.fromkeys((TOOL_PRE, ORCHESTRATOR_COMPLETE), on_answer),
+    }
+    for event, handler in handlers.items():
+        coordinator.hooks.register(event, handler, FIRST, name=UNREPORTED)
+
+
+def _texts(message: dict[str, Any], *, before_calls: bool) -> list[dict[str, Any]]:
+    """Return the blocks with text of a message if it is an answer with calls, or without."""
+    if message.get("role") != "assistant" or bool(calls_in(message)) != before_calls:
+        return []
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    blocks = cast("list[Any]", content) if isinstance(content, list) else []
+    return [
+        cast("dict[str, Any]", block)
+        for block in blocks
+        if isinstance(block, dict) and block.get("type") in ("text", "thinking")
+    ]
+
+
+def with_denied_ends(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
+    """Wrap the handlers of a renderer so that a call that does not run ends in every loop."""
+    calls = _RunningCalls(handlers.get("tool:error", _nothing))
+    watched: dict[str, EventHandler] = {
+        # A stopped prompt ends its calls itself.
+        "cancel:requested": calls.forget,
+        "prompt:submit": calls.forget,
+        "execution:start": calls.forget,
+        "tool:pre": calls.began,
+        "tool:post": calls.ended,
+        "tool:error": calls.ended,
+        APPROVAL_DENIED: calls.denied,
+        "error:tool": calls.not_found,
+        "provider:request": calls.requested,
+        "content_block:end": calls.answered,
+        "orchestrator:complete": calls.completed,
+    }
+    return {
+        **handlers,
+        **{event: _both(first, handlers.get(event, _nothing)) for event, first in watched.items()},
+    }
+
+
+class _RunningCalls:
+    """The calls that began and have not ended.
+
+    Args:
+        on_error: Receives `tool:error` for those that do not run.
+    """
+
+    def __init__(self, on_error: EventHandler) -> None:
+        self._on_error = on_error
+        self._running: dict[Any, dict[str, Any]] = {}
+        self._reasons: dict[Any, str] = {}
+
+    def began(self, event: str, data: dict[str, Any]) -> None:
+        self._running[_key(data)] = data
+
+    def ended(self, event: str, data: dict[str, Any]) -> None:
+        self._running.pop(_key(data), None)
+
+    def denied(self, event: str, data: dict[str, Any]) -> None:
+        reason = peek(data, "reason")
+        self._reasons[peek(data, "tool_name")] = reason if isinstance(reason, str) else ""
+
+    def requested(self, event: str, data: dict[str, Any]) -> None:
+        for call in list(self._running.values()):
+            reason = self._reasons.get(peek(call, "tool_name"))
+            self._fail(call, "Denied", reason or "refused by a hook of the plan")
+        self.forget(event, data)
+
+    def answered(self, event: str, data: dict[str, Any]) -> None:
+        if peek(data, "source") == UNREPORTED:
+            self.requested(event, data)
+
+    def completed(self, event: str, data: dict[str, Any]) -> None:
+        ends_calls = peek(data, "status") in ("success", "incomplete")
+        (self.requested if ends_calls else self.forget)(event, data)
+
+    def not_found(self, event: str, data: dict[str, Any]) -> None:
+        if self._running and peek(data, "error_type") == "tool_not_found":
+            _, call = self._running.popitem()  # these loops run one call at a time
+            self._fail(call, "ToolNotFound", peek(data, "error_message"))
+
+    def forget(self, event: str, data: dict[str, Any]) -> None:
+        self._running.clear()
+        self._reasons.clear()
+
+    def _fail(self, call: dict[str, Any], kind: str, message: Any) -> None:
+        self._on_error("tool:error", {**call, "error": {"type": kind, "message": message}})
+
+
+def _both(first: EventHandler, then: EventHandler) -> EventHandler:
+    def handle(event: str, data: dict[str, Any]) -> None:
+        first(event, data)
+        then(event, data)
+
+    return handle
+
+
+def _key(data: dict[str, Any]) -> Any:
+    return peek(data, "tool_call_id") or peek(data, "tool_name")
+
+
+def _nothing(event: str, data: dict[str, Any]) -> None:
+    pass
+
 
 _DELTA = "content_block:delta"
 _OF_CALLS = (TOOL_PRE, TOOL_POST, TOOL_ERROR, APPROVAL_REQUIRED, APPROVAL_GRANTED, APPROVAL_DENIED)

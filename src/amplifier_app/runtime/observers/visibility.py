@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast, get_args
 
-from amplifier_app.runtime.turns.event_data import EventHandler, peek
+from amplifier_app.runtime.turns.turn import EventHandler, peek
 from amplifier_support.fields import field_of
 
 Shown = Literal["user", "developer", "internal"]

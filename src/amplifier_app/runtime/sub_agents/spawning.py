@@ -11,31 +11,42 @@ the user.
 
 from __future__ import annotations
 
+import fnmatch
+import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError
-from amplifier_app.plan.agent_plan import Narrowing, agent_plan
+from amplifier_app.plan import PlanError, ResolvedPlan
+from amplifier_app.plan.agent_plan import Narrowing, agent_plan, full_agent_name
+from amplifier_app.plan.overrides import asking
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.observers.notices import notice_handlers
+from amplifier_app.runtime.observers.observer import Level, Renderer, SubSessionFacts
 from amplifier_app.runtime.observers.subscriptions import redacted_text
-from amplifier_app.runtime.saved.budget_record import BudgetRecord
-from amplifier_app.runtime.saved.interrupted_tasks import note_sub_session
+from amplifier_app.runtime.saved.resume import BudgetRecord
+from amplifier_app.runtime.saved.session_record import note_sub_session
 from amplifier_app.runtime.sub_agents.delegation import MAX_DEPTH, Delegation
-from amplifier_app.runtime.sub_agents.provider_selection import (
-    preferences_of,
-    with_preferred_provider,
+from amplifier_app.runtime.turns.turn import (
+    EventHandler,
+    SubSession,
+    has_succeeded,
+    is_answer,
+    peek,
+    result_in,
 )
-from amplifier_app.runtime.sub_agents.sub_session_notices import SubSessionRenderer
-from amplifier_app.runtime.turns.turn import SubSession
 from amplifier_app.sessions.folder import SessionFolder
-from amplifier_app.sessions.forked_sub_sessions import sub_session_of_fork
+from amplifier_app.sessions.fork import sub_session_of_fork
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import ID
+from amplifier_app.sources.requirements.missing_packages import requires_hint
 from amplifier_app.trust import METADATA_KEY as PROJECT
-from amplifier_core._foreign import origin_of
-from amplifier_support.session_capabilities import SELF_DELEGATION_DEPTH
+from amplifier_core._foreign import describe_exception, origin_of
+from amplifier_support.fields import field_of, mapping_of
+from amplifier_support.session_capabilities import MODEL_ROLES, SELF_DELEGATION_DEPTH
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
@@ -45,6 +56,175 @@ if TYPE_CHECKING:
     from amplifier_app.sessions.folder import SavedSession
     from amplifier_app.sources.resolver import AppModuleSourceResolver
     from amplifier_core.session import AmplifierSession
+
+logger = logging.getLogger(__name__)
+
+_PATTERN = frozenset("*?[")
+
+
+async def preferences_of(agent: str, coordinator: Any) -> Any:
+    """Return the preferences of an agent: its own, as hooks may have changed them, or those of its role.
+
+    Args:
+        agent: Its name.
+        coordinator: The coordinator of the session that delegates to it.
+    """
+    agents = mapping_of(mapping_of(coordinator.config).get("agents"))
+    config = mapping_of(agents.get(full_agent_name(agent, agents)))
+    own, role = config.get("provider_preferences"), config.get("model_role")
+    if own or not role:
+        return own
+    resolver = MODEL_ROLES.of(coordinator)
+    roles = " or ".join(map(str, role)) if isinstance(role, list) else role
+    if resolver is None:
+        logger.info("agent %s: no module chooses a model for %s", agent, roles)
+        return None
+    try:
+        return await resolver.resolve(role)
+    # A module may raise anything; the plan's provider can do the task.
+    except Exception as error:
+        text = "agent %s uses the model of the plan: none can be chosen for %s: %s"
+        reason, hint = describe_exception(error, None), requires_hint(str(error), "its module")
+        logger.warning(text, agent, roles, f"{reason}; {hint}" if hint else reason)
+        return None
+
+
+async def with_preferred_provider(
+    plan: ResolvedPlan, preferences: Any, coordinator: Any
+) -> ResolvedPlan:
+    """Return the plan with the first available preference; unchanged if none is available.
+
+    Args:
+        plan: The plan.
+        preferences: Mappings or objects with `provider` and `model`, as in published tools.
+            A model may be a pattern such as `claude-haiku-*`.
+        coordinator: The coordinator of a session whose providers list their models.
+    """
+    for preference in preferences or ():
+        provider, model = _text_of(preference, "provider"), _text_of(preference, "model")
+        if not provider:
+            continue
+        if model and _PATTERN & set(model):
+            model = await _newest_like(model, provider, coordinator)
+            if model is None:
+                continue
+        try:
+            return plan.with_tree(asking(plan.tree, provider, model))
+        except PlanError:
+            logger.debug("The plan has no provider %r", provider)
+    return plan
+
+
+def _text_of(preference: Any, name: str) -> str | None:
+    value = field_of(preference, name)
+    return value if isinstance(value, str) and value else None
+
+
+async def _newest_like(pattern: str, provider: str, coordinator: Any) -> str | None:
+    """Return the last model by name that matches a pattern."""
+    providers: dict[str, Any] = coordinator.get("providers")
+    mounted = providers.get(provider) or providers.get(provider.removeprefix("provider-"))
+    if mounted is None:
+        return None
+    try:
+        models = [str(model.id) for model in await mounted.list_models()]
+    # A provider may raise anything, for example offline; try the next preference.
+    except Exception as error:
+        logger.warning("Cannot list the models of %s for %r: %s", provider, pattern, error)
+        return None
+    return max(fnmatch.filter(models, pattern), default=None)
+
+
+class SubSessionRenderer(Renderer):
+    """Forwards to the renderer of the parent; text and results of the sub-session are not shown.
+
+    Args:
+        parent: The renderer of the parent session.
+        delegation: The link from the sub-session to its parent.
+        session_id: The id of the sub-session.
+    """
+
+    def __init__(self, parent: Renderer, delegation: Delegation, session_id: str) -> None:
+        super().__init__()
+        self._parent = parent
+        self.retries, self.longest_note = parent.retries, parent.longest_note
+        self.draws_retries = parent.draws_retries
+        self._delegation = delegation
+        self._id = session_id
+        self._seen: set[Any] = set()  # ids of calls that the user has allowed
+
+    def start(self, instruction: str, *, resumed: bool) -> None:
+        """Report that the sub-session starts its task."""
+        facts = SubSessionFacts(
+            session_id=self._id,
+            parent_id=self._delegation.parent_id,
+            agent=self._delegation.agent,
+            depth=self._delegation.depth,
+            resumed=resumed,
+            instruction=instruction,
+        )
+        self._parent.sub_session_started(facts)
+
+    def end(self, ended: SubSession) -> None:
+        """Report that its turn has ended."""
+        self._parent.sub_session_ended(ended)
+
+    def handlers(self) -> dict[str, EventHandler]:
+        return {
+            **notice_handlers(self),
+            "provider:request": self._on_request,
+            "provider:retry": self._on_retry,
+            "tool:pre": self._on_tool,
+            "approval:granted": self._on_approval,
+            "tool:post": self._on_tool_end,
+        }
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        if source == "session" and level == "info":
+            return  # The parent has shown the same notice.
+        self._parent.notice(f"{self._delegation.agent}: {message}", level, source)
+
+    def paused(self) -> AbstractContextManager[None]:
+        return self._parent.paused()
+
+    def sub_session_started(self, facts: SubSessionFacts) -> None:
+        self._parent.sub_session_started(facts)
+
+    def sub_session_doing(self, session_id: str, what: str) -> None:
+        self._parent.sub_session_doing(session_id, what)
+
+    def sub_session_retries(self, session_id: str, data: dict[str, Any]) -> None:
+        self._parent.sub_session_retries(session_id, data)
+
+    def sub_session_ended(self, ended: SubSession) -> None:
+        self._parent.sub_session_ended(ended)
+
+    def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
+        self._parent.sub_session_changed(agent, data, was_seen=was_seen)
+
+    def _on_request(self, event: str, data: dict[str, Any]) -> None:
+        self._parent.sub_session_doing(self._id, "")
+
+    def _on_retry(self, event: str, data: dict[str, Any]) -> None:
+        if self.draws_retries:
+            self.retries.is_new_event(data)
+            self._parent.sub_session_retries(self._id, data)
+        else:
+            notice_handlers(self)[event](event, data)
+
+    def _on_tool(self, event: str, data: dict[str, Any]) -> None:
+        what = f"{describe.tool_name(data)} {describe.tool_input(data)}".strip()
+        self._parent.sub_session_doing(self._id, what)
+
+    def _on_approval(self, event: str, data: dict[str, Any]) -> None:
+        if is_answer(data):
+            self._seen.add(peek(data, "tool_call_id"))
+
+    def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
+        if describe.changed_files(data) and has_succeeded(result_in(data)):
+            was_seen = peek(data, "tool_call_id") in self._seen
+            self._parent.sub_session_changed(self._delegation.agent, data, was_seen=was_seen)
+
 
 _NARROWED = "spawned_with"
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.runtime.turns.event_data import EventHandler, has_succeeded, peek, result_in
 from amplifier_app.runtime.turns.turn import (
     DeniedCall,
+    EventHandler,
     LimitReached,
     RunningTool,
     Status,
@@ -20,8 +20,12 @@ from amplifier_app.runtime.turns.turn import (
     ToolOutcome,
     ToolUse,
     TurnResult,
+    Usage,
+    has_succeeded,
+    peek,
+    result_in,
+    total_tokens,
 )
-from amplifier_app.runtime.turns.usage import Usage, total_tokens
 from amplifier_core.events import APPROVAL_DENIED
 from amplifier_core.llm_errors import ContextLengthError, LLMError
 from amplifier_support.fields import field_of

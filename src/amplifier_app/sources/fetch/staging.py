@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from amplifier_support.private_files import make_private_folder, try_lock
+from amplifier_support.files import make_private_folder, try_lock
 
 _PREFIX = ".stage-"
 
@@ -69,3 +71,61 @@ def _remove_abandoned(folder: Path) -> None:
         with _hold_lock(str(path)) as is_abandoned:
             if is_abandoned:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+_NO_CONTENT = {".git", "__pycache__", ".venv"}
+"""Folders that are generated from the content or next to it."""
+
+_BUILT = {"dist", "build"}
+"""The same, but only at the top; further down a package may have such a name."""
+
+_INSTALLERS_NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"}
+"""Files that installers write into a `.dist-info` folder, with local paths and times."""
+
+
+def content_hash(root: Path) -> str:
+    """`"sha256:…"` over the relative names, bytes and executable bits of the files below `root`.
+
+    Excludes `.git`, `.venv`, `dist` and `build` at the top, cached byte code, `*.egg-info` and
+    files written by installers. A link is hashed as its target path, not as the target's content.
+
+    Args:
+        root: A folder, or a single file.
+
+    Raises:
+        OSError: Something cannot be read.
+    """
+    digest = hashlib.sha256()
+    # The name of a single-file source is not part of its content.
+    files = [("", root)] if root.is_file() else sorted(content_files(root))
+    for name, path in files:
+        mode = path.lstat().st_mode
+        link = stat.S_ISLNK(mode) and name != ""
+        content = os.readlink(path).encode("utf-8", "surrogateescape") if link else _digest(path)
+        kind = b"link" if link else b"exec" if mode & stat.S_IXUSR else b"file"
+        for part in (name.encode("utf-8", "surrogateescape"), kind, content):
+            # Lengths keep one part from running into the next.
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def content_files(root: Path) -> Iterator[tuple[str, Path]]:
+    """The relative name and the path of each file and link that is part of a folder's content."""
+    for folder, folders, names in os.walk(root):
+        here = Path(folder)
+        links = [name for name in folders if (here / name).is_symlink()]
+        left_out = _NO_CONTENT | _BUILT if here == root else _NO_CONTENT
+        folders[:] = [n for n in folders if n not in left_out and not n.endswith(".egg-info")]
+        for name in [*names, *links]:
+            path = here / name
+            if name in _NO_CONTENT:
+                continue
+            if here.name.endswith(".dist-info") and name in _INSTALLERS_NOTES:
+                continue
+            if path.is_symlink() or path.is_file():
+                yield path.relative_to(root).as_posix(), path
+
+
+def _digest(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()

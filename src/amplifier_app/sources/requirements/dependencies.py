@@ -9,42 +9,207 @@ constrain the resolution. Only packages that this process does not import from t
 (`amplifier_app.sources.requirements.fixed_versions`) may be installed in another version; these distributions, and
 nothing else in the folder, precede the environment. A module that needs another version of
 something Amplifier runs on is refused with the reason. `amplifier-core` is always the running one.
+
+Packages from uv's configured index, each in a folder of its own.
+
+    cache/packages/<name>/<version>-<Python and machine>/
+
+A package installed alongside Amplifier is used if it satisfies the source, then a cached version
+that does. Otherwise uv picks one that is compatible with the running environment, which is never
+written to.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
+import re
 import shutil
 import sys
 import threading
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
-from amplifier_app.base.installed import normalised
+from amplifier_app.base.installed import OURS, normalised
 from amplifier_app.base.locks import hold_lock
+from amplifier_app.base.slow_steps import slow_step
+from amplifier_app.plan.source_spec import PackageSource
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import staging
 from amplifier_app.sources.requirements import vendored
 from amplifier_app.sources.requirements.fixed_versions import fixed_by, other_versions, refuse_held
-from amplifier_app.sources.requirements.layout import Layout
-from amplifier_app.sources.requirements.names import (
-    distributions,
-    name_of,
-    required_by,
-)
-from amplifier_app.sources.requirements.preferred_path import preferred_in, separate
-from amplifier_app.sources.requirements.uv import Uv
-from amplifier_support.atomic_write import write_private
-from amplifier_support.private_files import make_private_folder, make_tree_private
+from amplifier_app.sources.requirements.layout import Layout, name_of, required_by
+from amplifier_app.sources.requirements.names import distributions, separate
+from amplifier_app.sources.requirements.preferred_path import preferred_in
+from amplifier_support.environment import without_model_keys
+from amplifier_support.files import make_private_folder, make_tree_private, write_private
+from amplifier_support.programs import TimedOut, run, search_path
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.requirements.requires import Addition
+    from amplifier_app.sources.requirements.names import Addition
+
+_SECONDS = 900.0
+_SHOWN_LINES = 12
+_NO_CONNECTION = re.compile(r"\(Connect\)|dns error|timed out|connection (?:reset|closed)", re.I)
+_finding = threading.Lock()
+
+
+class Uv:
+    """Runs uv in one folder.
+
+    Args:
+        stage: An empty folder for its files.
+        constraints: Name → the only acceptable version.
+        offline: Use only what is on this machine.
+        stop: Set it to end uv.
+    """
+
+    def __init__(
+        self,
+        stage: Path,
+        constraints: Mapping[str, str],
+        *,
+        offline: bool = False,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._stage = stage
+        self._offline = offline
+        self._stop = stop
+        # uv uses the nearest configuration, and the cache may be inside another project.
+        (stage / "uv.toml").touch()
+        pinned = (f"{name}=={version}\n" for name, version in constraints.items())
+        (stage / "constraints.txt").write_text("".join(pinned), encoding="utf-8")
+        (stage / "overrides.txt").write_text(
+            "".join(f"{ours} ; python_version < '0'\n" for ours in OURS), encoding="utf-8"
+        )
+
+    def install(self, target: Path, listed: Iterable[Path], what: str) -> None:
+        """Install requirements, including transitive ones, into a folder.
+
+        Args:
+            target: The folder; created if missing.
+            listed: Requirements files or project files.
+            what: What is being installed, for error messages.
+
+        Raises:
+            SourceError: uv failed; the message has its reason.
+            Stopped: `stop` was set.
+        """
+        self._run("install", "--target", str(target), listed=listed, what=what)
+        _clean(target)
+
+    def compile(self, listed: Iterable[Path], what: str) -> dict[str, str]:
+        """Resolve requirements: name → version of everything that would be installed.
+
+        Raises:
+            SourceError: There is no solution; the message has uv's reason.
+            Stopped: `stop` was set.
+        """
+        options = ("--no-header", "--no-annotate", "--quiet")
+        text = self._run("compile", *options, listed=listed, what=what)
+        found: dict[str, str] = {}
+        for line in text.splitlines():
+            match = re.match(r"([A-Za-z0-9][\w.-]*)==([^\s;]+)", line)
+            if match:
+                found[normalised(match[1])] = match[2]
+        return found
+
+    def install_one(self, target: Path, name: str, version: str, what: str) -> None:
+        """Install one distribution into a folder, without its requirements.
+
+        Raises:
+            SourceError: uv failed; the message has its reason.
+            Stopped: `stop` was set.
+        """
+        one = f"{name}=={version}"
+        self._run("install", "--no-deps", "--target", str(target), one, what=what)
+        _clean(target)
+
+    def _run(self, verb: str, *arguments: str, listed: Iterable[Path] = (), what: str) -> str:
+        files = [str(file) for file in listed]
+        if verb == "install":
+            files = [part for file in files for part in ("-r", file)]
+        command = [
+            *(_program(), "pip", verb, *arguments, "--python", sys.executable),
+            *("--override", str(self._stage / "overrides.txt")),
+            *("--constraint", str(self._stage / "constraints.txt")),
+            *(("--offline",) if self._offline else ()),
+            *files,
+        ]
+        # Build backends and programs such as git run in it, and they need no keys.
+        env = {
+            **without_model_keys(os.environ),
+            **{"PATH": search_path(), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"},
+        }
+        try:
+            with slow_step(f"installing {what}"):
+                done = run(command, cwd=self._stage, env=env, seconds=_SECONDS, stop=self._stop)
+        except TimedOut as error:
+            raise SourceError(f"cannot install {what}: {error}") from error
+        if done.code != 0:
+            raise self._failure(what, done.stderr)
+        return done.stdout
+
+    def _failure(self, what: str, stderr: str) -> SourceError:
+        lines = [line.rstrip() for line in stderr.splitlines() if line.strip()]
+        # Names the interpreter, which is never the cause.
+        lines = [line for line in lines if not line.startswith("Using ")]
+        if self._offline and "network was disabled" in stderr:
+            return SourceError(
+                f"cannot install {what} offline: not in the cache",
+                hint="Run once without --offline",
+            )
+        fetched = re.search(r"Failed to fetch: `?([^\s`]+)", stderr)
+        if fetched and _NO_CONNECTION.search(stderr):
+            address = urlsplit(fetched[1])
+            host = address.netloc.rpartition("@")[2]
+            # The files of packages need not be where the index is.
+            where = host if "Failed to download" in stderr else f"the package index at {host}"
+            reason = lines[-1].strip().removeprefix("cause: ").removeprefix("Caused by: ")
+            return SourceError(
+                f"cannot install {what}: {where} cannot be reached: {reason}",
+                hint="Check the network connection and the package index that uv is set to use",
+            )
+        hint = None
+        if "No solution found" in stderr and "was not found" not in stderr:
+            hint = "requirements must be compatible with the environment Amplifier runs in"
+        reason = "\n".join(lines[-_SHOWN_LINES:])
+        return SourceError(f"cannot install {what}:\n{reason}", hint=hint)
+
+
+def _program() -> str:
+    """The path of uv.
+
+    Raises:
+        SourceError: It is missing.
+    """
+    import uv
+
+    try:
+        # It calls `sysconfig`, whose first call is not thread-safe before Python 3.12.
+        with _finding:
+            return os.fsdecode(uv.find_uv_bin())
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"uv, which installs the dependencies of modules, is missing: {error}",
+            hint="Reinstall Amplifier with its dependencies",
+        ) from error
+
+
+def _clean(target: Path) -> None:
+    """Remove scripts, which contain the path of this machine's Python, and uv's lock."""
+    (target / ".lock").unlink(missing_ok=True)
+    for scripts in ("bin", "Scripts"):
+        shutil.rmtree(target / scripts, ignore_errors=True)
 
 
 _UNPINNED: Mapping[str, str] = {}
@@ -346,3 +511,126 @@ def _fits(home: Path, present: Mapping[str, str]) -> bool:
         return False
     inside = distributions([str(home)])
     return all(present.get(name, version) == version for name, version in inside.items())
+
+
+class InstalledPackage(NamedTuple):
+    """A distribution in the cache: its folder and its version."""
+
+    folder: Path
+    version: str
+
+
+class PackageCache:
+    """A user's packages, shared by all processes.
+
+    Args:
+        root: The cache folder; created when first needed.
+        offline: Use only what is on this machine.
+    """
+
+    def __init__(self, root: Path, *, offline: bool = False) -> None:
+        self._root = root
+        self._offline = offline
+
+    def fetch(
+        self,
+        source: PackageSource,
+        environment: Mapping[str, str],
+        *,
+        version: str | None = None,
+        renew: bool = False,
+        stop: threading.Event | None = None,
+    ) -> InstalledPackage:
+        """Install a version of a package that satisfies the source.
+
+        Args:
+            source: The package and its versions.
+            environment: Name → version of what Amplifier runs on.
+            version: The only acceptable version.
+            renew: Query the index even if a cached version satisfies the source.
+            stop: Set it to cancel.
+
+        Raises:
+            SourceError: No version is compatible with the environment.
+            Stopped: `stop` was set.
+        """
+        home = self._root / normalised(source.name)
+        if version is None and not renew:
+            version = self.last_used(source)
+        with hold_lock(home / ".lock", stop):
+            if version is None:
+                version = self.newest(source, environment, stop=stop)
+            folder = home / f"{version}-{_machine()}"
+            if not folder.is_dir():
+                self._fill(folder, source, version, stop)
+        return InstalledPackage(folder, version)
+
+    def last_used(self, source: PackageSource) -> str | None:
+        """The newest cached version that satisfies the source; None if there is none."""
+        return _newest(self._root / normalised(source.name), source)
+
+    def newest(
+        self,
+        source: PackageSource,
+        environment: Mapping[str, str],
+        *,
+        stop: threading.Event | None = None,
+    ) -> str:
+        """The version from the index that satisfies the source and fits the environment.
+
+        Raises:
+            SourceError: There is none.
+            Stopped: `stop` was set.
+        """
+        home = self._root / normalised(source.name)
+        with staging(home) as stage:
+            wanted = stage / "requirements.txt"
+            wanted.write_text(source.text, encoding="utf-8")
+            uv = Uv(stage, environment, offline=self._offline, stop=stop)
+            try:
+                return uv.compile([wanted], source.text)[normalised(source.name)]
+            except SourceError as error:
+                hint = "Check the module's 'source', and the package index that uv is set to use"
+                raise SourceError(error.message, hint=error.hint or hint) from error
+
+    def _fill(
+        self, folder: Path, source: PackageSource, version: str, stop: threading.Event | None
+    ) -> None:
+        with staging(folder.parent) as stage:
+            uv = Uv(stage, {}, offline=self._offline, stop=stop)
+            target = stage / "target"
+            uv.install_one(target, source.name, version, f"{source.name} {version}")
+            make_tree_private(target)
+            target.rename(folder)
+
+
+def _newest(home: Path, source: PackageSource) -> str | None:
+    """The newest cached version that satisfies the source."""
+    machine = _machine()
+    versions = [
+        path.name.removesuffix(f"-{machine}")
+        for path in home.glob(f"*-{machine}")
+        if normalised(source.name) in distributions([str(path)])
+    ]
+    fitting = SpecifierSet(source.versions).filter(versions)
+    return max(fitting, key=Version, default=None)
+
+
+def _machine() -> str:
+    return f"{sys.implementation.cache_tag}-{sys.platform}-{platform.machine()}"
+
+
+def refuse_without_versions(source: PackageSource) -> None:
+    """Refuse to fetch a bare name, which only refers to installed packages.
+
+    A forgotten `./` or a typo must not fetch and run a stranger's package of that name.
+
+    Raises:
+        SourceError: The source has no version specifier.
+    """
+    if not source.versions:
+        raise SourceError(
+            f"package {source.name!r} is not installed",
+            hint=f"To fetch it from the package index, specify versions, as in "
+            f"'{source.text}>=1.0'; for a folder, write './{source.name}'",
+        )

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.installed import DISTRIBUTION, normalised
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.requirements.names import name_of, required_by, requirement_name
+from amplifier_app.sources.requirements.layout import name_of, required_by
+from amplifier_app.sources.requirements.names import requirement_name
 
 if TYPE_CHECKING:
     from amplifier_app.base.errors import Location

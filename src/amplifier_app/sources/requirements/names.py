@@ -1,22 +1,37 @@
-"""Names, versions and files of requirements and of installed distributions."""
+"""Names, versions and files of requirements and of installed distributions.
+
+Requirements that a plan adds to a module: the entries under its key `requires`.
+
+mcp<2                               versions of a package from the index
+pkg[extra]>=1 ; python_version>"3"  extras and markers as in PEP 508
+name @ git+https://…@REF            a repository, by the rules of module sources
+"""
 
 from __future__ import annotations
 
 import csv
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amplifier_app.base.installed import OURS, normalised
-from amplifier_app.sources.requirements.layout import Layout
+from amplifier_app.plan.requirements import PlanRequirement, check_requirement, parsed_requirement
+from amplifier_app.plan.source_spec import GitSource
+from amplifier_app.sources.requirements.preferred_path import PREFERRED
+
+if TYPE_CHECKING:
+    from amplifier_app.sources.fetch.git import Checkout
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
 
 _METADATA = r"([A-Za-z0-9._]+)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info"
-
-
-def required_by(layout: Layout) -> list[str]:
-    """The requirements of a module, except those that Amplifier itself provides."""
-    return [text for text in layout.dependencies if requirement_name(text) not in OURS]
 
 
 def distributions(folders: Iterable[str]) -> dict[str, str]:
@@ -58,16 +73,72 @@ def installed_files(metadata: Path, folder: Path) -> Iterator[Path]:
             yield file
 
 
-def name_of(layout: Layout) -> str:
-    """The name of a module in messages."""
-    if layout.added:
-        return layout.module_id or layout.package.stem
-    if layout.distribution:
-        return " ".join(layout.distribution)
-    return str(layout.project_file or layout.folder)
-
-
 def requirement_name(requirement: str) -> str:
     """The normalised name of the distribution in a requirement."""
     match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", requirement)
     return normalised(match[1]) if match else ""
+
+
+class Addition:
+    """A requirement that the plan adds to one module, ready to install.
+
+    Args:
+        requirement: The entry in the plan.
+        fetch: Fetches its repository.
+    """
+
+    def __init__(
+        self, requirement: PlanRequirement, fetch: Callable[[GitSource], Checkout]
+    ) -> None:
+        self.written = requirement.written
+        self.at = requirement.at
+        self._text = requirement.text
+        self._fetch = fetch
+
+    @cached_property
+    def checkout(self) -> Checkout | None:
+        """The checkout of its repository, fetched on first use; None for an index package."""
+        source = check_requirement(self._text)
+        return self._fetch(source) if source is not None else None
+
+    @property
+    def commit(self) -> str | None:
+        """The commit of its repository; None for an index package, or if nothing was fetched."""
+        known: Checkout | None = self.__dict__.get("checkout")
+        return known.commit if known is not None else None
+
+    @property
+    def exact(self) -> str:
+        """The requirement, with the commit of its repository."""
+        return f"{self.written} # {self.checkout.commit}" if self.checkout else self._text
+
+    def line(self, folder: str) -> str:
+        """The line for uv's requirements file.
+
+        Args:
+            folder: URL of a copy of the repository's folder.
+        """
+        parsed = parsed_requirement(self._text)
+        if parsed.url is None:
+            return self._text
+        parsed.url = folder
+        return str(parsed)
+
+
+def separate(target: Path, present: Mapping[str, str]) -> None:
+    """Move distributions that the environment has in another version to `PREFERRED`."""
+    for name, version in distributions([str(target)]).items():
+        if present.get(name, version) != version:
+            move_distribution(target, name, target / PREFERRED)
+
+
+def move_distribution(folder: Path, name: str, target: Path) -> None:
+    """Move the files of one distribution, as listed in its RECORD, to another folder."""
+    for info in folder.glob("*.dist-info"):
+        if normalised(info.name.partition("-")[0]) != name:
+            continue
+        for file in installed_files(info, folder):
+            place = target / file.relative_to(folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            file.rename(place)
+        shutil.rmtree(info, ignore_errors=True)

@@ -5,8 +5,7 @@ from typing import ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, ignored
+from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored
 
 
 class ContextConfig(ModuleConfig):

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from amplifier_modules._shared.context.compaction import Limits, View, choose
 from amplifier_modules._shared.context.ledger import Ledger, Unit
-from amplifier_modules._shared.history.access import CALL_TYPES, RESULT_ROLES, kind_of, mappings
+from amplifier_modules._shared.history.values import CALL_TYPES, RESULT_ROLES, kind_of, mappings
 
 INSTRUCTION = 150
 FAILED = 75

@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT
+from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
 from amplifier_core.interfaces import Hooks
 from amplifier_core.models import CompactionResult
-from amplifier_modules._shared.context.budget import window_of
-from amplifier_modules._shared.context.compaction import Limits, View, truncated
+from amplifier_modules._shared.context.budget_view import window_of
+from amplifier_modules._shared.context.compaction import (
+    Limits,
+    Strategy,
+    StrategyInputs,
+    View,
+    truncated,
+)
 from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.context.ledger import Ledger, check
-from amplifier_modules._shared.context.strategies import make_strategy
-from amplifier_modules._shared.context.strategy import StrategyInputs
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.providers.tokens import Calibration, reported_input
+
+
+class Truncate:
+    """Drops the oldest messages: beyond the recent turns, the newest tool groups are kept first,
+    then the newest other messages.
+    """
+
+    async def view(self, ledger: Ledger, limits: Limits, provider: Any) -> View:
+        return truncated(ledger, limits)
+
+    def forget(self) -> None:
+        pass
+
+
+def make_strategy(name: str, inputs: StrategyInputs) -> Strategy:
+    """The strategy with this name; only the chosen one is imported."""
+    if name == "importance":
+        from amplifier_modules._shared.context.importance import Importance
+
+        return Importance()
+    if name == "summarize":
+        from amplifier_modules._shared.context.summarize import Summarize
+
+        return Summarize(inputs)
+    return Truncate()
+
 
 logger = logging.getLogger(__name__)
 
@@ -273,3 +303,20 @@ class CompactingContext:
         if tokens and self._pending is not None:
             self._calibration.observe(self._pending, tokens)
             self._pending = None
+
+
+async def mount_context(
+    coordinator: Any, context: CompactingContext, module_id: str
+) -> Callable[[], None]:
+    """Mount `context`, announce its events, and pass it the usage that providers report.
+
+    Returns:
+        Cleanup: stop listening for usage.
+    """
+    await coordinator.mount("context", context)
+    coordinator.register_contributor(
+        "observability.events", module_id, lambda: [CONTEXT_PRE_COMPACT, CONTEXT_POST_COMPACT]
+    )
+    return coordinator.hooks.register(
+        PROVIDER_RESPONSE, context.on_provider_response, name=module_id
+    )

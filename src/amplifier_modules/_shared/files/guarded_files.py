@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
 from amplifier_modules._shared.files.roots import Location
-from amplifier_support.atomic_write import write_atomically
+from amplifier_support import journal
+from amplifier_support.files import (
+    make_private_folder,
+    open_private,
+    open_regular,
+    write_atomically,
+)
 
 
 class FileProblem(Exception):
@@ -100,3 +110,64 @@ def _require_file(status: os.stat_result) -> None:
         raise NotAFile("it is a folder")
     if not stat.S_ISREG(status.st_mode):
         raise NotAFile("it is a device, pipe or socket, not a file")
+
+
+T = TypeVar("T")
+
+_INLINE = 1024 * 1024
+
+
+async def off_loop(size: int, work: Callable[[], T]) -> T:
+    """Run `work` at once when it handles few bytes, which is faster, else in a thread."""
+    return work() if size <= _INLINE else await in_thread(work)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread. A cancellation waits for it, since it uses the caller's descriptors."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        raise
+
+
+_MOST_BYTES = 8_000_000
+
+
+def append(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a line, in one write, so that several processes may do so.
+
+    Raises:
+        OSError: It cannot be written, or the path is a link or not a regular file.
+    """
+    make_private_folder(path.parent)
+    file = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        torn = journal.ends_inside_line(file)
+        line = json.dumps(record).encode("ascii") + b"\n"
+        rest = memoryview(b"\n" + line if torn else line)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    finally:
+        os.close(file)
+
+
+def read(path: Path, most_bytes: int = _MOST_BYTES) -> list[dict[str, Any]]:
+    """The complete lines, up to so many bytes; none if the file is missing.
+
+    Raises:
+        OSError: It cannot be read, or another user could have written it.
+    """
+    try:
+        file = open_regular(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return []
+    with open(file, "rb") as stream:
+        state = os.fstat(stream.fileno())
+        if state.st_uid != os.geteuid() or state.st_mode & 0o022:
+            raise PermissionError(f"{path} may be written by others; make it yours and 0600")
+        data = stream.read(most_bytes)
+    return journal.readable_records(data)

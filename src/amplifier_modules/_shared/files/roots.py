@@ -19,9 +19,59 @@ import os
 from collections.abc import Iterable, Sequence
 from copy import copy
 from types import TracebackType
+from typing import Any
 
-from amplifier_modules._shared.files.protected_names import protected_name
-from amplifier_support.below import FOLDER, NOFOLLOW, folder_below
+from amplifier_support.files import FOLDER, NOFOLLOW, folder_below
+from amplifier_support.session_capabilities import WORKING_DIR
+
+_PROTECTED = frozenset({".git", ".amplifier"})
+_SHELL_FILES = frozenset(
+    {
+        ".bash_aliases",
+        ".bash_login",
+        ".bash_logout",
+        ".bash_profile",
+        ".bashrc",
+        ".cshrc",
+        ".kshrc",
+        ".login",
+        ".logout",
+        ".mkshrc",
+        ".profile",
+        ".tcshrc",
+        ".xinitrc",
+        ".xprofile",
+        ".xsession",
+        ".xsessionrc",
+        ".zlogin",
+        ".zlogout",
+        ".zprofile",
+        ".zshenv",
+        ".zshrc",
+    }
+)
+# A macOS file system compares names without these characters, so `.g\u200cit` is `.git` there.
+_IGNORED = dict.fromkeys(
+    [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF]
+)
+
+
+def protected_name(parts: Iterable[str]) -> str | None:
+    """The first of `parts` that needs a grant of its own for writing, or None.
+
+    Names are compared as the most lenient file systems do: without case, invisible characters,
+    and what Windows drops at the end.
+    """
+    below_config = False
+    for part in parts:
+        name = part.translate(_IGNORED).casefold().partition(":")[0].rstrip(". ")
+        if name in _PROTECTED or name in _SHELL_FILES or name in ("git~1", "config.fish"):
+            return part
+        if below_config and name == "fish":
+            return part
+        below_config = name == ".config"
+    return None
+
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.readlink in os.supports_dir_fd
 _MAX_LINKS = 40
@@ -391,3 +441,56 @@ def _joined(parts: Iterable[str]) -> str:
     if os.name == "nt":
         return os.sep.join(parts)
     return "/" + "/".join(parts)
+
+
+class Grants:
+    """The folders that a setting grants, resolved once for each working directory.
+
+    They are resolved when this is created, for the session's working directory: a command that runs
+    later may replace a granted folder with a link.
+
+    Args:
+        coordinator: The coordinator of the session.
+        paths: Value of the setting; `~` is expanded. None grants the working directory.
+        setting: Name of the setting, for messages.
+        writing: See `PathGuard`.
+        denied: Value of the setting that excludes folders; see `PathGuard`.
+    """
+
+    def __init__(
+        self,
+        coordinator: Any,
+        paths: Sequence[str] | None,
+        *,
+        setting: str,
+        writing: bool = False,
+        denied: Sequence[str] = (),
+    ) -> None:
+        self._coordinator = coordinator
+        self._roots = None if paths is None else [os.path.expanduser(path) for path in paths]
+        self._denied = [os.path.expanduser(path) for path in denied]
+        self._setting = setting
+        self._writing = writing
+        self._guards = {self.base: self._resolve()}
+
+    @property
+    def base(self) -> str:
+        """The working directory, absolute."""
+        return WORKING_DIR.of(self._coordinator) or os.getcwd()
+
+    @property
+    def guard(self) -> PathGuard:
+        """The guard for the folders."""
+        base = self.base
+        if base not in self._guards:
+            self._guards[base] = self._resolve()
+        return self._guards[base]
+
+    def _resolve(self) -> PathGuard:
+        return PathGuard(
+            self._roots,
+            base=self.base,
+            writing=self._writing,
+            setting=self._setting,
+            denied=self._denied,
+        )

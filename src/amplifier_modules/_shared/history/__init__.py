@@ -28,20 +28,19 @@ Rules; Context Contract, Message Format):
 * `metadata` and unknown keys of stored messages stay behind; extra keys of blocks are kept.
 """
 
-from amplifier_modules._shared.history.access import call_ids, result_ids
 from amplifier_modules._shared.history.arguments import (
     InvalidArguments,
     arguments_or_text,
     parse_arguments,
 )
 from amplifier_modules._shared.history.joining import CONTINUE, INTERRUPTED, LEAD_IN, NO_MESSAGE
-from amplifier_modules._shared.history.parsed_cache import Readings
-from amplifier_modules._shared.history.portable_ids import portable_id
+from amplifier_modules._shared.history.parsing import Readings
 from amplifier_modules._shared.history.request import (
     NormalisedRequest,
     normalise,
     to_chat_request,
 )
+from amplifier_modules._shared.history.values import call_ids, portable_id, result_ids
 
 __all__ = [
     "CONTINUE",

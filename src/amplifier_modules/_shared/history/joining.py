@@ -9,12 +9,15 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from amplifier_core.message_models import Message, TextBlock, ThinkingBlock, ToolCallBlock
-from amplifier_modules._shared.history.built_messages import BuiltMessage
-from amplifier_modules._shared.history.parsed_cache import Readings
-from amplifier_modules._shared.history.parsed_message import Call, Reading, Result
-from amplifier_modules._shared.history.parsing import read
-from amplifier_modules._shared.history.plain_blocks import plain_block
-from amplifier_modules._shared.history.values import clean_text, is_blank
+from amplifier_modules._shared.history.parsing import (
+    BuiltMessage,
+    Call,
+    Reading,
+    Readings,
+    Result,
+    read,
+)
+from amplifier_modules._shared.history.values import clean_text, is_blank, plain_block
 
 INTERRUPTED = (
     "The tool call was interrupted before its result was recorded. Its effects are unknown."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import marshal
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -15,26 +16,125 @@ from amplifier_core.message_models import (
     TextBlock,
     ThinkingBlock,
 )
-from amplifier_modules._shared.history.access import (
+from amplifier_modules._shared.history.arguments import arguments_or_text
+from amplifier_modules._shared.history.values import (
     CALL_TYPES,
     RESULT_ROLES,
+    as_json_text,
     as_mapping,
+    clean_text,
+    clean_value,
     id_of,
+    is_blank,
+    is_clean,
     is_list,
     kind_of,
     mappings,
+    portable_id,
     result_id,
 )
-from amplifier_modules._shared.history.arguments import arguments_or_text
-from amplifier_modules._shared.history.parsed_message import Call, Reading, Result
-from amplifier_modules._shared.history.portable_ids import portable_id
-from amplifier_modules._shared.history.values import (
-    as_json_text,
-    clean_text,
-    clean_value,
-    is_blank,
-    is_clean,
-)
+
+
+class BuiltMessage:
+    """A message that was built for a request and can be reused.
+
+    Attributes:
+        message: The message. A receiver of an earlier request may have changed it.
+    """
+
+    __slots__ = ("_state", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self._state = _state_of(message)
+
+    def is_untouched(self) -> bool:
+        """Whether it is unchanged since it was built; False if that is unknown."""
+        return self._state is not None and self._state == _state_of(self.message)
+
+
+def _state_of(message: Message) -> int | None:
+    """A hash of a message's content; None if it has more than plain data."""
+    content: Any = message.content
+    try:
+        if type(content) is list:
+            content = [(block.__dict__, block.model_extra) for block in cast("list[Any]", content)]
+        state: Any = ({**message.__dict__, "content": content}, message.model_extra)
+        return hash(marshal.dumps(state))
+    except (ValueError, AttributeError):
+        return None
+
+
+# Plain classes: created for every message of every request; other kinds would cost start-up time.
+
+
+class Call:
+    """A tool call of an assistant message; `fields` are those of its block."""
+
+    __slots__ = ("fields", "id")
+
+    def __init__(self, call_id: str | None, fields: dict[str, Any]) -> None:
+        self.id = call_id
+        self.fields = fields
+
+
+class Result:
+    """The answer to a tool call: text, or text and image blocks; `built` as in `Reading`."""
+
+    __slots__ = ("built", "content", "id", "is_error", "name")
+
+    def __init__(
+        self,
+        call_id: str | None,
+        content: str | list[Any],
+        *,
+        name: str | None = None,
+        is_error: bool = False,
+    ) -> None:
+        self.id = call_id
+        self.content = content
+        self.name = name
+        self.is_error = is_error
+        self.built: BuiltMessage | None = None
+
+
+class Reading:
+    """One parsed message.
+
+    `content` holds text, or blocks in order: mappings or typed blocks, and a `Call` in place of each
+    call. `calls` are the calls to use, `results` the calls that the message answers. `message` is set
+    if a typed message can be used unchanged. Immutable after parsing: requests share it, and `built`,
+    the message built from it.
+    """
+
+    __slots__ = (
+        "built",
+        "calls",
+        "content",
+        "message",
+        "name",
+        "prefill",
+        "repairs",
+        "results",
+        "role",
+    )
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.content: str | list[Any] = ""
+        self.name: str | None = None
+        self.prefill = False
+        self.calls: list[Call] = []
+        self.results: list[Result] = []
+        self.message: Message | None = None
+        self.built: BuiltMessage | None = None
+        self.repairs: list[str] = []
+
+    def is_untouched(self) -> bool:
+        """Whether the built message, and so possibly the content they share, is unchanged."""
+        built = (self.built, *(result.built for result in self.results))
+        return all(each is None or each.is_untouched() for each in built)
+
 
 _TYPED = (TextBlock, ImageBlock, ThinkingBlock, RedactedThinkingBlock, ReasoningBlock)
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
@@ -351,3 +451,38 @@ def _as_it_is(raw: object, block: Mapping[str, Any]) -> Any:
 
 def _optional_text(value: object) -> str | None:
     return clean_text(value) if isinstance(value, str) and value else None
+
+
+_WITHOUT_REFERENCES = 2
+"""The version of marshal's format in which equal values have equal bytes."""
+
+
+class Readings:
+    """Parses messages and caches those of the last request.
+
+    A message is recognized by its exact content and types: a context may return the same objects or
+    equal ones, and their holders may change them. Cached results were parsed from a private copy.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Reading] = {}
+
+    def of(self, messages: Iterable[object]) -> list[Reading]:
+        """The parsed messages, in order; readings are shared and never changed.
+
+        Raises:
+            TypeError: An item of `messages` is not a message.
+        """
+        before, self._kept = self._kept, {}
+        return [self._one(raw, before) for raw in messages]
+
+    def _one(self, raw: object, before: dict[bytes, Reading]) -> Reading:
+        try:
+            content = marshal.dumps(cast("Any", raw), _WITHOUT_REFERENCES)
+        except ValueError:  # typed models and other values that JSON cannot represent
+            return read(raw)
+        reading = before.get(content) or self._kept.get(content)
+        if reading is None or not reading.is_untouched():
+            reading = read(marshal.loads(content))
+        self._kept[content] = reading
+        return reading

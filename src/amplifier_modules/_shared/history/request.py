@@ -9,7 +9,7 @@ from pydantic import BaseModel, PrivateAttr
 
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 from amplifier_modules._shared.history.joining import make_whole
-from amplifier_modules._shared.history.parsed_cache import Readings
+from amplifier_modules._shared.history.parsing import Readings
 from amplifier_modules._shared.history.values import clean_value, is_clean
 
 

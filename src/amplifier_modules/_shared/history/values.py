@@ -1,11 +1,31 @@
-"""Text and values that JSON in UTF-8 can represent."""
+"""Text and values that JSON in UTF-8 can represent.
+
+The kernel's blocks and counts as plain data, without asking pydantic.
+
+`model_dump` builds a model's serializer first. That costs as much as a request's other work, and a
+conversation of plain text needs none: the values of these models are JSON's own types already.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, cast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from decimal import Decimal
+from typing import Any, TypeGuard, cast
+
+from pydantic import BaseModel
+
+from amplifier_core.message_models import (
+    Message,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    Usage,
+)
 
 MAX_DEPTH = 100
 """Nesting limit: a deeper value is not a sensible tool input and would exhaust the stack."""
@@ -97,3 +117,115 @@ def clean_value(value: object, depth: int = 0) -> Any:
 def as_json_text(value: object) -> str:
     """`value` as JSON text, readable by a model (no ASCII escapes)."""
     return json.dumps(clean_value(value), ensure_ascii=False)
+
+
+CALL_TYPES = frozenset({"tool_call", "tool_use"})
+RESULT_ROLES = frozenset({"tool", "function"})
+
+
+def call_ids(message: Mapping[str, Any] | Message) -> list[str]:
+    """Ids of an assistant message's tool calls, in order, in either message form."""
+    if message.get("role") != "assistant":
+        return []
+    blocks = [b for b in mappings(message.get("content")) if kind_of(b) in CALL_TYPES]
+    listed = message.get("tool_calls")
+    if not blocks and not listed:
+        return []
+    calls = [*blocks, *mappings(listed)]
+    return list(dict.fromkeys(i for call in calls if (i := id_of(call, "id"))))
+
+
+def result_ids(message: Mapping[str, Any] | Message) -> list[str]:
+    """Ids of the tool calls a message answers: a tool message's own, and those of its blocks."""
+    own = id_of(message, "tool_call_id") if message.get("role") in RESULT_ROLES else None
+    content = message.get("content")
+    if own is None and isinstance(content, str):
+        return []
+    blocks = [b for b in mappings(content) if kind_of(b) == "tool_result"]
+    ids = [result_id(block) or own for block in blocks]
+    return list(dict.fromkeys(i for i in (*ids, own) if i))
+
+
+def as_mapping(raw: object) -> Mapping[str, Any] | None:
+    """Keys and values of a mapping, a typed model (what was set on it) or a content dataclass."""
+    if isinstance(raw, (dict, Mapping)):  # dict first: the check of an abstract class is slow
+        return cast("Mapping[str, Any]", raw)
+    if isinstance(raw, BaseModel):
+        values = {**raw.__dict__, **(raw.model_extra or {})}
+        return {key: value for key, value in values.items() if value is not None}
+    if is_dataclass(raw):
+        to_dict = getattr(raw, "to_dict", None)
+        return cast("Mapping[str, Any]", to_dict()) if callable(to_dict) else None
+    return None
+
+
+def is_list(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:
+    return isinstance(value, (list, tuple))
+
+
+def mappings(items: object) -> Iterator[Mapping[str, Any]]:
+    """Every item of a list that can be read like a mapping; nothing if it is not a list."""
+    for raw in items if is_list(items) else ():
+        item = as_mapping(raw)
+        if item is not None:
+            yield item
+
+
+def kind_of(block: Mapping[str, Any]) -> str:
+    return str(block.get("type"))
+
+
+def id_of(source: Mapping[str, Any] | Message, key: str) -> str | None:
+    value = source.get(key)
+    if value is None or value == "":
+        return None
+    return clean_text(str(value))
+
+
+def result_id(block: Mapping[str, Any]) -> str | None:
+    for key in ("tool_call_id", "tool_use_id", "call_id"):
+        found = id_of(block, key)
+        if found:
+            return found
+    return None
+
+
+_FLAT = (TextBlock, ThinkingBlock, RedactedThinkingBlock)
+
+
+def plain_block(block: BaseModel) -> dict[str, Any]:
+    """A content block as a dict, without fields that are None."""
+    if type(block) not in _FLAT:
+        return block.model_dump(exclude_none=True)
+    return {key: value for key, value in _fields(block) if value is not None}
+
+
+def plain_usage(usage: BaseModel) -> dict[str, Any]:
+    """A usage report as a dict, without what is not known; money is text."""
+    if type(usage) is not Usage:
+        return usage.model_dump(exclude_none=True)
+    return {
+        key: str(value) if isinstance(value, Decimal) else value
+        for key, value in _fields(usage)
+        if value is not None
+    }
+
+
+def _fields(model: BaseModel) -> list[tuple[str, Any]]:
+    return [*model.__dict__.items(), *(model.model_extra or {}).items()]
+
+
+_PORTABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NOT_PORTABLE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def portable_id(given: str) -> str:
+    """A call's id or a tool's name in characters every vendor accepts: ``[A-Za-z0-9_-]``, at most 64.
+
+    A valid one is returned unchanged; any other becomes a readable part and a hash, always the same
+    for the same text, so that a provider may apply it to calls, results and tools independently.
+    """
+    if _PORTABLE.fullmatch(given):
+        return given
+    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{_NOT_PORTABLE.sub('_', given)[:48]}_{digest}"

@@ -7,9 +7,11 @@ approval, within the session's budgets. Without one the loop applies the HookRes
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, cast
 
 from amplifier_core.models import ContextInjection
 from amplifier_modules._shared.loop.conversation import add_message
@@ -214,3 +216,43 @@ def _injections(result: Any) -> list[ContextInjection]:
             )
         ]
     return [item for item in items if item.content]
+
+
+Status = Literal["success", "incomplete", "error"]
+
+MAX_ITERATIONS_REACHED = "Max iterations reached"
+OUT_OF_BUDGET = "budget"
+EMPTY = "empty"
+"""Reason of a turn whose answer has neither text nor tool calls."""
+
+CUT_SHORT = ("length", "content_filter")
+"""Finish reasons of an incomplete answer."""
+
+
+class TurnOutcome(NamedTuple):
+    """How a turn ended.
+
+    Attributes:
+        status: Whether it is a success.
+        response: The text returned.
+        reason: Why it is not a success, as one word.
+        error: The exception that ended it.
+        details: Further data of `orchestrator:complete` about the reason.
+    """
+
+    status: Status
+    response: str = ""
+    reason: str | None = None
+    error: BaseException | None = None
+    details: Mapping[str, Any] = MappingProxyType({})
+
+
+def error_data(error: BaseException) -> dict[str, Any]:
+    """An error as event data."""
+    if isinstance(error, asyncio.CancelledError):
+        return {"type": "AbortError", "message": "interrupted", "retryable": False}
+    return {
+        "type": type(error).__name__,
+        "message": str(error) or type(error).__name__,
+        "retryable": bool(getattr(error, "retryable", False)),
+    }

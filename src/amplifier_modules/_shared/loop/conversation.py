@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from amplifier_core._foreign import blame, where_defined
-from amplifier_modules._shared.history.access import as_mapping, call_ids
+from amplifier_modules._shared.history.values import as_mapping, call_ids
 from amplifier_modules._shared.loop.replies import blocks_of, text_of
 
 

@@ -11,7 +11,6 @@ import logging
 from typing import Any
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.loop.calls import Call
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.interrupt import (
@@ -21,6 +20,7 @@ from amplifier_modules._shared.loop.interrupt import (
     interruptible,
     stop,
 )
+from amplifier_modules._shared.loop.replies import Call
 from amplifier_modules._shared.loop.results import failure, result_message
 from amplifier_modules._shared.loop.runner import INTERRUPTED, Ready, Runner
 from amplifier_modules._shared.module.spans import Span

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from amplifier_core._foreign import blame, where_defined
 from amplifier_core.cancellation import is_failure, task_cancel_count
-from amplifier_core.llm_errors import ContextLengthError, InvalidRequestError, LLMError
+from amplifier_core.llm_errors import (
+    ConfigurationError,
+    ContextLengthError,
+    InvalidRequestError,
+    LLMError,
+)
 from amplifier_core.message_models import Usage
 from amplifier_modules._shared.history import Readings, to_chat_request
-from amplifier_modules._shared.loop.answer_format import AnswerFormat
 from amplifier_modules._shared.loop.budget import Ticket
-from amplifier_modules._shared.loop.calls import Call, calls_of
-from amplifier_modules._shared.loop.channel import Channel, Injection, TurnDenied
+from amplifier_modules._shared.loop.channel import Channel, Injection, TurnDenied, error_data
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.conversation import view_of
-from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, Fallbacks
+from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, Fallbacks, LimitRequests
 from amplifier_modules._shared.loop.interrupt import interruptible
-from amplifier_modules._shared.loop.limit_requests import LimitRequests
-from amplifier_modules._shared.loop.offered_tools import offered_tools
-from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room, size_of
 from amplifier_modules._shared.loop.replies import (
+    Call,
     apply_hook_changes,
     blocks_of,
+    calls_of,
     is_response,
     lost_usage,
     metadata_of,
@@ -32,15 +36,154 @@ from amplifier_modules._shared.loop.replies import (
     usage_of,
     with_lost,
 )
-from amplifier_modules._shared.loop.requests import (
-    choose_provider,
-    with_injections,
-)
+from amplifier_modules._shared.loop.runner import offered_tools
 from amplifier_modules._shared.loop.schema import InputChecker
-from amplifier_modules._shared.loop.turn_end import error_data
+from amplifier_modules._shared.loop.streaming import AnswerFormat
 from amplifier_modules._shared.module.spans import Span
-from amplifier_modules._shared.providers.lost_usage import collecting
-from amplifier_support.provider_order import model_of
+from amplifier_modules._shared.providers.base import collecting
+from amplifier_modules._shared.providers.tokens import estimate_message
+from amplifier_support.provider_order import first_mounted, model_of
+
+
+def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[str, Any]:
+    """The provider to use, with the name it is mounted under.
+
+    `wanted` if given; otherwise see `amplifier_support.provider_order`.
+
+    Raises:
+        ValueError: There are no providers.
+        amplifier_core.llm_errors.ConfigurationError: `wanted` is not mounted.
+    """
+    name = first_mounted(providers, wanted)
+    if name is None:
+        raise ValueError("At least one provider required: no provider is mounted")
+    if wanted not in (None, name):
+        mounted = ", ".join(providers)
+        raise ConfigurationError(
+            f"default_provider '{wanted}' is not mounted; mounted providers: {mounted}"
+        )
+    return name, providers[name]
+
+
+def with_injections(messages: list[Any], injections: list[Injection]) -> list[Any]:
+    """A copy of `messages` with texts for this request only; the originals are not changed."""
+    if not injections:
+        return messages
+    messages = list(messages)
+    for text in injections:
+        if text.append_to_last_tool_result and messages and _is_result(messages[-1]):
+            messages[-1] = _with_text(messages[-1], text.content)
+        else:
+            messages.append({"role": text.role, "content": text.content})
+    return messages
+
+
+def _is_result(message: Any) -> bool:
+    return isinstance(message, dict) and cast("dict[str, Any]", message).get("role") in (
+        "tool",
+        "function",
+    )
+
+
+def _with_text(message: dict[str, Any], text: str) -> dict[str, Any]:
+    content: Any = message.get("content")
+    if isinstance(content, list):
+        return {**message, "content": [*cast("list[Any]", content), {"type": "text", "text": text}]}
+    return {**message, "content": f"{content}\n\n{text}" if content else text}
+
+
+CONTEXT_OVERFLOW = "context:overflow"
+
+_SMALLER = 0.9
+"""A new view is worth a request if it is at most this fraction of the one that was too long."""
+
+_LIKELY = 0.75
+"""If the limit is unknown, a compacted view of at most this fraction is small enough."""
+
+_MARGIN = 0.9
+"""Fraction of the reported limit to use: a request has more than its messages."""
+
+_TRIES = 3
+"""How often a context is asked for a smaller view before its answer is used as it is."""
+
+_COUNT = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d{4,}\b")
+
+
+class Room:
+    """How much of a conversation fits into requests, learned from rejected requests.
+
+    It outlives turns, so that a size a model has rejected is not tried again.
+    """
+
+    def __init__(self) -> None:
+        self._budgets: dict[tuple[str, str | None], int] = {}
+
+    def budget(self, provider: str, model: str | None) -> int | None:
+        """Token budget for the messages of a request; None leaves it to the context."""
+        return self._budgets.get((provider, model))
+
+    async def make_smaller(
+        self,
+        context: Any,
+        name: str,
+        provider: Any,
+        model: str | None,
+        *,
+        refused: list[Any],
+        reason: str,
+    ) -> list[Any] | None:
+        """A view of the conversation that is clearly smaller than the rejected one.
+
+        The context compacts itself if it can. If that is not enough, it is asked for the size that
+        fits, or for half if that is unknown, now and with every later request to the same model.
+
+        Args:
+            context: The conversation.
+            name: Name of the provider that rejected the request.
+            provider: That provider.
+            model: The requested model.
+            refused: The view that was too long.
+            reason: The provider's error message.
+
+        Returns:
+            None if the context has no smaller view.
+        """
+        before, share = size_of(refused), share_that_fits(reason)
+        compact = getattr(context, "compact", None)
+        if callable(compact):
+            done: Any = compact()
+            if inspect.isawaitable(done):
+                await done
+            view = await view_of(context, provider, self.budget(name, model))
+            if size_of(view) <= before * (share or _LIKELY):
+                return view
+        target = before * (share or 0.5)
+        budget, view = target, refused
+        for _ in range(_TRIES):
+            # Contexts count in the vendor's tokens, as far as they have learned the ratio.
+            self._budgets[name, model] = max(1, int(budget))
+            view = await view_of(context, provider, max(1, int(budget)))
+            if size_of(view) <= target:
+                break
+            budget *= target / size_of(view)
+        return view if size_of(view) <= before * _SMALLER else None
+
+
+def size_of(messages: list[Any]) -> int:
+    """Estimated tokens of a view."""
+    return sum(estimate_message(message) for message in messages)
+
+
+def share_that_fits(reason: str) -> float | None:
+    """The fraction of a request that fits, from the numbers in "213000 tokens > 200000 maximum".
+
+    None if the message does not have two such numbers.
+    """
+    counts = {int(found.replace(",", "")) for found in _COUNT.findall(reason)}
+    if len(counts) != 2:
+        return None
+    return min(counts) / max(counts) * _MARGIN
+
 
 logger = logging.getLogger(__name__)
 

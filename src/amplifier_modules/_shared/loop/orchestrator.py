@@ -8,19 +8,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_modules._shared.history import Readings
-from amplifier_modules._shared.loop.answer_format import AnswerFormat
 from amplifier_modules._shared.loop.budget import open_budget
-from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.channel import Channel, TurnOutcome
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK
+from amplifier_modules._shared.loop.exchange import CONTEXT_OVERFLOW, Room
+from amplifier_modules._shared.loop.fallback import BUDGET_REACHED, PROVIDER_FALLBACK
 from amplifier_modules._shared.loop.interrupt import finish_despite_cancellation
-from amplifier_modules._shared.loop.limit_requests import BUDGET_REACHED
-from amplifier_modules._shared.loop.overflow import CONTEXT_OVERFLOW, Room
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import STEER_EVENTS, Steering
-from amplifier_modules._shared.loop.streaming import complete, stream
+from amplifier_modules._shared.loop.streaming import AnswerFormat, complete, stream
 from amplifier_modules._shared.loop.turn import Turn
-from amplifier_modules._shared.loop.turn_end import TurnOutcome
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.session_capabilities import STEER
 

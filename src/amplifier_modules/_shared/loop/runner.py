@@ -2,6 +2,18 @@
 
 Every call emits `tool:pre` and then `tool:post` or `tool:error`. A call that cannot or may not run emits
 `tool:error`, alone or after `tool:pre`.
+
+Tool parameters with more than one name.
+
+Published tools with the same purpose name the same parameter differently, and a guard reads the name
+its author knew. A tool declares alternative names as `input_aliases`, a mapping from alias to
+parameter: hooks then see the value under every name, and the tool receives it under its own.
+
+The tools offered to a model: their names, and which tool a name refers to.
+
+A tool is offered under the name it is mounted as. If vendors reject that name, the tool's own `name`
+is used, or else the mount name in characters that vendors accept. The model may also call a tool by
+its own `name` if that is unambiguous.
 """
 
 from __future__ import annotations
@@ -13,19 +25,14 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from amplifier_core._event_data import ToolResultData
 from amplifier_core._foreign import describe_exception
 from amplifier_core.cancellation import is_failure, task_cancel_count
+from amplifier_core.hooks import ToolResultData
+from amplifier_core.message_models import ToolSpec
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.loop.aliases import (
-    AliasConflict,
-    input_aliases,
-    with_aliases,
-    without_aliases,
-)
-from amplifier_modules._shared.loop.calls import Call
+from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.offered_tools import tool_called
+from amplifier_modules._shared.loop.replies import Call
 from amplifier_modules._shared.loop.results import (
     apply_hook_changes,
     as_result,
@@ -35,6 +42,110 @@ from amplifier_modules._shared.loop.results import (
 )
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span
+from amplifier_support.fields import mapping_of
+
+
+def offered_tools(provider: Any, tools: Mapping[str, Any], checker: InputChecker) -> list[ToolSpec]:
+    """The tools to offer as `ToolSpec`s; none to a provider that does not support tools."""
+    if not tools or not getattr(provider, "supports_tools", True):
+        return []
+    names = offered_names(tools)
+    specs: list[ToolSpec] = []
+    for mounted, tool in tools.items():
+        schema = checker.schema(tool, mounted)
+        if schema is not None:
+            spec = ToolSpec.model_construct(
+                name=names[mounted],
+                description=str(getattr(tool, "description", "") or ""),
+                parameters=schema or {"type": "object", "properties": {}},
+            )
+            specs.append(spec)
+    return specs
+
+
+def offered_names(tools: Mapping[str, Any]) -> dict[str, str]:
+    """The unique name each tool is offered under, by the name it is mounted as."""
+    legal = {name for name in tools if _is_legal(name)}
+    taken = set(legal)
+    names = {name: name for name in tools}
+    for mounted in tools.keys() - legal:
+        own = _own_name(tools[mounted])
+        name = wanted = own if own and _is_legal(own) else portable_id(mounted)
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{wanted[:60]}_{number}"
+        taken.add(name)
+        names[mounted] = name
+    return names
+
+
+def tool_called(name: str, tools: Mapping[str, Any]) -> str | None:
+    """The mount name of the tool that a model calls `name`; None if there is no such tool."""
+    if name in tools:
+        return name
+    for mounted, offered in offered_names(tools).items():
+        if offered == name:
+            return mounted
+    own = [mounted for mounted, tool in tools.items() if _own_name(tool) == name]
+    return own[0] if own and all(tools[other] is tools[own[0]] for other in own) else None
+
+
+def _own_name(tool: Any) -> str | None:
+    name = getattr(tool, "name", None)
+    return name if isinstance(name, str) else None
+
+
+def _is_legal(name: str) -> bool:
+    return portable_id(name) == name if name else False
+
+
+class AliasConflict(Exception):
+    """One parameter was given different values under two names; the message is for the model."""
+
+
+def input_aliases(tool: Any) -> Mapping[str, str]:
+    """The aliases a tool declares, by alias."""
+    return mapping_of(getattr(tool, "input_aliases", None))
+
+
+def without_aliases(
+    aliases: Mapping[str, str], given: dict[str, Any], shown: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The input with each parameter under its own name.
+
+    Args:
+        aliases: The tool's aliases.
+        given: The input, with any of the names.
+        shown: The input as hooks saw it, if `given` is their revision of it. A name whose value
+            they changed takes precedence over one they left unchanged.
+
+    Raises:
+        AliasConflict: Two names of one parameter have different values, both changed.
+    """
+    if not aliases:
+        return given
+    values = {aliases.get(key, key): value for key, value in given.items()}
+    changed: dict[str, str] = {}
+    for key, value in given.items():
+        if shown is not None and key in shown and shown[key] == value:
+            continue
+        name = aliases.get(key, key)
+        first = changed.setdefault(name, key)
+        if given[first] != value:
+            raise AliasConflict(
+                f"'{first}' and '{key}' are the same parameter, but their values differ; "
+                f"give only '{name}'"
+            )
+        values[name] = value
+    return values
+
+
+def with_aliases(aliases: Mapping[str, str], given: dict[str, Any]) -> dict[str, Any]:
+    """The input with each parameter under all of its names."""
+    named = {alias: given[name] for alias, name in aliases.items() if name in given}
+    return {**given, **named} if named else given
+
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from amplifier_support.printable import cut_text
+from amplifier_support.text import cut_text
 
 _MAX_PROBLEMS = 5
 _LONGEST_MESSAGE = 300

@@ -6,11 +6,13 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
-from amplifier_core._event_data import plain
-from amplifier_core.llm_errors import StreamError
+from amplifier_core.hooks import plain
+from amplifier_core.llm_errors import InvalidRequestError, StreamError
+from amplifier_core.message_models import ResponseFormatJsonSchema
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.replies import blocks_of
 from amplifier_modules._shared.module.spans import Span
+from amplifier_support.session_capabilities import RESPONSE_FORMAT
 
 STREAM_EVENTS = ("provider:stream",)
 """Events of streaming in addition to those that the kernel defines."""
@@ -165,3 +167,55 @@ def _is_response(chunk: Any) -> bool:
             _CHUNK_DELTA,
         )
     return hasattr(chunk, "content")
+
+
+_REFUSED = (400, 422)
+"""Statuses of a request whose schema the service does not support."""
+
+
+class AnswerFormat:
+    """Which requests of a session carry the form of the answer.
+
+    The form is also described in the prompt and checked afterwards, so a request can do without. It
+    outlives turns, so that a schema a model has refused is not sent to it again.
+    """
+
+    def __init__(self) -> None:
+        self._refused: set[tuple[str, str | None]] = set()
+        self._wanted: ResponseFormatJsonSchema | None = None
+
+    def begin(self, coordinator: Any) -> None:
+        """Read what the session wants of the answers of a turn."""
+        has_capabilities = callable(getattr(coordinator, "get_capability", None))
+        wanted = RESPONSE_FORMAT.of(coordinator) if has_capabilities else None
+        before, self._wanted = self._wanted, None
+        if isinstance(wanted, Mapping):
+            self._wanted = ResponseFormatJsonSchema.model_validate(wanted)
+        if self._wanted != before:
+            self._refused.clear()
+
+    def fields(
+        self, name: str, provider: Any, model: str | None, *, has_tools: bool
+    ) -> dict[str, Any]:
+        """The fields that a request gets.
+
+        Args:
+            name: Name of the provider.
+            provider: The provider. Many servers let a model call no tools while its answer must
+                match a schema; only those that declare otherwise get both.
+            model: The model, if known.
+            has_tools: Whether the request offers tools.
+        """
+        if self._wanted is None or (name, model) in self._refused:
+            return {}
+        if has_tools and getattr(provider, "supports_schema_with_tools", False) is not True:
+            return {}
+        return {"response_format": self._wanted}
+
+    def drop(self, request: Any, name: str, model: str | None, error: InvalidRequestError) -> bool:
+        """Whether to send a refused request again, without the form of the answer."""
+        wanted = getattr(request, "response_format", None)
+        if wanted is None or error.status_code not in _REFUSED or (name, model) in self._refused:
+            return False
+        self._refused.add((name, model))
+        return True

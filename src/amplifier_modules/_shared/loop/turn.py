@@ -14,21 +14,26 @@ from typing import Any, ClassVar
 
 from amplifier_core.events import MESSAGE_END
 from amplifier_modules._shared.history import Readings
-from amplifier_modules._shared.loop.answer_format import AnswerFormat
-from amplifier_modules._shared.loop.budget import BudgetReached, budget_of
-from amplifier_modules._shared.loop.calls import Call, CallLedger
-from amplifier_modules._shared.loop.channel import Channel, TurnDenied
+from amplifier_modules._shared.loop.budget import BudgetReached, Reached, budget_of
+from amplifier_modules._shared.loop.channel import (
+    CUT_SHORT,
+    EMPTY,
+    MAX_ITERATIONS_REACHED,
+    OUT_OF_BUDGET,
+    Channel,
+    TurnDenied,
+    TurnOutcome,
+    error_data,
+)
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.dispatch import Dispatcher
-from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply
-from amplifier_modules._shared.loop.fallback import Fallbacks, fallbacks_of
-from amplifier_modules._shared.loop.interrupt import Interrupted
-from amplifier_modules._shared.loop.limit_requests import LimitRequests
-from amplifier_modules._shared.loop.limits import Reached
-from amplifier_modules._shared.loop.overflow import Room
-from amplifier_modules._shared.loop.progress import Progress, conclusion, warning
+from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply, Room
+from amplifier_modules._shared.loop.fallback import Fallbacks, LimitRequests, fallbacks_of
+from amplifier_modules._shared.loop.interrupt import Interrupted, StopSignal
 from amplifier_modules._shared.loop.replies import (
+    Call,
+    CallLedger,
     UsageTotal,
     assistant_message,
     lost_usage,
@@ -37,17 +42,59 @@ from amplifier_modules._shared.loop.replies import (
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import Steering
-from amplifier_modules._shared.loop.stop_signal import StopSignal
-from amplifier_modules._shared.loop.turn_end import (
-    CUT_SHORT,
-    EMPTY,
-    MAX_ITERATIONS_REACHED,
-    OUT_OF_BUDGET,
-    TurnOutcome,
-    error_data,
-)
+from amplifier_modules._shared.loop.streaming import AnswerFormat
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.fields import field_of
+
+
+class Progress:
+    """Counts how often in a row the same calls had the same results.
+
+    The calls of an answer count together: as long as one of them, or one result, is new, the turn
+    makes progress.
+    """
+
+    def __init__(self) -> None:
+        self._last: list[tuple[str, dict[str, Any], Any]] | None = None
+        self.times = 0
+
+    def note(self, calls: list[Call], results: Mapping[str, Any]) -> int:
+        """Record the calls of an answer; returns how often in a row they had these results.
+
+        Args:
+            calls: The calls of an answer.
+            results: Contents of their result messages, by call id.
+        """
+        done = [(call.name, call.arguments, results.get(call.id)) for call in calls]
+        self.times = self.times + 1 if done == self._last else 1
+        self._last = done
+        return self.times
+
+
+def warning(calls: list[Call], times: int, left: int) -> str:
+    """The warning to the model before the turn is ended.
+
+    Args:
+        calls: The calls that repeat.
+        times: How often in a row they had the same results.
+        left: How many more repetitions end the turn.
+    """
+    return (
+        f"[{_named(calls)} was called {times} times in a row with the same input and the same "
+        f"result; the turn ends after {left} more. Do something else: change the input, wait "
+        "longer, use another tool, or report what is missing.]"
+    )
+
+
+def conclusion(calls: list[Call], times: int) -> str:
+    """The text of a turn that ends without progress."""
+    return f"No progress: {_named(calls)} had the same result {times} times in a row"
+
+
+def _named(calls: list[Call]) -> str:
+    names = dict.fromkeys(call.name for call in calls)
+    return " and ".join(f"'{name}'" for name in names)
+
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_jsonable_python
 
-from amplifier_modules._shared.module.config import ModuleConfig, spellings
-from amplifier_modules._shared.module.published import Published
+from amplifier_modules._shared.module.config import ModuleConfig, Published, spellings
 
 
 def config_schema_of(model: type[BaseModel]) -> dict[str, Any]:

@@ -9,9 +9,12 @@ Ids are random hex as in W3C Trace Context: 32 digits for a turn, 16 for a span.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextvars import ContextVar, Token
 from secrets import token_hex
-from typing import Any
+from typing import Any, cast
+
+from amplifier_support.session_capabilities import ANNOUNCED_EVENTS
 
 
 class Span:
@@ -76,3 +79,17 @@ def event_ids() -> dict[str, Any]:
     """
     span = _current.get()
     return dict(span.fields) if span else {}
+
+
+async def announced_events(coordinator: Any) -> list[str]:
+    """The names of the events that modules emit in addition to the kernel's.
+
+    Each contributes a name or several; some register a capability instead. Anything else is ignored.
+    """
+    contributed = await coordinator.collect_contributions("observability.events")
+    found: list[str] = []
+    for given in [*contributed, ANNOUNCED_EVENTS.of(coordinator)]:
+        several = isinstance(given, Iterable) and not isinstance(given, str)
+        names = cast("Iterable[Any]", given) if several else [given]
+        found += [name for name in names if isinstance(name, str)]
+    return found

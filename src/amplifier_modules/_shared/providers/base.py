@@ -12,6 +12,16 @@ gets `complete` and `stream_complete` from here:
 
 Retries have this one owner. A stream is retried only until its first chunk is returned;
 `complete` hands out nothing before the end and may retry until then.
+
+Images that a service has refused stay in the conversation, but are not sent to it again.
+
+A model that cannot see, or an image a service finds damaged or too large, would otherwise end every
+later request of the conversation as well. In place of such an image the model reads a note.
+
+The usage of model calls that end without an answer: stopped, cut off or failed while streaming.
+
+The service bills what it had read and written until then. A provider adds what the service has
+reported of each such attempt, or else an estimate; the loop collects it around the call.
 """
 
 from __future__ import annotations
@@ -19,22 +29,93 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
-from amplifier_core.llm_errors import LLMError, StreamError
-from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, ToolCall
+from amplifier_core.llm_errors import InvalidRequestError, LLMError, LLMTimeoutError, StreamError
+from amplifier_core.message_models import (
+    ChatRequest,
+    ChatResponse,
+    Degradation,
+    Message,
+    TextBlock,
+    ToolCall,
+    Usage,
+)
 from amplifier_core.utils.retry import RetryConfig, retry_with_backoff
 from amplifier_modules._shared.history import normalise
-from amplifier_modules._shared.history.plain_blocks import plain_usage
+from amplifier_modules._shared.history.values import plain_usage
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.providers.deferred import deferred_request
-from amplifier_modules._shared.providers.refused_images import RefusedImages
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
+from amplifier_modules._shared.providers.tokens import BYTES_PER_TOKEN, estimate_request
 from amplifier_support.provider_batches import DeferredAnswer, ProviderBatches
 from amplifier_support.session_capabilities import DEFERRAL
+
+NOTE = "[an image, which this model or service does not take]"
+
+_ABOUT_IMAGES = ("image", "multimodal", "multi-modal")
+# Some servers answer with a status that says it is their own fault.
+_CANNOT_SEE = ("image input is not supported", "does not support image")
+
+
+class RefusedImages:
+    """What one provider has learnt not to send."""
+
+    def __init__(self) -> None:
+        self._refused: set[int] = set()
+
+    def sendable(self, request: ChatRequest) -> ChatRequest:
+        """The request with a note in place of each refused image; the same where there is none."""
+        if not self._refused:
+            return request
+        messages = [self._without_refused(message) for message in request.messages]
+        if all(new is old for new, old in zip(messages, request.messages, strict=True)):
+            return request
+        return request.model_copy(update={"messages": messages})
+
+    def learn(self, request: ChatRequest, error: LLMError) -> bool:
+        """Whether `error` refuses images of `request`; they count as refused from now on."""
+        text = str(error).lower()
+        marks = _ABOUT_IMAGES if isinstance(error, InvalidRequestError) else _CANNOT_SEE
+        if not any(mark in text for mark in marks):
+            return False
+        images = {_digest(block) for message in request.messages for block in _images(message)}
+        self._refused |= images
+        return bool(images)
+
+    def degradation(self, request: ChatRequest) -> Degradation | None:
+        """What to tell of `request`, if images of it are not sent."""
+        if self.sendable(request) is request:
+            return None
+        return Degradation(
+            requested="images", actual="a note in their place", reason="the service refused them"
+        )
+
+    def _without_refused(self, message: Message) -> Message:
+        if not any(_digest(block) in self._refused for block in _images(message)):
+            return message
+        blocks = [self._note_or(block) for block in cast("list[Any]", message.content)]
+        return message.model_copy(update={"content": blocks})
+
+    def _note_or(self, block: Any) -> Any:
+        refused = block.type == "image" and _digest(block) in self._refused
+        return TextBlock(text=NOTE) if refused else block
+
+
+def _images(message: Message) -> list[Any]:
+    if isinstance(message.content, str):
+        return []
+    return [block for block in message.content if block.type == "image"]
+
+
+def _digest(block: Any) -> int:
+    source = block.source
+    return hash(source.get("data") or source.get("url") or source.get("file_id"))
+
 
 logger = logging.getLogger(__name__)
 
@@ -335,3 +416,54 @@ def combine_degradations(degradations: Iterable[Degradation]) -> Degradation | N
         actual="; ".join(item.actual for item in found),
         reason="; ".join(dict.fromkeys(item.reason for item in found)),
     )
+
+
+_collected: ContextVar[list[Usage] | None] = ContextVar("amplifier_lost_usage", default=None)
+
+
+@contextmanager
+def collecting() -> Generator[list[Usage]]:
+    """Collect the usage of the attempts made in this block that end without an answer."""
+    usages: list[Usage] = []
+    token = _collected.set(usages)
+    try:
+        yield usages
+    finally:
+        _collected.reset(token)
+
+
+def add_lost(*known: Usage | None) -> None:
+    """Add the usage of such an attempt: the first that has tokens, or nothing."""
+    usages = _collected.get()
+    if usages is not None:
+        usages += [usage for usage in known if usage is not None and usage.total_tokens][:1]
+
+
+def estimate_lost(request: ChatRequest, written: int, error: BaseException) -> Usage | None:
+    """The usage of an attempt that the service had accepted but not reported on; without a price.
+
+    `estimated_calls` in it says how many calls of a sum are estimated.
+
+    Args:
+        request: What was sent.
+        written: Bytes of the answer that had arrived.
+        error: What ended the attempt.
+
+    Returns:
+        None if the service itself reported a failure, which is not billed.
+    """
+    if isinstance(error, LLMError) and not isinstance(error, (StreamError, LLMTimeoutError)):
+        return None
+    prompt, output = estimate_request(request), output_tokens(written)
+    usage = Usage(input_tokens=prompt, output_tokens=output, total_tokens=prompt + output)
+    return as_estimate(usage)
+
+
+def output_tokens(written: int) -> int:
+    """Estimated tokens of an answer, from its bytes."""
+    return -(-written // BYTES_PER_TOKEN)
+
+
+def as_estimate(usage: Usage) -> Usage:
+    """The same usage, marked as that of an estimated call."""
+    return usage.model_copy(update={"estimated_calls": 1})

@@ -10,17 +10,28 @@
 Prices are US dollars per million tokens, written as strings to stay exact. `long_prompt` prices a
 whole request whose prompt is longer than `above` tokens. A price that is not there is not known,
 and then neither is the cost. The file says as of when its prices are and where they were read.
+
+The cost of a call to a provider's service, and the source of its prices.
+
+The vendor's list applies at the vendor's own address. Other addresses bill differently: the cost there
+is unknown unless the plan sets `prices`, or enables the vendor's with `list_prices`. An unknown cost is
+None, never zero.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from pydantic import Field
+
+from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.models import ModelInfo, Pricing
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_support.usage import token_count
 
 _MILLION = Decimal(1_000_000)
 
@@ -140,3 +151,92 @@ def _model(entry: dict[str, Any]) -> Model:
 
 def _float(price: Decimal | None) -> float | None:
     return None if price is None else float(price)
+
+
+class PricesConfig(ModuleConfig):
+    """US dollars per million tokens, for every model of the provider.
+
+    Attributes:
+        input: Price of input.
+        output: Price of output, including thinking.
+        cache_read: Price of a cache read; by default the price of input.
+        cache_write: Price of a cache write; by default the price of input.
+        cache_write_1h: Price of a one-hour cache write; by default that of `cache_write`.
+    """
+
+    input: Decimal = Field(ge=0)
+    output: Decimal = Field(ge=0)
+    cache_read: Decimal | None = Field(default=None, ge=0)
+    cache_write: Decimal | None = Field(default=None, ge=0)
+    cache_write_1h: Decimal | None = Field(default=None, ge=0)
+
+    def as_prices(self) -> Prices:
+        """The same with what is not given filled in."""
+        read = self.input if self.cache_read is None else self.cache_read
+        write = self.input if self.cache_write is None else self.cache_write
+        long = write if self.cache_write_1h is None else self.cache_write_1h
+        return Prices(self.input, self.output, read, write, long)
+
+
+class PriceSource:
+    """Where a provider takes its prices from.
+
+    Args:
+        given: The plan's own prices, which count before any list.
+        use_list: Whether the vendor's list counts; None to decide by `at_vendor`.
+        at_vendor: The service is the vendor's own.
+    """
+
+    __slots__ = ("_given", "uses_list")
+
+    def __init__(
+        self, given: PricesConfig | None, use_list: bool | None, *, at_vendor: bool
+    ) -> None:
+        self._given = given.as_prices() if given is not None else None
+        self.uses_list = at_vendor if use_list is None else use_list
+
+    def cost(
+        self, model: Model | None, tokens: Tokens, *, listed_tier: bool = True
+    ) -> Decimal | None:
+        """What a call cost in US dollars; None where that is not known.
+
+        Args:
+            model: The model in the vendor's list; None if it is not there.
+            tokens: What the service counted.
+            listed_tier: The call was billed as what the list has prices for.
+        """
+        if self._given is not None:
+            return self._given.cost(tokens)
+        if model is None or not (self.uses_list and listed_tier):
+            return None
+        return model.cost(tokens)
+
+    def pricing(self, model: Model | None) -> Pricing | None:
+        """The prices of a model for lists of models; None where they are not known."""
+        if self._given is not None:
+            return self._given.pricing()
+        return model.prices.pricing() if model is not None and self.uses_list else None
+
+
+def entries_in(answer: Mapping[str, Any], provider: str) -> list[dict[str, Any]]:
+    """The entries of a list of models that have an id.
+
+    Raises:
+        ProviderUnavailableError: The answer has no list; the service is probably another one.
+    """
+    data = answer.get("data")
+    if data is None and "data" in answer:
+        return []  # how some servers say that they have none
+    if not isinstance(data, list):
+        raise ProviderUnavailableError(
+            f"{provider} answered the request for its models without a list; check base_url",
+            provider=provider,
+            retryable=False,
+        )
+    found = [cast("dict[str, Any]", entry) for entry in data if isinstance(entry, dict)]
+    return [entry for entry in found if isinstance(entry.get("id"), str) and entry["id"]]
+
+
+def limit_in(entry: Mapping[str, Any], *names: str) -> int:
+    """The first valid limit in tokens under these names; 0 if there is none."""
+    return next((count for name in names if (count := token_count(entry.get(name)))), 0)

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 from pydantic import AliasChoices, Field, SecretStr
 
 from amplifier_modules._shared.http.client import CONNECT_TIMEOUT, IDLE_TIMEOUT
-from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.published import Published, ignored
-from amplifier_modules._shared.providers.prices import PricesConfig
+from amplifier_modules._shared.module.config import ModuleConfig, Published, ignored
+from amplifier_modules._shared.providers.catalogue import PricesConfig
 
 
 class HTTPProviderConfig(ModuleConfig):

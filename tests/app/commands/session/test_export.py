@@ -12,10 +12,13 @@ import pytest
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.json_text import json_pieces
-from amplifier_app.runtime.export.content import Exported, export_session, redactor
-from amplifier_app.runtime.export.data import as_data, as_trajectory
-from amplifier_app.runtime.export.markdown import as_markdown, session_markdown
-from amplifier_app.runtime.export.parts import Heading, parts_of
+from amplifier_app.runtime.export.markdown import (
+    as_data,
+    as_markdown,
+    as_trajectory,
+    session_markdown,
+)
+from amplifier_app.runtime.export.parts import Exported, Heading, export_session, parts_of, redactor
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.bundle import write_bundle
 from amplifier_app.sessions.fork import fork_session

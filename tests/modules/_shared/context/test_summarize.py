@@ -12,9 +12,8 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.hooks import HookRegistry
 from amplifier_core.message_models import ChatResponse, TextBlock
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.loop.budget import Budget
+from amplifier_modules._shared.loop.budget import Budget, BudgetConfig
 from amplifier_modules._shared.loop.interrupt import Interrupted
-from amplifier_modules._shared.loop.limits import BudgetConfig
 from amplifier_modules.context_simple.manager import SimpleContextManager
 from tests.modules._shared.context.conversations import (
     Summariser,

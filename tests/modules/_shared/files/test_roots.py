@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared.files.protected_names import protected_name
 from amplifier_modules._shared.files.roots import (
     InvalidPath,
     OutsideRoots,
     PathError,
     PathGuard,
     ProtectedPath,
+    protected_name,
 )
 from tests.support.renames import OUTSIDE, assert_untouched, racing_renames
 from tests.support.thorough import Scale

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amplifier_modules._shared.history import Readings, to_chat_request
-from amplifier_modules._shared.history import parsed_cache as readings
 from amplifier_modules._shared.history import parsing as reading
+from amplifier_modules._shared.history import parsing as readings
 from tests.modules._shared.history.history_rules import plain
 from tests.modules._shared.history.test_history import USER, answer, asks, block, histories, listed
 
@@ -40,10 +40,11 @@ def test_a_history_that_grows_and_shrinks(
 
 def test_a_message_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
+    read_message = reading.read
 
     def counted(raw: Any) -> reading.Reading:
         read.append(raw)
-        return reading.read(raw)
+        return read_message(raw)
 
     monkeypatch.setattr(readings, "read", counted)
     kept, history = Readings(), [USER]

@@ -16,7 +16,7 @@ from amplifier_core.message_models import (
     ToolResultBlock,
     Usage,
 )
-from amplifier_modules._shared.history.plain_blocks import plain_block, plain_usage
+from amplifier_modules._shared.history.values import plain_block, plain_usage
 
 
 class Shouting(TextBlock):

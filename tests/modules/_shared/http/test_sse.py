@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_modules._shared.http.sse import SSEDecoder
+from amplifier_modules._shared.http.event_stream import SSEDecoder
 
 
 def decode(*chunks: bytes) -> list[tuple[str, str]]:

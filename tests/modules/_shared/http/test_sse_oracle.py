@@ -7,7 +7,7 @@ from httpx_sse import EventSource
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_modules._shared.http.sse import SSEDecoder
+from amplifier_modules._shared.http.event_stream import SSEDecoder
 
 LINES = st.sampled_from(
     [

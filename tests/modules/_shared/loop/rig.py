@@ -10,7 +10,7 @@ from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_extras.loop_events.config import EventsConfig
-from amplifier_extras.loop_events.orchestrator import EventsOrchestrator
+from amplifier_extras.loop_events.turn import EventsOrchestrator
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.module.config import parse_config

@@ -10,8 +10,7 @@ import pytest
 from amplifier_core.message_models import TextBlock
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_modules import loop_basic
-from amplifier_modules._shared.loop.budget import Budget, Ticket, budget_of
-from amplifier_modules._shared.loop.limits import BudgetConfig
+from amplifier_modules._shared.loop.budget import Budget, BudgetConfig, Ticket, budget_of
 from tests.modules._shared.loop.rig import FunctionTool, ListContext, Rig, call, calls, echo_tool
 
 

@@ -8,9 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Ticket
-from amplifier_modules._shared.loop.limits import BudgetConfig
-from amplifier_modules._shared.loop.usage_totals import Spent
+from amplifier_modules._shared.loop.budget import Budget, BudgetConfig, BudgetReached, Spent, Ticket
 
 LIMITS = st.fixed_dictionaries(
     {},

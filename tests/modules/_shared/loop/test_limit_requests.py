@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from amplifier_core.models import HookResult
-from amplifier_modules._shared.loop.budget import Budget
+from amplifier_modules._shared.loop.budget import Budget, BudgetConfig, Reached
 from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.limit_requests import BUDGET_REACHED, LimitRequests
-from amplifier_modules._shared.loop.limits import BudgetConfig, Reached
+from amplifier_modules._shared.loop.fallback import BUDGET_REACHED, LimitRequests
 from tests.modules._shared.loop.rig import Rig, call, calls, echo_tool
 
 

@@ -12,7 +12,7 @@ import pytest
 from amplifier_core.llm_errors import ConfigurationError, RateLimitError, StreamError
 from amplifier_core.message_models import ChatRequest
 from amplifier_core.testing import EventRecorder
-from amplifier_modules._shared.loop.requests import choose_provider
+from amplifier_modules._shared.loop.exchange import choose_provider
 from amplifier_modules._shared.module.spans import event_ids
 from tests.modules._shared.loop.rig import FunctionTool, Rig, call, calls, echo_tool
 

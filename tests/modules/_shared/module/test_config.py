@@ -10,7 +10,7 @@ from pydantic import model_validator
 from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
-from amplifier_modules.hooks_logging.config import LoggingConfig
+from amplifier_modules.hooks_logging.log import LoggingConfig
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_openai.config import OpenAIConfig
 from amplifier_modules.tool_bash.config import BashConfig

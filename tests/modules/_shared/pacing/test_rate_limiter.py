@@ -16,11 +16,16 @@ from typing import Literal, NamedTuple
 
 import pytest
 
-from amplifier_modules._shared.pacing import rate_limiter as rate_limiter_file
-from amplifier_modules._shared.pacing.headers import Reported, reported_limits
-from amplifier_modules._shared.pacing.pace import Pace, Ticket
-from amplifier_modules._shared.pacing.rate_limiter import RateLimiter, rate_limiter_of
-from amplifier_support.private_files import try_lock
+from amplifier_modules._shared import pacing as rate_limiter_file
+from amplifier_modules._shared.pacing import (
+    Pace,
+    RateLimiter,
+    Reported,
+    Ticket,
+    rate_limiter_of,
+    reported_limits,
+)
+from amplifier_support.files import try_lock
 from tests.support.llm.rate_limit import RateLimit, Style
 
 NOW = 1_000_000_000.0

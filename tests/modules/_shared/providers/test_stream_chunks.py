@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_core.llm_errors import StreamError
-from amplifier_modules._shared.providers.stream_chunks import merge_deltas
+from amplifier_modules._shared.providers.chat_stream import merge_deltas
 
 
 def delta(index: int, text: str, kind: str = "text") -> dict[str, Any]:

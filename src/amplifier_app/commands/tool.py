@@ -1,0 +1,273 @@
+"""`amplifier tool`: the tools of a plan, without a model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from amplifier_app.base.errors import Location, UsageError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.outcome import OK, Ending, Outcome
+from amplifier_app.base.sanitize import for_pipe, for_terminal
+from amplifier_app.base.signals import Interrupts
+from amplifier_app.base.stdio import claim_stdout, read_piped, terminal_width
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.group import command_group
+from amplifier_app.commands.run.choose import choose
+from amplifier_app.commands.run.opening import approvals_for, open_requested_session
+from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.overrides import without_default_of_others
+from amplifier_app.plan.tree.entries import entries_of
+from amplifier_app.plan.tree.nodes import node_of, with_items
+from amplifier_app.render.result import RunReport
+from amplifier_app.render.table import Column, OutputOption, table
+from amplifier_app.render.text import StderrNotices
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.mounting.mount import Opening
+from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_app.runtime.turns.turn import EventHandler, ToolUse, result_in
+from amplifier_support.session_capabilities import RESUME, SPAWN
+from amplifier_support.text import did_you_mean
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
+
+app = command_group(
+    "tool",
+    {},
+)
+
+
+OPTIONS = ("profile", "plan", "sets", "approve", "mode", "trust", "no_project", "offline")
+"""The options of `run` that apply."""
+
+_AT = Location("amplifier tool")
+_SCRIPTED = "provider-mock"
+
+
+@contextlib.asynccontextmanager
+async def tool_session(
+    request: Request, invocation: Invocation, renderer: Renderer, replies: Sequence[Any] = ()
+) -> AsyncGenerator[tuple[OpenSession, Approvals]]:
+    """Open an unsaved session of the plan that needs no key and asks no model.
+
+    Args:
+        request: The plan, and who may approve calls.
+        invocation: The invocation.
+        renderer: Shows the session.
+        replies: The script of the model.
+    """
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    invocation.report = RunReport()
+    request = request.validate()._replace(no_save=True)
+    chosen = choose(request, invocation.stdout)
+    chosen = chosen._replace(plan=_with_script(chosen.plan, replies))
+    approvals = approvals_for(request, renderer, invocation.stdout, is_plain=False)
+    try:
+        async with open_requested_session(
+            request, invocation, chosen, renderer, approvals, Opening()
+        ) as session:
+            yield session, approvals
+    finally:
+        # The result of a command other than `run` contains only its outcome.
+        invocation.report = None
+
+
+def _with_script(plan: ResolvedPlan, replies: Sequence[Any]) -> ResolvedPlan:
+    """The plan with a scripted model in place of its providers."""
+    entry = {"module": _SCRIPTED, "config": {"replies": list(replies)}}
+    providers = node_of([entry], _AT, literal=True)
+    tree = with_items(plan.tree, {**plan.tree.items, "providers": providers})
+    return plan.with_tree(without_default_of_others(tree, entries_of(tree, "providers")))
+
+
+def find_tool(session: OpenSession, name: str) -> Any:
+    """A tool of the session.
+
+    Raises:
+        UsageError: It has none of that name.
+    """
+    tools = session.session.coordinator.get("tools")
+    if name in tools:
+        return tools[name]
+    listed = f"Available tools: {', '.join(tools)}" if tools else "It has no tools."
+    raise UsageError(f"the plan has no tool {name!r}", hint=did_you_mean(name, tools) or listed)
+
+
+def describe_tool(name: str, tool: Any) -> dict[str, Any]:
+    """A tool as data."""
+    schema = getattr(tool, "input_schema", None) or getattr(tool, "parameters", None)
+    return {
+        "name": name,
+        "description": str(getattr(tool, "description", "") or ""),
+        "input_schema": schema if isinstance(schema, dict) else None,
+    }
+
+
+_COLUMNS = (Column("TOOL"), Column("DESCRIPTION", "end", least=20))
+
+
+@app.command("list", short_help="List the tools of the plan.")
+@takes_options_of(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
+def list_tools(context: typer.Context, request: Request, output: OutputOption = "text") -> None:
+    """List the tools of the plan. Mounts its modules and asks no model.
+
+    \b
+      amplifier tool list
+      amplifier tool list -f plan.yaml --output json
+    """
+    invocation: Invocation = context.obj
+    tools = run_loop(_tools(request, invocation))
+    if output == "json":
+        invocation.stdout.write(json_text(tools) + "\n")
+        return
+    rows = [(one["name"], one["description"].strip().partition("\n")[0]) for one in tools]
+    width = terminal_width(invocation.stdout.fd)
+    invocation.stdout.write("".join(f"{line}\n" for line in table(_COLUMNS, rows, width)))
+
+
+async def _tools(request: Request, invocation: Invocation) -> list[dict[str, Any]]:
+    async with tool_session(request, invocation, StderrNotices(quiet=False)) as (session, _):
+        tools = session.session.coordinator.get("tools")
+        return [describe_tool(name, tool) for name, tool in tools.items()]
+
+
+@app.command("info", short_help="Show what a tool does and the input it takes.")
+@takes_options_of(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
+def info(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
+    request: Request,
+    output: OutputOption = "text",
+) -> None:
+    """Show what a tool does and the JSON Schema of its input.
+
+    \b
+      amplifier tool info bash
+      amplifier tool info read_file --output json
+    """
+    invocation: Invocation = context.obj
+    tool = run_loop(_tool(name, request, invocation))
+    if output == "json":
+        text = json_text(tool)
+    else:
+        schema = json.dumps(tool["input_schema"], indent=2, ensure_ascii=False)
+        text = for_terminal(f"{tool['name']}\n\n{tool['description'].strip()}\n\nInput:\n{schema}")
+    invocation.stdout.write(f"{text}\n")
+
+
+async def _tool(name: str, request: Request, invocation: Invocation) -> dict[str, Any]:
+    async with tool_session(request, invocation, StderrNotices(quiet=False)) as (session, _):
+        return describe_tool(name, find_tool(session, name))
+
+
+_MAX_ERROR = 100_000
+
+
+class _Result(StderrNotices):
+    """Keeps the result of the call."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=False)
+        self.text = ""
+        self.data: Any = None
+
+    def handlers(self) -> dict[str, EventHandler]:
+        return {
+            **super().handlers(),
+            "tool:post": self._on_result,
+            "tool:error": self._on_error,
+        }
+
+    def _on_result(self, event: str, data: dict[str, Any]) -> None:
+        self.text = describe.result_text(data)
+        self.data = getattr(result_in(data), "output", None)
+
+    def _on_error(self, event: str, data: dict[str, Any]) -> None:
+        self.text = describe.error_text(data, _MAX_ERROR)
+
+
+@app.command("invoke", short_help="Run a tool with JSON input, under the plan's approval rules.")
+@takes_options_of(Request, *OPTIONS)
+def invoke(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
+    given: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT", help="The input as a JSON object; '-' reads it from stdin."
+        ),
+    ] = "{}",
+    *,
+    request: Request,
+) -> None:
+    """Run a tool with JSON input and print its output.
+
+    \b
+      amplifier tool invoke read_file '{"file_path": "README.md"}'
+      amplifier tool invoke bash '{"command": "pytest -q"}' --approve allow
+      jq -n '{pattern: "TODO"}' | amplifier tool invoke grep -
+
+    The call passes the hooks and approval rules of the plan, as a model's call does; no model is
+    asked. Exits with 1 if the tool fails, 8 if the call is denied.
+    """
+    arguments = _arguments(given)
+    invocation: Invocation = context.obj
+    invocation.outcome = run_loop(_invoke(name, arguments, request, invocation))
+
+
+def _arguments(given: str) -> dict[str, Any]:
+    text = read_piped(wait=True) if given == "-" else given
+    try:
+        value = json.loads(text or "")
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"INPUT is not valid JSON: {error}", hint=_EXAMPLE) from None
+    if not isinstance(value, dict):
+        raise UsageError("INPUT is not a JSON object", hint=_EXAMPLE)
+    return value
+
+
+_EXAMPLE = """Write an object in quotes: '{"file_path": "README.md"}'"""
+
+
+async def _invoke(
+    name: str, arguments: dict[str, Any], request: Request, invocation: Invocation
+) -> Outcome:
+    result = _Result()
+    replies = [{"tool_calls": [{"name": name, "input": arguments}]}, "done"]
+    async with tool_session(request, invocation, result, replies) as (session, approvals):
+        find_tool(session, name)
+        # The script of the model has no lines for sub-agents.
+        for capability in (SPAWN, RESUME):
+            capability.register(session.session.coordinator, _no_agents)
+        with Interrupts(session.stop) as interrupts:
+            turn = await session.run(f"Call {name}.")
+        if interrupts.received is not None:
+            ending = Ending.TERMINATED if interrupts.terminated else Ending.INTERRUPTED
+            return Outcome(ending, ending.value)
+        use = turn.tools[0] if turn.tools else None
+        if use is None or use.outcome != "ok":
+            return approvals.denial or _failure(name, use, result.text)
+        clean = for_terminal if invocation.stdout.isatty() else for_pipe
+        text = clean(result.text)
+        invocation.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
+        return OK
+
+
+def _failure(name: str, use: ToolUse | None, text: str) -> Outcome:
+    if use is not None and use.outcome == "denied":
+        return Outcome(Ending.DENIED, f"{name} was denied: {use.reason or text}")
+    hint = f"Show the input it takes: amplifier tool info {name}"
+    return Outcome(Ending.ERROR, f"{name} failed: {text or 'no result'}", hint)
+
+
+async def _no_agents(*args: Any, **options: Any) -> Any:
+    raise UsageError("tool invoke cannot start sub-agents", hint="Use: amplifier run")

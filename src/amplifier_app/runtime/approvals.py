@@ -1,0 +1,474 @@
+"""The rules for tool calls, as the module of the plan applies them.
+
+The mode of a session: which tool calls need no approval, which ask and which are denied.
+
+A module provides it in the capability `approval.mode`. The app reads and sets it through this file only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from amplifier_app.base.errors import ConfigError, ModuleError
+from amplifier_app.base.json_text import value_text
+from amplifier_app.base.outcome import Ending, Outcome
+from amplifier_app.base.sanitize import for_terminal, visible
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.plan import ResolvedPlan
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.capabilities import register_capabilities, register_mentions
+from amplifier_app.sources.resolver import resolver_for
+from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalAnswer
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_core.interfaces import ApprovalResponse
+from amplifier_core.loader import ModuleLoader
+from amplifier_support.session_capabilities import (
+    APPROVAL_POLICY,
+    MODE,
+    REGISTER_APPROVAL_PROVIDER,
+    ModeControl,
+)
+
+if TYPE_CHECKING:
+    from amplifier_core.interfaces import ApprovalRequest
+
+
+ADD_MODULE = (
+    "Add hooks-approval to the plan: amplifier module add hooks-approval. It must be the bundled one: with "
+    "a source of its own, a published one has neither modes nor rules."
+)
+
+Policy = Literal["ask", "deny", "allow", "policy"]
+
+_ONCE, _ALWAYS, _DENY = "Allow once", "Allow always", "Deny"
+_MAX_SHOWN = 4000
+
+Ask = Callable[[str, list[str], float | None], Awaitable[str | None]]
+"""Asks the user to choose one of the options within a timeout in seconds; None means denied.
+
+Raises:
+    TimeoutError: No answer within the timeout.
+"""
+
+AskAboutTool = Callable[[ToolApproval, str, float | None], Awaitable[ToolApprovalAnswer | None]]
+"""Asks the user about a tool call of an agent, or of the session if that is empty; like `Ask`."""
+
+
+class Approvals:
+    """The session's `amplifier_core.approval.ApprovalSystem`, also a `ToolApprovalSystem`.
+
+    Args:
+        policy: How to answer; ``ask`` without a terminal is ``deny``, ``policy`` is the default
+            of each request.
+        ask: How to ask; None without a terminal.
+        ask_about_tool: How to ask about a tool call; by default like any other question.
+
+    Attributes:
+        policy: How to answer; may be changed at any time.
+        denied: The questions that were denied, in order.
+        stop: Stops the turn; called for Ctrl-C at a question.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        ask: Ask | None = None,
+        ask_about_tool: AskAboutTool | None = None,
+    ) -> None:
+        self.policy: Policy = policy
+        self._ask = ask
+        self._ask_about_tool = ask_about_tool
+        self._always: dict[str, str] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self.denied: list[str] = []
+        self.stop: Callable[[], object] = lambda: None
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether requests are answered by the user."""
+        return self.policy == "ask" and self._ask is not None
+
+    @property
+    def denial(self) -> Outcome | None:
+        """The outcome of a run in which a request was denied; None if none was."""
+        if not self.denied:
+            return None
+        # A user who says no needs no advice.
+        hint = "Allow it with --approve allow, or run on a terminal to be asked."
+        asked = self.denied[0]
+        call = asked.removeprefix("Allow ")  # of a tool call
+        message = f"approval was denied{':' if call == asked else ' for'} {call}"
+        return Outcome(Ending.DENIED, message, None if self.is_interactive else hint)
+
+    def forget(self) -> None:
+        """Ask again about what was always allowed in this session."""
+        self._always.clear()
+
+    async def request_approval(
+        self, prompt: str, options: list[str], timeout: float | None, default: str
+    ) -> str:
+        """Return one of `options` (see `amplifier_core.approval.ApprovalSystem`).
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._request(prompt, options, timeout, default, "")
+
+    async def request_tool_approval(
+        self, request: ToolApproval, timeout: float | None
+    ) -> ToolApprovalAnswer:
+        """Return one of the request's options (see `amplifier_core.approval.ToolApprovalSystem`).
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._request_about_tool(request, timeout, "")
+
+    def for_agent(self, agent: str) -> AgentApprovals:
+        """Return the system for a sub-agent: names it in questions, shares "allow always"."""
+        return AgentApprovals(self._request, self._request_about_tool, agent)
+
+    async def _request_about_tool(
+        self, request: ToolApproval, timeout: float | None, agent: str
+    ) -> ToolApprovalAnswer:
+        ask = self._ask_about_tool
+        if ask is None or self.policy != "ask":
+            option = await self._request(request.question, request.options, timeout, "deny", agent)
+            return ToolApprovalAnswer(option, by_user=self.is_interactive)
+        answer = None
+        try:
+            async with self._one_at_a_time:
+                answer = await ask(request, agent, timeout)
+        except TimeoutError:
+            raise ApprovalTimeoutError(f"no answer within {timeout:g} s") from None
+        finally:
+            if answer is None or not answer.option.lower().startswith("allow"):
+                self.denied.append(request.question)
+        return answer or ToolApprovalAnswer(_option(request.options, "deny"))
+
+    async def _request(
+        self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
+    ) -> str:
+        try:
+            answer = await self._answer(prompt, options, timeout, default, agent)
+        except asyncio.CancelledError:
+            # The requester may have a time limit of its own.
+            self.denied.append(prompt)
+            raise
+        if not answer.lower().startswith("allow"):
+            self.denied.append(prompt)
+        return answer
+
+    async def _answer(
+        self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
+    ) -> str:
+        if self.policy == "allow" or (self.policy == "policy" and default == "allow"):
+            return _option(options, "allow")
+        if self.policy != "ask" or self._ask is None:
+            return _option(options, "deny")
+        async with self._one_at_a_time:
+            remembered = self._always.get(prompt)
+            if remembered is not None:
+                return remembered
+            try:
+                shown = f"{agent}: {prompt}" if agent else prompt
+                answer = await self._ask(shown, options, timeout)
+            except TimeoutError:
+                if default != "allow":
+                    self.denied.append(prompt)
+                raise ApprovalTimeoutError(f"no answer within {timeout:g} s") from None
+        answer = answer or _option(options, "deny")
+        if answer.lower() == "allow always":
+            self._always[prompt] = answer
+        return answer
+
+
+class AgentApprovals:
+    """The `amplifier_core.approval.ApprovalSystem` of a sub-agent.
+
+    Args:
+        request: Asks in the parent session: prompt, options, timeout, default and agent.
+        request_about_tool: Asks there about a tool call: the request, timeout and agent.
+        agent: The name of the agent.
+    """
+
+    def __init__(
+        self,
+        request: Callable[[str, list[str], float | None, str, str], Awaitable[str]],
+        request_about_tool: Callable[
+            [ToolApproval, float | None, str], Awaitable[ToolApprovalAnswer]
+        ],
+        agent: str,
+    ) -> None:
+        self._request = request
+        self._request_about_tool = request_about_tool
+        self._agent = agent
+
+    async def request_approval(
+        self, prompt: str, options: list[str], timeout: float | None, default: str
+    ) -> str:
+        """Return one of `options`.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._request(prompt, options, timeout, default, self._agent)
+
+    async def request_tool_approval(
+        self, request: ToolApproval, timeout: float | None
+    ) -> ToolApprovalAnswer:
+        """Return one of the request's options.
+
+        Raises:
+            ApprovalTimeoutError: No answer within `timeout` seconds.
+        """
+        return await self._request_about_tool(request, timeout, self._agent)
+
+    def for_agent(self, agent: str) -> AgentApprovals:
+        """Return the system for an agent that this one delegates to."""
+        return AgentApprovals(self._request, self._request_about_tool, f"{self._agent}/{agent}")
+
+
+def _option(options: list[str], word: str) -> str:
+    """Return the option starting with `word`, or the bare word, which the kernel understands."""
+    return next((option for option in options if option.lower().startswith(word)), word.title())
+
+
+class ApprovalAnswers:
+    """The `amplifier_core.interfaces.ApprovalProvider` of a session: asks like its hooks.
+
+    Args:
+        system: The session's approval system (`amplifier_core.approval.ApprovalSystem`).
+    """
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+
+    async def request_approval(self, request: ApprovalRequest) -> ApprovalResponse:
+        """Answer a request.
+
+        Raises:
+            TimeoutError: No answer within the request's time limit.
+        """
+        question, whole = _question(request)
+        # A request that is not shown in full can be allowed only once.
+        options = [_ONCE, _ALWAYS, _DENY] if whole else [_ONCE, _DENY]
+        try:
+            answer = await self._system.request_approval(question, options, request.timeout, "deny")
+        except ApprovalTimeoutError as error:
+            raise TimeoutError(str(error)) from None
+        approved = answer.lower().startswith("allow")
+        was_asked = getattr(self._system, "is_interactive", False)
+        denied = describe.DENIED_TO_MODEL if was_asked else "approval was denied"
+        return ApprovalResponse(
+            approved=approved,
+            reason=None if approved else denied,
+            remember=answer == _ALWAYS,
+        )
+
+
+def check_policy(coordinator: Any) -> None:
+    """Check that the rules of the plan are applied, if it has any.
+
+    Raises:
+        ConfigError: No module applies them.
+    """
+    if coordinator.config.get("approvals") and APPROVAL_POLICY.of(coordinator) is None:
+        raise ConfigError("no module applies the plan's approvals", hint=ADD_MODULE)
+
+
+async def give_approval_provider(coordinator: Any) -> None:
+    """Pass the approval provider to the module that registered `approval.register_provider`, if any.
+
+    Raises:
+        ModuleError: The module raised an exception.
+    """
+    register, system = REGISTER_APPROVAL_PROVIDER.of(coordinator), coordinator.approval_system
+    if register is None or system is None:
+        return
+    try:
+        taken = register(ApprovalAnswers(system))
+        if inspect.isawaitable(taken):
+            await taken
+    # A module may raise anything; without a provider there would be no approval.
+    except Exception as error:
+        raise ModuleError(
+            f"the capability {REGISTER_APPROVAL_PROVIDER.name!r} failed: {type(error).__name__}: {error}",
+            hint="It must be a function that takes an approval provider: fix or remove the module that "
+            "registers it.",
+        ) from error
+
+
+def _question(request: ApprovalRequest) -> tuple[str, bool]:
+    """Return the question, and whether it shows the request in full."""
+    details = [(name, value_text(value)) for name, value in request.details.items()]
+    texts = [request.action] + [
+        f"{name}: {value}" for name, value in details if value not in request.action
+    ]
+    whole = all(len(text) <= _MAX_SHOWN for text in texts)
+    action, *more = (_quote(text) for text in texts)
+    lines = [f"Allow {visible(request.tool_name, 60)}: {action}", *more]
+    return "\n  ".join(lines) + f" ({visible(request.risk_level, 20)} risk)", whole
+
+
+def _quote(text: str) -> str:
+    """Return `text` with its lines marked, so that none looks like part of the question."""
+    lines = text[:_MAX_SHOWN].splitlines() or [""]
+    shown = [visible(line, _MAX_SHOWN) for line in lines]
+    if len(text) > _MAX_SHOWN:
+        shown.append(f"… and {len(text) - _MAX_SHOWN:,} more characters, not shown")
+    return shown[0] if len(shown) == 1 else "".join(f"\n  | {line}" for line in shown)
+
+
+NO_MODES = "no module of this session has approval modes"
+NO_MODES_HINT = ADD_MODULE
+
+MEANINGS = {
+    "ask": "reading needs no approval, edits and commands ask",
+    "edits": "edits in the working directory need no approval either",
+    "read-only": "nothing may be changed",
+    "auto": "nothing needs approval except what is known to be dangerous; rules can still deny",
+}
+"""What each mode means, for users."""
+
+
+def mode_control(coordinator: Any) -> ModeControl | None:
+    """The control of the session's mode; None if no module has modes."""
+    return MODE.of(coordinator)
+
+
+def current_mode(coordinator: Any) -> str | None:
+    """The mode of the session; None if no module has modes."""
+    control = mode_control(coordinator)
+    return None if control is None else control.mode
+
+
+def policy_other_than_asking(coordinator: Any) -> str | None:
+    """How approval requests of the session are answered without asking; None if the user is asked."""
+    system = coordinator.approval_system
+    return system.policy if isinstance(system, Approvals) and system.policy != "ask" else None
+
+
+async def set_mode(coordinator: Any, mode: str) -> None:
+    """Change the mode of the session.
+
+    Raises:
+        ConfigError: No module has modes, or there is no such mode.
+    """
+    control = mode_control(coordinator)
+    if control is None:
+        raise ConfigError(f"cannot set the mode to '{mode}': {NO_MODES}", hint=NO_MODES_HINT)
+    try:
+        await control.set(mode)
+    except ValueError as error:
+        raise ConfigError(str(error), is_usage=True) from None
+
+
+class Decision(NamedTuple):
+    """The decision on a tool call.
+
+    Attributes:
+        action: ``allow``, ``ask`` or ``deny``.
+        by: The rule or setting that decided.
+        reason: The reason; None if there is none.
+        rule: The address of the rule in the plan; None if no rule decided.
+    """
+
+    action: str
+    by: str
+    reason: str | None
+    rule: tuple[str, ...] | None
+
+
+class Decide(Protocol):
+    """Decides on a call like the session would, without asking."""
+
+    def __call__(
+        self,
+        tool: str,
+        input: Mapping[str, Any],
+        *,
+        working_dir: str | None = None,
+        mode: str | None = None,
+    ) -> Decision: ...
+
+
+@contextlib.asynccontextmanager
+async def policy_of(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
+    """The policy of a plan, from its own module, mounted without the rest of the plan.
+
+    Raises:
+        ConfigError: No hook of the plan applies rules, or its config is invalid.
+        SourceError: The module is not available.
+    """
+    mount_plan = plan.mount_plan()
+    entries = _entries(mount_plan)
+    sources = resolver_for(plan)
+    coordinator = ModuleCoordinator()
+    coordinator.config.update(mount_plan)
+    register_capabilities(coordinator, sources)
+    for text in await register_mentions(coordinator, plan.namespaces, sources.offline):
+        to_stderr(for_terminal(f"amplifier: warning: {text}"))
+    await sources.prefetch_modules((entry["module"], entry.get("source")) for entry in entries)
+    await coordinator.mount("module-source-resolver", sources)
+    loader = ModuleLoader(coordinator)
+    try:
+        for entry in entries:
+            try:
+                mount = await loader.load(entry["module"], entry["config"], entry.get("source"))
+                coordinator.register_cleanup(await mount(coordinator))
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+        decide = APPROVAL_POLICY.of(coordinator)
+        if decide is None:
+            raise ConfigError(f"the plan '{plan.name}' has no approval rules", hint=ADD_MODULE)
+        yield _as_decisions(decide, entries)
+    finally:
+        await coordinator.cleanup()
+
+
+def policy_of_session(plan: ResolvedPlan, coordinator: Any) -> Decide | None:
+    """The policy that an open session of the plan applies now; None if it has none."""
+    decide = APPROVAL_POLICY.of(coordinator)
+    return None if decide is None else _as_decisions(decide, _entries(plan.mount_plan()))
+
+
+def _entries(mount_plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [entry for entry in mount_plan["hooks"] if "approval" in entry["module"]]
+
+
+def _as_decisions(decide: Any, entries: Sequence[Mapping[str, Any]]) -> Decide:
+    keys = [str(entry.get("instance_id") or entry["module"]) for entry in entries]
+
+    def decision(
+        tool: str,
+        input: Mapping[str, Any],
+        *,
+        working_dir: str | None = None,
+        mode: str | None = None,
+    ) -> Decision:
+        decided = decide(tool, input, working_dir=working_dir, mode=mode)
+        rule = None
+        if decided["rule"] is not None:
+            key, number = decided["rule"]
+            rule = (key, str(number))
+            if key != "approvals":
+                rule = ("hooks", keys[-1], "config", *rule) if keys else None
+        return Decision(decided["decision"], decided["by"], decided["reason"], rule)
+
+    return decision
+
+
+def place_of_rule(plan: ResolvedPlan, decision: Decision) -> str | None:
+    """The file and line of the rule that decided; None if none did."""
+    if decision.rule is None:
+        return None
+    at = plan.origin(decision.rule)
+    file = at.file if not os.path.isabs(at.file) else os.path.relpath(at.file)
+    shown = at.file if file.startswith("..") else file
+    return f"{shown}:{at.line}" if at.line else shown

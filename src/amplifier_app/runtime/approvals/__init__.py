@@ -1,1 +1,0 @@
-"""Which tool calls are allowed: by the mode of the session, by rules, or by the user."""

@@ -1,0 +1,391 @@
+"""What the parts of a conversation have cost.
+
+Every model call is billed for the whole context it is sent. Its cost is therefore divided among what put
+the context there: the output belongs to the answer, and the input to the system prompt, the prompts,
+earlier answers and tool results, in proportion to their lengths. What came from the cache is the
+beginning of the context and is charged at its lower price. A long tool result costs again in every
+later call, less the cache.
+
+Amounts are exact fractions until the end; the rounded parts add up to the rounded total.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.sessions.conversation import Call, Conversation, Note, Prompt, Step
+from amplifier_app.sessions.search_text import as_text
+from amplifier_app.sessions.summary import cost_in, has_unpriced_calls
+from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_support.text import did_you_mean
+from amplifier_support.usage import dollars, token_counts
+
+_LISTS = ("provider_anthropic", "provider_openai")
+_MILLION = 1_000_000
+
+
+class Tokens(NamedTuple):
+    """The tokens of one model call; `input` without what came from or went to a cache."""
+
+    input: int
+    cache_read: int
+    cache_write: int
+    output: int
+
+    @property
+    def prompt(self) -> int:
+        """The whole input."""
+        return self.input + self.cache_read + self.cache_write
+
+
+class Prices(NamedTuple):
+    """US dollars per token."""
+
+    input: Decimal
+    cache_read: Decimal
+    cache_write: Decimal
+    output: Decimal
+
+    def cost(self, tokens: Tokens) -> Decimal:
+        """US dollars of a call."""
+        pairs = zip(self, tokens, strict=True)
+        return sum((price * count for price, count in pairs), Decimal(0))
+
+
+class ModelPrices(NamedTuple):
+    """The prices of a model, which may differ for long requests.
+
+    Attributes:
+        usual: The usual prices.
+        long: The prices of requests with more than `above` input tokens; None if they are the same.
+    """
+
+    usual: Prices
+    long: Prices | None = None
+    above: int = 0
+
+    def of(self, tokens: Tokens) -> Prices:
+        """The prices that apply to a call."""
+        is_long = tokens.prompt > self.above
+        return self.long if self.long is not None and is_long else self.usual
+
+
+def model_prices() -> dict[str, ModelPrices]:
+    """The prices of all listed models, by model id."""
+    found: dict[str, ModelPrices] = {}
+    for package in _LISTS:
+        text = (files("amplifier_modules") / package / "models.json").read_text(encoding="utf-8")
+        for model in json.loads(text)["models"]:
+            usual = _prices(model.get("prices") or {})
+            if usual is not None:
+                long = model.get("long_prompt") or {}
+                above = int(long.get("above", 0))
+                found[model["id"]] = ModelPrices(usual, _prices(long.get("prices") or {}), above)
+    return found
+
+
+def prices_of(model: str) -> ModelPrices:
+    """The prices of a model.
+
+    Raises:
+        UsageError: No list has it.
+    """
+    listed = model_prices()
+    if model not in listed:
+        hint = did_you_mean(model, set(listed)) or f"Known models: {', '.join(sorted(listed))}"
+        raise UsageError(f"no price list has the model {model!r}", hint=hint)
+    return listed[model]
+
+
+def _prices(raw: Mapping[str, Any]) -> Prices | None:
+    if "input" not in raw or "output" not in raw:
+        return None
+    usual = raw["input"]
+    values = (usual, raw.get("cache_read", usual), raw.get("cache_write", usual), raw["output"])
+    return Prices(*(Decimal(value) / _MILLION for value in values))
+
+
+By = Literal["agent", "tool", "step", "message"]
+
+MICRO = 1_000_000
+"""Amounts are rounded to millionths of a dollar."""
+
+_BYTES_PER_TOKEN = 4
+_USUAL = Prices(*map(Decimal, ("1", "0.1", "1.25", "5")))
+"""The usual proportions between prices, for a model without a price list."""
+
+_DEFINITIONS = "tool definitions and overhead"
+_OTHER = "other model calls, such as summaries"
+_UNRECORDED = "model calls without usage in their messages"
+
+
+class Source(NamedTuple):
+    """A part of a conversation that costs are charged to; its name for each kind of report."""
+
+    step: str
+    tool: str
+    message: str
+
+
+class Share(NamedTuple):
+    """What a part of a session has cost.
+
+    Attributes:
+        name: The part.
+        micro_dollars: Millionths of a US dollar; None if a price is unknown.
+        tokens: Billed tokens, input and output.
+    """
+
+    name: str
+    micro_dollars: int | None
+    tokens: int
+
+
+class Report(NamedTuple):
+    """The cost of a session by its parts, the most expensive first; the parts add up to the total."""
+
+    total: int | None
+    tokens: int
+    shares: list[Share]
+
+
+class Billed(NamedTuple):
+    """A session whose cost is reported, and its name in the report."""
+
+    name: str
+    conversation: Conversation
+    metadata: Mapping[str, Any]
+
+
+def cost_report(
+    lead: Billed, agents: Sequence[Billed], by: By, what_if: ModelPrices | None = None
+) -> Report:
+    """Report the cost of a session, its sub-agents included.
+
+    Args:
+        lead: The session.
+        agents: Its sub-sessions, also those further down.
+        by: The kind of parts.
+        what_if: The prices of another model, to be charged for the same tokens.
+    """
+    listed = model_prices()
+    costs: dict[str, Fraction] = {}
+    tokens: dict[str, Fraction] = {}
+    # The session counts model calls without a price that leave no message.
+    is_known = what_if is not None or not has_unpriced_calls(lead.metadata)
+    for billed in (lead, *agents):
+        for charge in _charges(billed, listed, what_if):
+            name = billed.name
+            if by != "agent":
+                name = getattr(charge.source, by) if billed is lead else f"agent {billed.name}"
+            is_known = is_known and charge.cost is not None
+            costs[name] = costs.get(name, Fraction(0)) + (charge.cost or 0)
+            tokens[name] = tokens.get(name, Fraction(0)) + charge.tokens
+        if billed is lead and not tokens and (unrecorded := _unrecorded(lead, agents)):
+            is_known = False
+            tokens[_UNRECORDED] = Fraction(unrecorded)
+    rounded_tokens = _round_to_total(tokens, round(sum(tokens.values(), Fraction(0))))
+    if not is_known:
+        shares = [Share(name, None, count) for name, count in rounded_tokens.items()]
+        return Report(None, sum(rounded_tokens.values()), _sort_shares(shares, by))
+    total = sum(costs.values(), Fraction(0))
+    counted = cost_in(lead.metadata) if what_if is None else None
+    if counted is not None and Fraction(counted) > total:
+        # The session counts model calls that leave no message.
+        costs[_OTHER] = Fraction(counted) - total
+        total = Fraction(counted)
+    rounded = _round_to_total(
+        {name: cost * MICRO for name, cost in costs.items()}, round(total * MICRO)
+    )
+    shares = [Share(name, cost, rounded_tokens.get(name, 0)) for name, cost in rounded.items()]
+    return Report(sum(rounded.values()), sum(rounded_tokens.values()), _sort_shares(shares, by))
+
+
+def _unrecorded(lead: Billed, agents: Sequence[Billed]) -> int:
+    """The tokens of a session without its sub-agents; loops need not add them to messages."""
+    session = lead.metadata.get("id")
+    own = [agent for agent in agents if agent.metadata.get("parent") == session]
+    below = sum(_total_tokens(agent.metadata) for agent in own)
+    return max(0, _total_tokens(lead.metadata) - below)
+
+
+def _total_tokens(metadata: Mapping[str, Any]) -> int:
+    counts = token_counts(metadata.get("usage"), "total_tokens")
+    return counts[0] if counts else 0
+
+
+def _sort_shares(shares: list[Share], by: By) -> list[Share]:
+    if by == "step":
+        return shares
+    return sorted(shares, key=lambda one: (-(one.micro_dollars or 0), -one.tokens))
+
+
+def _round_to_total(amounts: Mapping[str, Fraction], total: int) -> dict[str, int]:
+    """Round amounts to integers that add up to the total: the largest remainders are rounded up."""
+    rounded = {name: amount.numerator // amount.denominator for name, amount in amounts.items()}
+    rest = total - sum(rounded.values())
+    by_remainder = sorted(amounts, key=lambda name: rounded[name] - amounts[name])
+    for name in by_remainder[:rest]:
+        rounded[name] += 1
+    return rounded
+
+
+# Charging model calls
+
+
+class _Charge(NamedTuple):
+    source: Source
+    cost: Fraction | None
+    tokens: Fraction
+
+
+class _Held(NamedTuple):
+    """A part of the context, and its estimated tokens."""
+
+    source: Source
+    tokens: Fraction
+
+
+def _charges(
+    billed: Billed, listed: Mapping[str, ModelPrices], what_if: ModelPrices | None
+) -> Iterable[_Charge]:
+    point = billed.metadata.get("forked_from")
+    forked_at = point.get("step") if isinstance(point, dict) else None
+    billed_from = forked_at if isinstance(forked_at, int) else 0
+    context: list[_Held] = []
+    overhead: Fraction | None = None
+    for item in billed.conversation:
+        if isinstance(item, Step):
+            used = _tokens(item.usage)
+            # What a fork took over was billed to the session it comes from.
+            if used is not None and item.number > billed_from:
+                if overhead is None:
+                    held = sum((one.tokens for one in context), Fraction(0))
+                    overhead = max(Fraction(0), used.prompt - held)
+                cost = _cost(item, used, what_if)
+                prices = what_if or listed.get(item.model or "", ModelPrices(_USUAL))
+                yield from _of_step(item, used, context, overhead, prices.of(used), cost)
+            context += _of_answer(item)
+        elif isinstance(item, Prompt):
+            source = Source("prompts", "prompts", f"prompt {item.number}: {_begin(item.text)}")
+            context.append(_content_of(source, item.text))
+        elif item.message:
+            context.append(_of_note(item))
+        else:
+            name = "context that replaced an earlier one"
+            text = json.dumps(item.replacement, default=str)
+            source = Source("", name, name)
+            context[:] = [_content_of(source, text)] if item.replacement else []
+
+
+def _of_step(
+    step: Step,
+    used: Tokens,
+    context: list[_Held],
+    overhead: Fraction,
+    prices: Prices,
+    cost: Decimal | None,
+) -> Iterable[_Charge]:
+    name = f"step {step.number}"
+    definitions = Source(name, _DEFINITIONS, _DEFINITIONS)
+    held = sum((one.tokens for one in context), Fraction(0))
+    overhead = min(overhead, max(Fraction(0), used.prompt - held))
+    scale = (used.prompt - overhead) / held if held else Fraction(0)
+    parts = [_Held(definitions, overhead if held else Fraction(used.prompt))]
+    parts += [_Held(one.source._replace(step=name), one.tokens * scale) for one in context]
+    answer = Source(name, "answers", f"answer {step.number}: {_begin(_text_of_step(step))}")
+    charged = _at_prices(parts, used, prices)
+    charged.append((answer, Fraction(used.output), Fraction(prices.output) * used.output))
+    raw = sum((price for _, _, price in charged), Fraction(0))
+    if not any(tokens for _, tokens, _ in charged):
+        # A provider may report a cost without tokens, or an answer without either.
+        yield _Charge(answer, None if cost is None else Fraction(cost), Fraction(0))
+    for source, tokens, price in charged:
+        if not tokens:
+            continue
+        share = price / raw if raw else tokens / sum(count for _, count, _ in charged)
+        yield _Charge(source, None if cost is None else Fraction(cost) * share, tokens)
+
+
+def _at_prices(
+    parts: list[_Held], used: Tokens, prices: Prices
+) -> list[tuple[Source, Fraction, Fraction]]:
+    """The parts of a request with their tokens and prices: from the cache, into it, or neither."""
+    left = [
+        [Fraction(used.cache_read), Fraction(prices.cache_read)],
+        [Fraction(used.cache_write), Fraction(prices.cache_write)],
+        [Fraction(used.input), Fraction(prices.input)],
+    ]
+    charged: list[tuple[Source, Fraction, Fraction]] = []
+    for source, tokens in parts:
+        price, wanted = Fraction(0), tokens
+        for band in left:
+            taken = min(wanted, band[0])
+            band[0] -= taken
+            wanted -= taken
+            price += taken * band[1]
+        charged.append((source, tokens, price))
+    return charged
+
+
+def _cost(step: Step, used: Tokens, what_if: ModelPrices | None) -> Decimal | None:
+    if what_if is not None:
+        return what_if.of(used).cost(used)
+    return dollars(step.usage.get("cost_usd"))
+
+
+def _tokens(usage: Mapping[str, Any]) -> Tokens | None:
+    """The tokens of a call; None if they are unknown."""
+
+    def count(key: str) -> int:
+        value = usage.get(key)
+        return value if isinstance(value, int) and value > 0 else 0
+
+    if not usage:
+        return None
+    read, write = count("cache_read_tokens"), count("cache_write_tokens")
+    fresh = max(0, count("input_tokens") - read - write)
+    return Tokens(fresh, read, write, count("output_tokens"))
+
+
+# The context
+
+
+def _content_of(source: Source, text: str) -> _Held:
+    size = len(text.encode("utf-8", "replace"))
+    return _Held(source, Fraction(max(size, 1), _BYTES_PER_TOKEN))
+
+
+def _of_note(note: Note) -> _Held:
+    name = "system prompt" if note.is_instruction else "added by hooks"
+    return _content_of(Source(name, name, name), as_text(note.message.get("content")))
+
+
+def _of_answer(step: Step) -> list[_Held]:
+    name = f"answer {step.number}: {_begin(_text_of_step(step))}"
+    inputs = "".join(json.dumps(call.input, default=str) for call in step.calls)
+    held = [_content_of(Source("", "answers", name), _text_of_step(step) + inputs)]
+    return held + [_of_result(call) for call in step.calls if call.result is not None]
+
+
+def _of_result(call: Call) -> _Held:
+    name = one_line(call.name, 60)
+    return _content_of(Source("", name, f"result of call {call.number}: {name}"), call.result or "")
+
+
+def _text_of_step(step: Step) -> str:
+    content = step.message.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block.get("text", "")) for block in blocks_in(step.message, "text"))
+
+
+def _begin(text: str) -> str:
+    return one_line(text, 50) or "(no text)"
