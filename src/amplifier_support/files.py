@@ -1,15 +1,12 @@
-"""What copies of folders leave out, and why they fail; for `shutil.copytree`.
+"""Files that are read and replaced safely.
 
-Replacing a file by new content, whole or not at all.
+Content is replaced whole or not at all, private files belong to their owner only, nothing is reached
+through a link, and a file that a user names for reading neither blocks nor fills the memory.
 
-Where the system can (Linux), the new content has no name until it is complete and on disk, so that a
+Where the system can (Linux), new content has no name until it is complete and on disk, so that a
 writer that is killed leaves nothing behind. Otherwise, and for the moment in which it replaces an old
 file, it is called `.amplifier-….tmp` and locked; the next writer in that folder removes those that are
 not locked. A writer may choose another folder for this name; that folder is cleaned at every start.
-
-Open files and folders below an open folder, never through a link, even one that appears meanwhile.
-
-Paths are relative and their links resolved beforehand; a part that has become a link is refused.
 """
 
 from __future__ import annotations

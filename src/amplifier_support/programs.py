@@ -7,7 +7,7 @@ it.
 
 Run a helper program without blocking the event loop.
 
-Next to `programs`, which most commands import: importing asyncio takes longer than what they do.
+
 
 Git as a helper: found on the safe PATH, and with no configuration but what the caller asks for.
 

@@ -1,4 +1,4 @@
-"""Escape sequences of terminals: colours, cursor movement, titles, links."""
+"""Text for people: suggestions for misspelt names, printable characters only, no escape sequences."""
 
 from __future__ import annotations
 

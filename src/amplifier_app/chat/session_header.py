@@ -1,4 +1,4 @@
-"""How a session of the chat is opened again."""
+"""The beginning of a chat: what its session continues, the last exchange, and how a session is opened again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The modules that a plan mounts, each with its entry in the plan.
+"""The modules of a plan: those that it mounts, and every one that it may use with its source.
 
-Every module that a plan may use, with its source as written.
-
-These are more than the modules mounted on this machine: agents have modules of their own, and a
+The second are more than the modules mounted on this machine: agents have modules of their own, and a
 provider that is skipped here may be mounted on another machine.
 """
 

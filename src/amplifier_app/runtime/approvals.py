@@ -1,8 +1,7 @@
-"""The rules for tool calls, as the module of the plan applies them.
+"""Approval of tool calls: the mode of the session, the plan's rules, and requests to the user.
 
-The mode of a session: which tool calls need no approval, which ask and which are denied.
-
-A module provides it in the capability `approval.mode`. The app reads and sets it through this file only.
+A module provides the mode in the capability `approval.mode`; the app reads and sets it through this
+file only. Requests fail closed: without an answer, a call is denied.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""In a chat, a limit of the budget is a question: continue with more? A warning comes before it."""
+"""The limits of a session's budget: in words, and in a chat as a question with a warning before it."""
 
 from __future__ import annotations
 

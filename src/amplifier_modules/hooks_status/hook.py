@@ -1,4 +1,4 @@
-"""What hooks-status mounts.
+"""The hook: add the time, the directory and the state of git to each request.
 
 The state of a git repository, without running anything that its configuration names.
 

@@ -1,7 +1,7 @@
-"""Setting up a provider: the providers on offer, the choice, and its test.
+"""Set up a provider: those on offer, the choice, its test, and saving it.
 
-interview.py   prompts on a terminal
-saving.py      key → keyring or file, the rest → the user's settings; both or neither
+The key goes to the keyring or the key file, the rest to the user's settings; both or neither. The
+questions on a terminal are in `interview`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`amplifier module vendor`: copy a plan's modules with their dependencies."""
+"""`amplifier module add|remove|override|update|vendor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`amplifier session`: one module per command, imported when invoked."""
+"""`amplifier session`: list, search, show, diff, rename, delete, cost and replay sessions."""
 
 from __future__ import annotations
 

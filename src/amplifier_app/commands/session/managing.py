@@ -1,4 +1,4 @@
-"""`amplifier session verify`."""
+"""`amplifier session export|import|resume|fork|prune|verify`."""
 
 from __future__ import annotations
 
