@@ -5,10 +5,6 @@ relative and empty entries of PATH are ignored, and so are entries inside the wo
 project. A helper runs in a session of its own, with a limit, and everything it started ends with
 it.
 
-Run a helper program without blocking the event loop.
-
-
-
 Git as a helper: found on the safe PATH, and with no configuration but what the caller asks for.
 
 Git's own environment variables are ignored except those asked for. Keys are not passed on, except to
@@ -18,7 +14,6 @@ at that repository.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import os
@@ -270,30 +265,6 @@ def _begin_without_helpers() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_without_helpers)
-
-
-async def run_in_thread(
-    argv: Sequence[str],
-    *,
-    cwd: Path,
-    env: Mapping[str, str],
-    max_bytes: int | None = None,
-) -> Finished:
-    """`run` without blocking the event loop; cancelling it ends the helper, and waits for that."""
-    stop = threading.Event()
-    work = asyncio.ensure_future(
-        asyncio.to_thread(run, argv, cwd=cwd, env=env, seconds=None, stop=stop, max_bytes=max_bytes)
-    )
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        stop.set()
-        while not work.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([work])
-        # How it ended makes no difference now; asking keeps asyncio from reporting it.
-        work.exception()
-        raise
 
 
 _NO_PROGRAMS = (

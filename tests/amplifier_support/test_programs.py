@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_support.async_programs import run_in_thread
 from amplifier_support.environment import (
     minimal_environment,
     without_model_keys,
@@ -22,7 +23,6 @@ from amplifier_support.programs import (
     TooMuchOutput,
     find_program,
     run,
-    run_in_thread,
     search_path,
 )
 from tests.app.sources.test_git import is_running

@@ -27,14 +27,9 @@ from pydantic import Field
 from amplifier_core.events import PROVIDER_REQUEST
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_support.async_programs import run_in_thread
 from amplifier_support.clock import utc_now
-from amplifier_support.programs import (
-    TimedOut,
-    TooMuchOutput,
-    find_program,
-    git_environment,
-    run_in_thread,
-)
+from amplifier_support.programs import TimedOut, TooMuchOutput, find_program, git_environment
 from amplifier_support.session_capabilities import WORKING_DIR
 from amplifier_support.text import printable_in_tags
 

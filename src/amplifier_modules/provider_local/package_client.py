@@ -17,9 +17,10 @@ from importlib import metadata, util
 from pathlib import Path
 
 from amplifier_core.llm_errors import ConfigurationError, NetworkError
+from amplifier_support.async_programs import run_in_thread
 from amplifier_support.environment import without_model_keys
 from amplifier_support.files import make_private_folder
-from amplifier_support.programs import find_program, run_in_thread, search_path
+from amplifier_support.programs import find_program, search_path
 
 _POLL_SECONDS = 0.2
 _SHOWN_LINES = 12
