@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from amplifier_app.base.own_packages import WINGS
 from tests.support.cli import amplifier_command, child_environment
 from tests.support.llm_server import ScriptedLLM
 
@@ -67,8 +68,8 @@ class Loaded(NamedTuple):
         return {name.partition(".")[0] for name in below}
 
 
-def loaded_by(folder: Path, *command: str, **env: str) -> Loaded:
-    """Runs a command in `folder` that has to succeed."""
+def loaded_by(folder: Path, *command: str, succeeds: bool = True, **env: str) -> Loaded:
+    """Runs a command in `folder` that has to succeed, unless it may fail."""
     probe = folder / "probe"
     probe.mkdir()
     (probe / "sitecustomize.py").write_text(PROBE)
@@ -84,7 +85,8 @@ def loaded_by(folder: Path, *command: str, **env: str) -> Loaded:
         timeout=60,
     )
     said, _, modules = done.stderr.rpartition("LOADED")
-    assert done.returncode == 0, said
+    assert modules
+    assert done.returncode == 0 or not succeeds, said
     return Loaded(frozenset(modules.split()), done.stdout)
 
 
@@ -124,6 +126,46 @@ def test_help_for_a_narrow_terminal(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, *amplifier_command(), "--help", COLUMNS="60")
     assert loaded.packages <= {"amplifier_app", "amplifier_support", *TYPER}
     assert loaded.parts_of("amplifier_app.commands") == {"entry_points", "finish", "group", "help"}
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["batch", "module", "plan", "policy", "provider", "schema", "session", "tool"],
+)
+def test_the_help_of_a_group_imports_none_of_its_commands(group: str, tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, *amplifier_command(), group, "--help")
+    assert loaded.packages <= {*OURS, *WINGS, *TYPER, *PYDANTIC}  # Typer looks for pydantic
+    for package in (
+        f"amplifier_app.commands.{group}",
+        "amplifier_batch.commands",
+        "amplifier_kit.policy",
+    ):
+        assert loaded.parts_of(package) <= {"command"}
+
+
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [
+        (("session", "list"), {"rich", "prompt_toolkit", "markdown_it"}),
+        (("session", "show", "x"), {"rich", "prompt_toolkit", "markdown_it"}),
+        (("session", "cost", "x"), {"rich", "markdown_it"}),
+        (("plan", "show", "-P", "mock"), {"jsonschema", "rich", "httpx"}),
+        (("module", "list"), {"jsonschema", "rich", "httpx"}),
+        (("provider", "list"), {"jsonschema", "rich"}),
+        (("profile", "list"), {"jsonschema", "rich", "packaging"}),
+        (("doctor",), {"jsonschema", "rich"}),
+        (("trust",), {"prompt_toolkit", "rich"}),
+        (("batch", "status", "x"), {"rich", "markdown_it"}),
+        (("batch", "merge", "--help"), {"rich", "markdown_it"}),
+        (("module", "validate", "--help"), {"rich", "httpx", "jsonschema"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_command_does_not_import_what_only_others_need(
+    command: tuple[str, ...], without: set[str], tmp_path: Path
+) -> None:
+    loaded = loaded_by(tmp_path, *amplifier_command(), *command, succeeds=False)
+    assert loaded.packages & without == set()
 
 
 @pytest.mark.parametrize(("options", "parser"), [([], set[str]()), (["--output", "json"], TYPER)])

@@ -66,7 +66,8 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import Output, terminal_size
 from amplifier_app.chat.project_files import Folds
 from amplifier_app.chat.slash.registry import is_command
-from amplifier_app.chat.terminal import TYPING_PAUSE, KeyMode, Listener, Sent, State
+from amplifier_app.chat.terminal import TYPING_PAUSE, Listener, Sent, State
+from amplifier_app.chat.terminal_modes import KeyMode
 from amplifier_app.render.ansi import clip
 from amplifier_app.render.screen import ERASE_DOWN, reflows
 from amplifier_support.environment import without_secrets

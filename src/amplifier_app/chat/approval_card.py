@@ -25,7 +25,7 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.base.stdio import terminal_size
 from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Stopped, terminal_output
-from amplifier_app.chat.terminal import forget_typed
+from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
 from amplifier_app.render.approval import card_lines, key_lines, wrapped
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer

@@ -16,7 +16,7 @@ from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.output import create_output
 
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.chat.terminal import forget_typed
+from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import wrapped
 
 WORD_SECONDS = 0.4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from amplifier_app.base.sanitize import visible
-from amplifier_app.chat.terminal import forget_typed
+from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.trust import Answer
 from amplifier_app.trust.content import Content
 from amplifier_app.trust.review import changes, cut, listing, selection

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import sys
 
+from amplifier_app.base.own_packages import WINGS
+
 # Not typing's: `amplifier --help` runs this, and importing typing would take longer than the rest.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GROUP = "amplifier.commands"
-OWN_PACKAGES = ("amplifier_batch.", "amplifier_kit.", "amplifier_serve.")
-"""Beginnings of the modules whose commands the stored help lists."""
 
 
 class AddedCommand:
@@ -41,7 +41,7 @@ class AddedCommand:
     @property
     def is_own(self) -> bool:
         """True for a command that belongs to this program."""
-        return self.target.startswith(OWN_PACKAGES)
+        return self.target.partition(".")[0] in WINGS
 
 
 def find_commands() -> dict[tuple[str, ...], AddedCommand]:

@@ -6,6 +6,8 @@ The program's own commands are in tables; installed packages add others, see `en
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from functools import cache, reduce
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
@@ -16,28 +18,30 @@ from typer.main import get_command
 from amplifier_app.base.errors import ModuleError, UsageError
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.commands.entry_points import AddedCommand, find_commands
-from amplifier_app.commands.help import summary, with_plain_help
+from amplifier_app.commands.help import with_plain_help
 
 COMMANDS = {
-    "run": "Send a prompt, or start a chat.",
-    "continue": "Continue the last session of this directory (run --continue).",
-    "resume": "Choose a saved session and continue it.",
-    "init": "Set up a provider: its key, address and model.",
-    "session": "List, show, search and manage saved sessions.",
-    "plan": "Show, check, compare and lock plans.",
-    "module": "List, add, create and validate modules.",
-    "tool": "List, describe and run the tools of a plan.",
-    "profile": "List, show and choose profiles.",
-    "provider": "List and test providers, their models and their keys.",
-    "trust": "Review a project's configuration and trust it.",
-    "doctor": "Check your setup and suggest fixes.",
-    "report": "Write a file for a bug report.",
-    "schema": "Print the JSON Schemas of what the program reads and writes.",
-    "docs": "Show the documentation.",
-    "version": "Show the version.",
+    "run": ("run.command", "Send a prompt, or start a chat."),
+    "continue": ("run.command", "Continue the last session of this directory (run --continue)."),
+    "resume": ("resume", "Choose a saved session and continue it."),
+    "init": ("init.command", "Set up a provider: its key, address and model."),
+    "session": ("session.command", "List, show, search and manage saved sessions."),
+    "plan": ("plan.command", "Show, check, compare and lock plans."),
+    "module": ("module.command", "List, add, create and validate modules."),
+    "tool": ("tool.command", "List, describe and run the tools of a plan."),
+    "profile": ("profile", "List, show and choose profiles."),
+    "provider": ("provider.command", "List and test providers, their models and their keys."),
+    "trust": ("trust", "Review a project's configuration and trust it."),
+    "doctor": ("doctor.command", "Check your setup and suggest fixes."),
+    "report": ("report", "Write a file for a bug report."),
+    "schema": ("schema", "Print the JSON Schemas of what the program reads and writes."),
+    "docs": ("docs.command", "Show the documentation."),
+    "version": ("version", "Show the version."),
 }
-"""Command name → help line of the app's own commands. Each is the Typer `app` of
-`amplifier_app.commands.<name>`, made with `add_completion=False`."""
+"""Command name → its module in `amplifier_app.commands`, whose `app` it is, and its help line.
+
+`continue` is `run --continue`, see `amplifier_app.cli`.
+"""
 
 
 HEADINGS = {
@@ -48,9 +52,6 @@ HEADINGS = {
     "Reference": ("docs", "schema", "version"),
 }
 """The groups of the commands in the root help."""
-
-_PACKAGES = ("docs", "doctor", "init", "module", "run", "session")
-"""Commands whose app is in the file `command` of a package."""
 
 _CONTINUE = """Continue the last session of this directory.
 
@@ -67,13 +68,15 @@ class LazyGroup(TyperGroup):
 
     Attributes:
         words: The words that call the group; none for the root.
-        where: `MODULE:ATTRIBUTE` of the Typer app of one of its own commands, with `{}` for the name.
-        own: Name → help line of its own commands, in the order help shows them.
+        own: Name → `MODULE:ATTRIBUTE` of the Typer app and help line of each of its own commands, in
+            the order help shows them.
     """
 
     words: ClassVar[tuple[str, ...]] = ()
-    where: ClassVar[str] = "amplifier_app.commands.{}:app"
-    own: ClassVar[dict[str, str]] = COMMANDS
+    own: ClassVar[dict[str, tuple[str, str]]] = {
+        name: (f"amplifier_app.commands.{module}:app", help)
+        for name, (module, help) in COMMANDS.items()
+    }
     _added: dict[str, AddedCommand] | None = None
 
     @property
@@ -82,7 +85,7 @@ class LazyGroup(TyperGroup):
         if self._added is None:
             self._added = {
                 words[-1]: command
-                for words, command in find_commands().items()
+                for words, command in _find_commands().items()
                 if words[:-1] == self.words and words[-1] not in self.own
             }
         return self._added
@@ -90,14 +93,8 @@ class LazyGroup(TyperGroup):
     @property
     def table(self) -> dict[str, str]:
         """Command name → help line."""
-        added = {name: command.help for name, command in self.added.items()}
-        # The program's own commands may also be registered as Typer commands of the group.
-        registered = {
-            name: summary(command)
-            for name, command in self.commands.items()
-            if name not in self.own and name not in added
-        }
-        return registered | self.own | added
+        own = {name: help for name, (_, help) in self.own.items()}
+        return own | {name: command.help for name, command in self.added.items()}
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.table)
@@ -105,10 +102,9 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
             if cmd_name in self.own:
-                module, _, attribute = self._target(cmd_name).partition(":")
-                app = getattr(import_module(module), attribute)
+                app = _import(self.own[cmd_name][0])
             elif cmd_name in self.added:
-                app = _load(self.added[cmd_name])
+                app = _import_added(self.added[cmd_name])
             else:
                 return None
             # Shown in usage lines; a single-command app is otherwise named after its function.
@@ -119,12 +115,9 @@ class LazyGroup(TyperGroup):
                 command.format_options = _no_options
         return self.commands[cmd_name]
 
-    def _target(self, name: str) -> str:
-        return self.where.format(name.replace("-", "_"))
-
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # Typer suggests similar commands only among those already loaded.
-        if args and not any(args[0] in names for names in (self.own, self.commands, self.added)):
+        if args and args[0] not in self.own and args[0] not in self.added:
             raise self._unknown(args)
         return super().resolve_command(ctx, args)
 
@@ -144,19 +137,27 @@ class LazyGroup(TyperGroup):
         return f"Available commands: {', '.join(table)}"
 
 
-def _load(command: AddedCommand) -> typer.Typer:
+@cache
+def _find_commands() -> dict[tuple[str, ...], AddedCommand]:
+    """Search for added commands once; each group asks for its own."""
+    return find_commands()
+
+
+def _import(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return reduce(getattr, attribute.split("."), import_module(module))
+
+
+def _import_added(command: AddedCommand) -> typer.Typer:
     """Import a command of an installed package.
 
     Raises:
         ModuleError: It cannot be imported, or is not a `typer.Typer`.
     """
     name = " ".join(command.words)
-    module, _, attribute = command.target.partition(":")
     try:
         with slow_step(f"importing the command '{name}' of {command.package}"):
-            app = import_module(module)
-            for part in attribute.split("."):
-                app = getattr(app, part)
+            app = _import(command.target)
     # The package is someone else's and may raise anything while it is imported.
     except (Exception, SystemExit) as error:
         if command.is_own:
@@ -175,28 +176,24 @@ def _load(command: AddedCommand) -> typer.Typer:
 
 
 def command_group(
-    name: str,
-    table: dict[str, str],
-    *,
-    where: str | None = None,
-    help: str | None = None,
+    name: str, package: str, table: Mapping[str, tuple[str, str]], *, help: str | None = None
 ) -> typer.Typer:
-    """Create a command with commands of its own, one module each.
+    """Create a command with commands of its own.
 
     Args:
         name: Its name.
-        table: See `LazyGroup.own`.
-        where: See `LazyGroup`; default: `amplifier_app.commands.<name>:{}_app`.
+        package: The package with the modules of its commands.
+        table: Command name → its module and help line. Its Typer app is `<name>_app` of that module,
+            or else what a full `MODULE:ATTRIBUTE` says.
         help: Its help; default: its line in `COMMANDS`.
     """
-    members = {
-        "words": (name,),
-        "where": where or f"amplifier_app.commands.{name}:{{}}_app",
-        "own": table,
+    own = {
+        command: (module if ":" in module else f"{package}.{module}:{command}_app", line)
+        for command, (module, line) in table.items()
     }
     app = typer.Typer(
-        cls=type(f"{name.capitalize()}Commands", (LazyGroup,), members),
-        help=help or COMMANDS[name],
+        cls=type(f"{name.capitalize()}Commands", (LazyGroup,), {"words": (name,), "own": own}),
+        help=help or COMMANDS[name][1],
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
@@ -210,11 +207,6 @@ def _no_options(ctx: Any, formatter: Any) -> None: ...
 
 
 class _AllCommands(LazyGroup):
-    def _target(self, name: str) -> str:
-        # `continue` is `run --continue`, see `amplifier_app.cli`.
-        name = "run" if name == "continue" else name
-        return super()._target(f"{name}.command" if name in _PACKAGES else name)
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         table = self.table
         listed = {name for names in HEADINGS.values() for name in names}

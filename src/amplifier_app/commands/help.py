@@ -56,9 +56,8 @@ def with_plain_help(command: Any) -> Any:
     command.context_class = _PageContext
     if not hasattr(command, "list_commands"):
         command.format_options = partial(_format_options, command)
-    else:
-        if not hasattr(command, "table"):
-            command.format_commands = partial(_format_commands, command)
+    elif not hasattr(command, "table"):
+        command.format_commands = partial(_format_commands, command)
         for below in command.commands.values():
             with_plain_help(below)
     return command
@@ -67,13 +66,12 @@ def with_plain_help(command: Any) -> Any:
 def _format_commands(command: Any, ctx: Any, formatter: Any) -> None:
     names = command.list_commands(ctx)
     with formatter.section("Commands"):
-        formatter.write_dl([(name, summary(command.get_command(ctx, name))) for name in names])
+        formatter.write_dl([(name, _summary(command.get_command(ctx, name))) for name in names])
 
 
-def summary(command: Any) -> str:
+def _summary(command: Any) -> str:
     """The first paragraph of a command's help, not cut off."""
-    text = command.short_help or (command.help or "").partition("\n\n")[0]
-    return " ".join(text.replace("\b", "").split())
+    return " ".join((command.help or "").partition("\n\n")[0].replace("\b", "").split())
 
 
 def _format_options(command: Any, ctx: Any, formatter: Any) -> None:

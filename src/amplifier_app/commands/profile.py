@@ -9,10 +9,11 @@ import typer
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.json_text import json_text
-from amplifier_app.commands.plan import print_plan
+from amplifier_app.commands.plan.reading import print_plan
 from amplifier_app.commands.plan_options import chosen_plan
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.settings.modules import Changed, ScopeOption, changing, report
+from amplifier_app.commands.settings.modules import Changed
+from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE
 from amplifier_app.plan.documents.profile_paths import ProfileFile, profile_files
 from amplifier_app.plan.documents.scopes import USER, read_settings

@@ -14,7 +14,7 @@ from amplifier_app.base.errors import ConfigError, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import visible
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
-from amplifier_app.chat.terminal import forget_typed
+from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.trust import Content, Record, TrustStore, examine, review
 

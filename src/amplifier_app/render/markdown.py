@@ -30,7 +30,7 @@ HEAD_WITHIN = 32
 so that they can be printed before the next line is known."""
 
 _GAP = " │ "
-_MARKDOWN_TABLE_NARROWEST = 6
+_NARROWEST_COLUMN = 6
 """Cells of a column below which the table is printed as one line per value."""
 
 
@@ -88,7 +88,7 @@ def _fit_widths(natural: list[int], room: int) -> list[int] | None:
     widths = list(natural)
     while sum(widths) > room:
         widest = max(range(len(widths)), key=lambda n: widths[n])
-        if widths[widest] <= _MARKDOWN_TABLE_NARROWEST:
+        if widths[widest] <= _NARROWEST_COLUMN:
             return None
         widths[widest] -= 1
     return widths

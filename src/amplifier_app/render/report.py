@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
-from xml.sax.saxutils import escape, quoteattr
 
-from amplifier_app.base.errors import AppError
-from amplifier_app.base.outcome import Ending, Outcome
-from amplifier_app.base.redact import redact
-from amplifier_app.base.sanitize import for_terminal, one_line, xml_text
+from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.render.table import Column, table
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.checks import CheckResult
 
 if TYPE_CHECKING:
     from amplifier_app.base.checks import Check, Report
@@ -184,147 +177,3 @@ def _plan_row(module: CheckedModule) -> tuple[str, ...]:
         return (name, module.kind, "-", "-", status)
     source = found.place if found.place in ("bundled", "installed") else found.text
     return (name, module.kind, source, found.version or (found.commit or "-")[:12], status)
-
-
-class Case(NamedTuple):
-    """A test case.
-
-    Attributes:
-        group: The dotted name of its group.
-        name: Its name.
-        problem: `failure` if it failed, `error` if it could not be decided; None if it passed.
-        message: Why, in a line.
-        output: What it wrote.
-        seconds: How long it ran; None if unknown.
-    """
-
-    group: str
-    name: str
-    problem: Literal["failure", "error"] | None = None
-    message: str = ""
-    output: str = ""
-    seconds: float | None = None
-
-
-def suite(
-    name: str,
-    cases: Iterable[Case],
-    *,
-    tests: int,
-    failures: int,
-    errors: int,
-    seconds: float | None = None,
-) -> Iterator[str]:
-    """A test suite in pieces; the counts come first, so that the cases are read only once."""
-    counts = f'tests="{tests}" failures="{failures}" errors="{errors}"'
-    yield '<?xml version="1.0" encoding="UTF-8"?>\n'
-    yield f"<testsuite name={_attribute(name)} {counts}{_time(seconds)}>\n"
-    for case in cases:
-        head = f"classname={_attribute(case.group)} name={_attribute(case.name)}"
-        yield f"  <testcase {head}{_time(case.seconds)}>\n    {_body(case)}\n  </testcase>\n"
-    yield "</testsuite>\n"
-
-
-def _body(case: Case) -> str:
-    output = escape(xml_text(case.output))
-    if case.problem is None:
-        return f"<system-out>{output}</system-out>"
-    return f"<{case.problem} message={_attribute(case.message)}>{output}</{case.problem}>"
-
-
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else f' time="{seconds:.3f}"'
-
-
-def _attribute(text: str) -> str:
-    return quoteattr(xml_text(text))
-
-
-def write_report(
-    kind: str, file: Path, outcome: Outcome, response: str, checks: Sequence[CheckResult]
-) -> None:
-    """Write a report.
-
-    Args:
-        kind: One of `KINDS`.
-        file: Where to; replaced if it exists.
-        outcome: How the run ended.
-        response: The answer.
-        checks: The last result of each check.
-
-    Raises:
-        AppError: The file cannot be written.
-    """
-    text = redact(KINDS[kind](outcome, response, checks))
-    try:
-        file.write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise AppError(f"--report: cannot write {file}: {error.strerror}") from error
-
-
-def junit(outcome: Outcome, response: str, checks: Sequence[CheckResult]) -> str:
-    """The run and its checks as test cases in JUnit XML."""
-    failed = sum(not check.passed for check in checks)
-    broken = _is_broken(outcome)
-    run = Case("amplifier", "run", output=response)
-    if broken:
-        run = Case("amplifier", "run", "error", outcome.message)
-    cases = [
-        Case(
-            "amplifier.check",
-            check.name,
-            None if check.passed else "failure",
-            check.ending,
-            check.output,
-            check.duration_ms / 1000,
-        )
-        for check in checks
-    ]
-    return "".join(
-        suite(
-            "amplifier",
-            [run, *cases],
-            tests=1 + len(cases),
-            failures=failed,
-            errors=int(broken),
-            seconds=sum(check.duration_ms for check in checks) / 1000,
-        )
-    )
-
-
-def markdown(outcome: Outcome, response: str, checks: Sequence[CheckResult]) -> str:
-    """The ending, the checks as a table with the output of those that failed, and the answer."""
-    lines = [f"# {'Passed' if outcome.ending is Ending.OK else 'Failed'}", ""]
-    if outcome.ending is not Ending.OK:
-        lines += [f"{outcome.message} (exit code {outcome.exit_code})", ""]
-    if checks:
-        lines += ["| check | result | time | runs |", "|---|---|---|---|"]
-        for check in checks:
-            result = "passed" if check.passed else check.ending
-            name = " ".join(check.name.split()).replace("|", "\\|")
-            lines.append(f"| `{name}` | {result} | {check.duration_ms} ms | {check.runs} |")
-        lines.append("")
-    for check in checks:
-        if not check.passed:
-            fence = _fence(check.output)
-            lines += [f"## {check.name}", "", fence, check.output.rstrip("\n"), fence, ""]
-    if response:
-        lines += ["## Answer", "", response.rstrip("\n"), ""]
-    return "\n".join(lines)
-
-
-KINDS: Mapping[str, Callable[[Outcome, str, Sequence[CheckResult]], str]] = {
-    "junit": junit,
-    "md": markdown,
-}
-"""Kind of a report → function that writes it."""
-
-
-def _is_broken(outcome: Outcome) -> bool:
-    """Whether the run failed for another reason than a check."""
-    return outcome.ending not in (Ending.OK, Ending.CHECK_FAILED)
-
-
-def _fence(text: str) -> str:
-    longest = max(map(len, re.findall(r"`+", text)), default=0)
-    return "`" * max(3, longest + 1)

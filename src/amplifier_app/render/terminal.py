@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console, ConsoleDimensions, RenderableType
 
 from amplifier_app.base.sanitize import (
     StreamSanitizer,
@@ -619,6 +616,8 @@ class TerminalRenderer(Renderer):
         else:
             # Rich is loaded for commands that draw with it.
 
+            from amplifier_app.render.console import ScreenConsole
+
             self._scrollback.print(ScreenConsole(self._screen).lines(content).splitlines())
         self._refresh()
 
@@ -825,27 +824,3 @@ class TerminalRenderer(Renderer):
         self._next_refresh = time.monotonic() + REFRESH_SECONDS
         if self._screen.failure is not None:
             self.on_failure()
-
-
-class ScreenConsole(Console):
-    """Turns renderables into lines with colour sequences, as wide as the screen is now."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-        super().__init__(
-            file=io.StringIO(), force_terminal=True, markup=False, emoji=False, highlight=False
-        )
-
-    @property
-    def size(self) -> ConsoleDimensions:
-        return ConsoleDimensions(self._screen.width, self._screen.height)
-
-    @size.setter
-    def size(self, new_size: tuple[int, int]) -> None:
-        raise AttributeError("the size is set by the terminal")
-
-    def lines(self, renderable: RenderableType) -> str:
-        """Return the lines of a renderable, each with its line break."""
-        with self.capture() as captured:
-            self.print(renderable)
-        return captured.get()

@@ -25,7 +25,8 @@ from amplifier_app.plan.modules import (
     unset_variables,
 )
 from amplifier_app.plan.resolution import CHOSEN_MISSING, NO_PROVIDER, SET_UP
-from amplifier_app.plan.schema.config_check import config_problems, config_schema, ignored_keys
+from amplifier_app.plan.schema.config_check import config_problems, ignored_keys
+from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.tree.nodes import MapNode, plain_data
 from amplifier_app.plan.tree.problems import PlanError, Problem, as_clause
 from amplifier_app.runtime.approvals import check_policy

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from amplifier_app.base import installed, keys
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.plan.masking import is_secret_key
-from amplifier_app.plan.schema.config_check import config_schema
+from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.traffic import MODULE as recorder
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.runtime.capabilities import register_capabilities, set_stored_keys

@@ -15,7 +15,8 @@ from amplifier_app.plan.modules import (
     planned_modules,
     unset_variables,
 )
-from amplifier_app.plan.schema.config_check import config_problems, schema_of_installed
+from amplifier_app.plan.schema.config_check import config_problems
+from amplifier_app.plan.schema.module_schemas import schema_of_installed
 from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, as_clause
 from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for

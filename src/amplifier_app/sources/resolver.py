@@ -1,9 +1,6 @@
 """The kernel's resolver (Module Source Protocol): where each module of a session comes from.
 
-search_order.py  chooses the source: the first place that has one
-fetching.py      turns that source into local files
-
-The search order of modules; the first match wins.
+`fetching` turns a source into local files. The search order of modules; the first match wins:
 
     1  environment   AMPLIFIER_MODULE_<ID>, the id in capitals, `-` and `.` as `_`
     2  workspace     .amplifier/modules/<id> of a trusted project

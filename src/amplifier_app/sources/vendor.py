@@ -24,8 +24,7 @@ from amplifier_app.base.installed import DISTRIBUTION, normalised
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.archives import links_out
-from amplifier_app.sources.fetch.staging import content_files, content_hash, staging
+from amplifier_app.sources.fetch.staging import content_files, content_hash, links_out, staging
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.plan_lock import Wanted, lock_entry, resolve_all
 from amplifier_app.sources.requirements import vendored

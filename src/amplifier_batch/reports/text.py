@@ -9,7 +9,7 @@ from typing import Any
 
 from amplifier_app.base.outcome import Ending
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.render.report import Case, suite
+from amplifier_app.render.junit import Case, suite
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.record.folder import BatchFolder

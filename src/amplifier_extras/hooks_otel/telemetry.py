@@ -9,19 +9,14 @@ start, because it decides whether the trace is sampled.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import (
     NonRecordingSpan,
     Span,
@@ -38,12 +33,15 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from amplifier_extras.hooks_otel import attributes as words
 from amplifier_extras.hooks_otel.attributes import Attributes
 from amplifier_extras.hooks_otel.config import MODULE_ID, OtelConfig
-from amplifier_extras.hooks_otel.export import Ids, Pipeline, otlp_settings
+from amplifier_extras.hooks_otel.export import Ids, Pipeline
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.privacy import Cutter, raw_data, session_secrets, to_plain
 from amplifier_support.fields import field_of
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import REDACT_EVENT, WORKING_DIR
+
+if TYPE_CHECKING:
+    from amplifier_extras.hooks_otel.metrics import OtlpMetrics
 
 _SPAN_DIGITS = 16
 
@@ -193,62 +191,6 @@ def span_id(value: Any) -> str:
     return value if isinstance(value, str) and number(value) else token_hex(_SPAN_DIGITS // 2)
 
 
-_KEPT = (
-    *("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"),
-    *("gen_ai.response.model", "gen_ai.tool.name", "error.type"),
-)
-
-
-class OtlpMetrics:
-    """Send histograms to a collector, every minute and at the end.
-
-    Args:
-        config: Where to.
-        resource: What they are of.
-    """
-
-    def __init__(self, config: OtelConfig, resource: Resource) -> None:
-        self._complaints = _First()
-        self._logger = logging.getLogger(OTLPMetricExporter.__module__)
-        self._logger.addFilter(self._complaints)
-        exporter = OTLPMetricExporter(**otlp_settings(config, "metrics"))
-        reader = PeriodicExportingMetricReader(exporter)
-        self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
-        meter = self._provider.get_meter("amplifier")
-        self._tokens: Any = meter.create_histogram(
-            "gen_ai.client.token.usage", unit="{token}", description="Tokens of a model call"
-        )
-        self._seconds: Any = meter.create_histogram(
-            "gen_ai.client.operation.duration", unit="s", description="Duration of an operation"
-        )
-
-    def record(self, attributes: Attributes, nanoseconds: int) -> None:
-        """Record an operation that has ended."""
-        kept = {key: attributes[key] for key in _KEPT if key in attributes}
-        self._seconds.record(nanoseconds / 1e9, kept)
-        for kind in ("input", "output"):
-            count = attributes.get(f"gen_ai.usage.{kind}_tokens")
-            if count is not None and attributes["gen_ai.operation.name"] == "chat":
-                self._tokens.record(count, {**kept, "gen_ai.token.type": kind})
-
-    def close(self) -> None:
-        """Send what is left."""
-        self._provider.shutdown()
-        self._logger.removeFilter(self._complaints)
-
-
-class _First(logging.Filter):
-    """Pass only the first error; an exporter logs every attempt, every minute."""
-
-    _passed = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if self._passed or record.levelno < logging.ERROR:
-            return False
-        self._passed = True
-        return True
-
-
 _NOTED = (
     *("provider:retry", "provider:throttle", "approval:required", "approval:granted"),
     *("approval:denied", "context:compaction", "cancel:requested"),
@@ -274,6 +216,7 @@ class Telemetry:
         self._metrics: OtlpMetrics | None = None
         if config.metrics and config.exporter == "otlp":
             # The other exporters work without OTLP's package.
+            from amplifier_extras.hooks_otel.metrics import OtlpMetrics
 
             self._metrics = OtlpMetrics(config, self._pipeline.resource)
         self._cutter = Cutter(Redactor(session_secrets(coordinator)), config.max_content_chars)

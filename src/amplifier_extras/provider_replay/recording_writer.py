@@ -402,7 +402,7 @@ _ENDS = ("response", "error", "cut")
 _STEPS = ("event", "chunk", *_ENDS)
 _LONGEST_CALL = 7 * 24 * 3600.0
 
-_recording_reader_open: dict[str, Tape] = {}
+_open_tapes: dict[str, Tape] = {}
 
 
 class Step(NamedTuple):
@@ -475,10 +475,10 @@ class Tape:
     ) -> Tape:
         """The recording at `path`, shared with child sessions."""
         key = os.path.realpath(path)
-        if key not in _recording_reader_open:
-            _recording_reader_open[key] = cls(path, folder, ignore, structure=structure)
-        _recording_reader_open[key]._users += 1
-        return _recording_reader_open[key]
+        if key not in _open_tapes:
+            _open_tapes[key] = cls(path, folder, ignore, structure=structure)
+        _open_tapes[key]._users += 1
+        return _open_tapes[key]
 
     def release(self) -> list[RecordedCall]:
         """Release it; the last release returns the calls that were not requested.
@@ -488,7 +488,7 @@ class Tape:
         self._users -= 1
         if self._users > 0:
             return []
-        _recording_reader_open.pop(os.path.realpath(self.path), None)
+        _open_tapes.pop(os.path.realpath(self.path), None)
         return [] if self._differed else [call for call in self.calls if not call.served]
 
     def find(self, provider: str, request: Plain) -> RecordedCall | list[str]:

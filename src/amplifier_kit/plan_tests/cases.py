@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.plan.documents.document import read_root
-from amplifier_app.plan.schema.config_check import config_problems, schema_of_installed
+from amplifier_app.plan.schema.config_check import config_problems
+from amplifier_app.plan.schema.module_schemas import schema_of_installed
 from amplifier_app.plan.schema.rules import Schema
 from amplifier_app.plan.schema.structure import normalise
 from amplifier_app.plan.traffic import SCRIPT_MODULE, Script

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from amplifier_app.render import report
+from amplifier_app.render import junit
 from amplifier_app.render.result import cost_object
 from amplifier_kit.plan_tests.expectations import Tested
 
@@ -135,7 +135,7 @@ def _object(one: Tested) -> dict[str, Any]:
 def as_junit(tested: Sequence[Tested]) -> str:
     """All tests as JUnit XML."""
     cases = [
-        report.Case(
+        junit.Case(
             one.case.file,
             one.case.name,
             _JUNIT[one.status],
@@ -146,7 +146,7 @@ def as_junit(tested: Sequence[Tested]) -> str:
         for one in tested
     ]
     return "".join(
-        report.suite(
+        junit.suite(
             "amplifier",
             cases,
             tests=len(cases),

@@ -1,7 +1,7 @@
 """`amplifier module new`: the package of a new, working module.
 
 kinds.py       the values of each kind for its templates
-generate.py    templates → files
+command.py     templates → files
 templates/     `common` for every kind, then one folder each; `package` becomes the package
 """
 

@@ -581,7 +581,7 @@ _STUCK_SECONDS = 30.0
 
 _LONGEST_SLEEP = 1.0
 _SPREAD = 0.05
-_RATE_LIMITER_LARGEST = 64 * 1024
+_MAX_STATE_BYTES = 64 * 1024
 _BYTES_PER_TOKEN = 4
 
 _T = TypeVar("_T")
@@ -714,7 +714,7 @@ class _PacedTurn(Turn):
 
 
 def _apply_change(descriptor: int, change: Callable[[Pace], _T]) -> _T:
-    text = os.read(descriptor, _RATE_LIMITER_LARGEST)
+    text = os.read(descriptor, _MAX_STATE_BYTES)
     try:
         pace = Pace.from_dict(json.loads(text))
     # Empty at first, or left by a crash.

@@ -94,7 +94,7 @@ def read_answer(output: bytes) -> Answer:
         raise InvalidAnswer(f"it printed text that is not JSON: {_excerpt(output)}") from error
     if not isinstance(value, dict):
         raise InvalidAnswer(f"it printed JSON that is not an object: {_excerpt(output)}")
-    return _answer_answer(_renamed(cast("dict[str, Any]", value)))
+    return _to_answer(_renamed(cast("dict[str, Any]", value)))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _renamed(given: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _answer_answer(fields: dict[str, Any]) -> Answer:
+def _to_answer(fields: dict[str, Any]) -> Answer:
     decision = fields.pop("decision", "continue")
     if not isinstance(decision, str) or decision not in _DECISIONS:
         raise InvalidAnswer(

@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_app.base import signals
 from amplifier_app.base.signals import raise_on_signals
-from amplifier_app.chat.terminal import KeyMode
+from amplifier_app.chat.terminal_modes import KeyMode
 
 
 @pytest.fixture

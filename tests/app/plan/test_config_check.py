@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.plan.schema.config_check import (
-    config_problems,
-    keys_at,
-    rule_at,
-    schema_of_installed,
-)
+from amplifier_app.plan.schema.config_check import config_problems
+from amplifier_app.plan.schema.module_schemas import keys_at, rule_at, schema_of_installed
 from amplifier_app.plan.tree.interpolation import interpolate
 from amplifier_app.plan.tree.nodes import MapNode
 from amplifier_app.plan.tree.problems import Problems

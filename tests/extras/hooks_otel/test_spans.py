@@ -507,3 +507,16 @@ hooks_otel.config_schema()
 assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_other_exporters_need_no_package_for_otlp() -> None:
+    script = """
+import asyncio, sys
+sys.modules["opentelemetry.exporter"] = None
+from amplifier_core.testing import MockCoordinator
+from amplifier_extras import hooks_otel
+close = asyncio.run(hooks_otel.mount(MockCoordinator(), {"exporter": "console"}))
+print("mounted", callable(close))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "mounted True" in done.stdout, done.stderr

@@ -13,7 +13,8 @@ from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication
 from amplifier_app.chat.history import project_history
 from amplifier_app.chat.slash.registry import Reopen
-from amplifier_app.chat.terminal import KeyMode, PlainTerminal
+from amplifier_app.chat.terminal import PlainTerminal
+from amplifier_app.chat.terminal_modes import KeyMode
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, with_fork

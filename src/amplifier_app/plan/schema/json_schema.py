@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amplifier_app.plan.schema.config_check import ModuleSchema, bundled_schemas
 from amplifier_app.plan.schema.grammar import AGENT, AGENT_FILE, PLAN, SETTINGS
+from amplifier_app.plan.schema.module_schemas import ModuleSchema, bundled_schemas
 from amplifier_app.plan.schema.rules import REFERENCE, Rule, Schema
 from amplifier_core.discovery import PARTS
 

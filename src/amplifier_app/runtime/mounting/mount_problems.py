@@ -13,7 +13,8 @@ from amplifier_app.base.errors import AppError, ConfigError, ModuleError
 from amplifier_app.base.paths import bundled_profiles_dir
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.modules import PlannedModule, planned_modules
-from amplifier_app.plan.schema.config_check import config_problems, config_schema
+from amplifier_app.plan.schema.config_check import config_problems
+from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, SECTION_OF
 from amplifier_app.plan.tree.problems import PlanError, Problem
 from amplifier_app.sources.module_problems import config_problems_of_bundled, with_lines

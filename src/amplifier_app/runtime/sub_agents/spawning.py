@@ -3,7 +3,6 @@
     plan/agent_plan.py       the plan of the sub-agent
     delegation.py            what it shares with its parent session
     runtime/session.py       opens its session, like any other
-    sub_session_notices.py   what the parent's renderer shows of it
 
 A sub-session is saved like any other, in its own folder, and can be resumed by its parent or by
 the user.

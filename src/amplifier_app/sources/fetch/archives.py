@@ -22,7 +22,6 @@ import gzip
 import hashlib
 import json
 import lzma
-import os
 import re
 import shutil
 import stat
@@ -44,7 +43,7 @@ from amplifier_app.base.locks import hold_lock
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import LOOPBACK, ArchiveSource, without_password
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.staging import staging
+from amplifier_app.sources.fetch.staging import links_out, staging
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
 from amplifier_support.programs import Stopped
@@ -117,28 +116,10 @@ class _Xz:
         return b""
 
 
-def links_out(root: Path) -> Iterator[str]:
-    """The links below `root` that point outside it, as relative paths; none is followed."""
-    real = root.resolve()
-    for folder, folders, names in os.walk(root):
-        for name in (*folders, *names):
-            path = Path(folder, name)
-            if path.is_symlink() and not _target(path).is_relative_to(real):
-                yield path.relative_to(root).as_posix()
-
-
-def _target(link: Path) -> Path:
-    try:
-        return link.resolve()
-    except (OSError, RuntimeError):
-        # A link cycle has no target, so none inside either.
-        return Path(link.anchor)
-
-
 MAX_BYTES = 200 * 1024 * 1024
 MAX_ENTRIES = 10_000
 
-_UNPACK_CHUNK = 256 * 1024
+_FILE_CHUNK = 256 * 1024
 _MAX_NAME = 1_000
 # Size of a central directory with the maximum number of entries and names of usual length.
 _MAX_DIRECTORY = MAX_ENTRIES * 400
@@ -268,7 +249,7 @@ class _Unpacker:
 
     def _copy(self, content: Reader, path: Path) -> None:
         with path.open("xb") as file:
-            while chunk := content.read(_UNPACK_CHUNK):
+            while chunk := content.read(_FILE_CHUNK):
                 self._left -= len(chunk)
                 if self._left < 0:
                     raise TooBig

@@ -36,8 +36,7 @@ from amplifier_app.base.locks import hold_lock
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.plan.source_spec import GIT_SCHEMES, GitSource, without_password
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.fetch.archives import links_out
-from amplifier_app.sources.fetch.staging import staging
+from amplifier_app.sources.fetch.staging import links_out, staging
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
 from amplifier_support.programs import Finished, TimedOut, find_program, git_environment, run

@@ -55,7 +55,7 @@ from amplifier_support.files import make_private_folder, make_tree_private, writ
 from amplifier_support.programs import TimedOut, run, search_path
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.requirements.names import Addition
+    from amplifier_app.sources.requirements.requires import Addition
 
 _SECONDS = 900.0
 _SHOWN_LINES = 12

@@ -11,18 +11,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import Distribution as Metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-from packaging.requirements import InvalidRequirement, Requirement
 
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.names import requirement_name
 from amplifier_core.discovery import ENTRY_POINT_GROUP
 
 if TYPE_CHECKING:
-    from amplifier_app.sources.requirements.names import Addition
+    from amplifier_app.sources.requirements.requires import Addition
 from typing import TYPE_CHECKING
 
 from amplifier_app.base.installed import OURS
@@ -209,6 +206,8 @@ def _importable(folder: Path, name: str) -> Path | None:
 def _of_distribution(root: Path, module_id: str | None, extras: Iterable[str]) -> Layout | None:
     """The layout of a distribution in `root`; None if there is no usable one."""
 
+    from amplifier_app.sources.requirements.distribution import find_distribution
+
     found = find_distribution(root, extras)
     if found is None:
         return None
@@ -282,66 +281,6 @@ def _has_mount(file: Path) -> bool:
     text = file.read_text(encoding="utf-8", errors="replace")
     pattern = r"^(?:async )?def mount\b|^(?:from .* )?import .*\bmount\b|^mount\s*="
     return re.search(pattern, text, re.MULTILINE) is not None
-
-
-class Distribution(NamedTuple):
-    """An unpacked or installed wheel.
-
-    Attributes:
-        name: Its name.
-        version: Its version.
-        modules: Module id → entry point.
-        requirements: What it requires in this environment.
-        requires_python: The Python versions it supports, if given.
-    """
-
-    name: str
-    version: str
-    modules: Mapping[str, str]
-    requirements: tuple[str, ...]
-    requires_python: str | None = None
-
-
-def find_distribution(root: Path, extras: Iterable[str] = ()) -> Distribution | None:
-    """The distribution at the top of a folder; None if there is none, or more than one.
-
-    Args:
-        root: The folder.
-        extras: The requested extras.
-
-    Raises:
-        SourceError: Its metadata is invalid.
-    """
-    found = sorted(root.glob("*.dist-info"))
-    if len(found) != 1 or not (found[0] / "METADATA").is_file():
-        return None
-    metadata = Metadata.at(found[0])
-    facts = {name: metadata.metadata[name] for name in metadata.metadata}
-    if not facts.get("Name") or not facts.get("Version"):
-        raise SourceError(f"{found[0].name} has no name and version")
-    modules = {
-        point.name: point.value for point in metadata.entry_points.select(group=ENTRY_POINT_GROUP)
-    }
-    return Distribution(
-        facts["Name"],
-        facts["Version"],
-        modules,
-        tuple(_needed_requirements(metadata.requires or (), tuple(extras), found[0].name)),
-        facts.get("Requires-Python"),
-    )
-
-
-def _needed_requirements(
-    requires: Iterable[str], extras: tuple[str, ...], where: str
-) -> Iterable[str]:
-    for text in requires:
-        try:
-            wanted = Requirement(text)
-        except InvalidRequirement as error:
-            raise SourceError(f"{where} has an invalid requirement: {text!r}") from error
-        marker, wanted.marker = wanted.marker, None
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            yield str(wanted)
 
 
 def required_by(layout: Layout) -> list[str]:

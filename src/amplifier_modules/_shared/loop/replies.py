@@ -69,7 +69,7 @@ def _call(item: Any) -> Call:
     if arguments is None:
         arguments = field_of(inner, "input", {})
     try:
-        found = _calls_valid(str(invalid) if invalid else arguments)
+        found = _parse_arguments(str(invalid) if invalid else arguments)
     except InvalidArguments as error:
         call.problem = str(error)
         return call
@@ -80,7 +80,7 @@ def _call(item: Any) -> Call:
     return call
 
 
-def _calls_valid(arguments: Any) -> dict[str, Any]:
+def _parse_arguments(arguments: Any) -> dict[str, Any]:
     if isinstance(arguments, str):
         return parse_arguments(arguments)
     if not isinstance(arguments, dict):

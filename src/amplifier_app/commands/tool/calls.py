@@ -1,4 +1,4 @@
-"""`amplifier tool`: the tools of a plan, without a model."""
+"""`amplifier tool invoke`: one call of a tool, as a model would make it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import claim_stdout, read_piped, terminal_width
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.group import command_group
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.opening import approvals_for, open_requested_session
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options_of
-from amplifier_app.plan import ResolvedPlan
+from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.overrides import without_default_of_others
 from amplifier_app.plan.tree.entries import entries_of
 from amplifier_app.plan.tree.nodes import node_of, with_items
@@ -39,11 +38,6 @@ from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
-
-app = command_group(
-    "tool",
-    {},
-)
 
 
 OPTIONS = ("profile", "plan", "sets", "approve", "mode", "trust", "no_project", "offline")
@@ -112,10 +106,12 @@ def describe_tool(name: str, tool: Any) -> dict[str, Any]:
     }
 
 
+list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
 _COLUMNS = (Column("TOOL"), Column("DESCRIPTION", "end", least=20))
 
 
-@app.command("list", short_help="List the tools of the plan.")
+@list_app.command()
 @takes_options_of(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
 def list_tools(context: typer.Context, request: Request, output: OutputOption = "text") -> None:
     """List the tools of the plan. Mounts its modules and asks no model.
@@ -140,7 +136,10 @@ async def _tools(request: Request, invocation: Invocation) -> list[dict[str, Any
         return [describe_tool(name, tool) for name, tool in tools.items()]
 
 
-@app.command("info", short_help="Show what a tool does and the input it takes.")
+info_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@info_app.command()
 @takes_options_of(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
 def info(
     context: typer.Context,
@@ -169,6 +168,8 @@ async def _tool(name: str, request: Request, invocation: Invocation) -> dict[str
         return describe_tool(name, find_tool(session, name))
 
 
+invoke_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
 _MAX_ERROR = 100_000
 
 
@@ -195,7 +196,7 @@ class _Result(StderrNotices):
         self.text = describe.error_text(data, _MAX_ERROR)
 
 
-@app.command("invoke", short_help="Run a tool with JSON input, under the plan's approval rules.")
+@invoke_app.command()
 @takes_options_of(Request, *OPTIONS)
 def invoke(
     context: typer.Context,

@@ -1,0 +1,196 @@
+"""`amplifier module update|vendor`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amplifier_app.base import paths
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.settings.modules import override_source, written_source
+from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.sources import update as updating
+from amplifier_app.sources.loading import Fetching
+from amplifier_app.sources.lockfile import Lock, lock_path_for
+from amplifier_app.sources.vendor import vendor as copy
+from amplifier_app.trust.renewal import keeping_trust
+
+if TYPE_CHECKING:
+    from amplifier_app.commands.settings.modules import Target
+    from amplifier_app.sources.update import Update
+    from amplifier_app.sources.vendor import Vendored
+
+
+update_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@update_app.command()
+@takes_plan_options("profile", "plan")
+def update(
+    modules: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID", help="Update only these modules.", show_default=False),
+    ] = None,
+    *,
+    request: Request,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only report; exit with 9 if updates are available.")
+    ] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Fetch newer commits of branches and newer versions of packages, and update the plan's lock.
+
+    \b
+      amplifier module update --check
+      amplifier module update my-tool
+
+    Compares with the plan's lock, or else with the versions last used.
+    """
+    # Single modules are updated without the bundles that name them.
+    fetching = Fetching(keep=bool(modules))
+    chosen = chosen_plan(request, keep_unset=True, fetching=fetching)
+    path = lock_path_for(chosen)
+    caches = updating.Caches.below(paths.cache_dir())
+    written: Path | None = None
+    while True:
+        lock = Lock.read(path) if path.exists() else None
+        found = asyncio.run(updating.look_for_updates(chosen, lock, modules or (), caches))
+        found += updating.bundle_updates(chosen, lock)
+        newer = [one for one in found if one.state == "newer"]
+        if not newer or check:
+            break
+        renewed = asyncio.run(updating.fetch_updates(chosen, lock, found))
+        if renewed is None:
+            break
+        # Otherwise another process has changed it while the modules were fetched.
+        with changing_settings(), keeping_trust(chosen.project, path):
+            if renewed.replace(path, lock):
+                written = path
+                break
+    if output == "json":
+        facts = {"lock": str(path) if lock is not None else None, "written": written is not None}
+        print(json_text({**facts, "modules": [one._asdict() for one in found]}))
+    else:
+        _report(found, written)
+    if newer and check:
+        raise typer.Exit(Ending.CHECK_FAILED.exit_code)
+
+
+def _report(found: list[Update], written: Path | None) -> None:
+    rows = [(one.module, _what(one), one.source) for one in found]
+    columns = (Column("MODULE"), Column("VERSION", "wrap"), Column("SOURCE", "middle", drop=1))
+    print_table(columns, rows)
+    if not found:
+        to_stderr(
+            "amplifier: nothing to update: no module or bundle comes from a repository or package index"
+        )
+    elif written is not None:
+        to_stderr(one_line(f"amplifier: wrote {written}", 1000))
+
+
+def _what(one: Update) -> str:
+    if one.state == "newer":
+        return f"{_short(one.old)} → {_short(one.new)}"
+    return f"{_short(one.new)} {one.state}"
+
+
+def _short(version: str | None) -> str:
+    if version is None:
+        return "none"
+    return version[:12] if len(version) >= 40 else version
+
+
+vendor_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@vendor_app.command()
+@takes_plan_options("profile", "plan")
+def vendor(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Target folder.", file_okay=False)],
+    *,
+    request: Request,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Also write the sources to the settings.")
+    ] = False,
+    scope: ScopeOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite changed copies.")] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Copy a plan's modules and their dependencies to DIR/<id>/.
+
+    \b
+      amplifier module vendor ./modules -f plan.yaml
+
+    The copies run without a network, also on another machine of the same platform. If the plan
+    has a lock, copies the locked versions. Prints the `sources:` to use; --apply writes them to
+    the settings of the project, or outside a project to your own.
+    """
+    chosen = chosen_plan(request, keep_unset=True, fetching=Fetching(keep=True))
+    path = lock_path_for(chosen)
+    lock = Lock.read(path) if path.exists() else None
+    done = asyncio.run(copy(chosen, lock, folder.absolute(), paths.cache_dir(), force=force))
+    with changing(scope, in_project="project") as where:
+        sources = _sources(done, where)
+        if apply:
+            _apply(done, where)
+        if output == "json":
+            facts = {"folder": str(folder.absolute()), "settings": str(where.file)}
+            rows = [_row(one) for one in done]
+            print(json_text({**facts, "modules": rows, "sources": sources}))
+            return
+    for one in done:
+        to_stderr(one_line(f"amplifier: {one.module}: {_describe_vendored(one)}", 1000))
+    if not done:
+        to_stderr("amplifier: nothing to copy: all modules are bundled")
+    if chosen.merged.fetched:
+        count = len(chosen.merged.fetched)
+        bundle = "BUNDLE" if request.plan is None else shlex.quote(str(request.plan))
+        to_stderr(
+            f"amplifier: included bundles are not copied ({count}); to run without a network, convert "
+            f"the plan first: amplifier plan import {bundle} -o FILE"
+        )
+    if sources and not apply:
+        print(one_line(f"# {where.file}", 1000))
+        print("sources:")
+        for module, source in sources.items():
+            print(for_terminal(f"  {module}: {json.dumps(source, ensure_ascii=False)}"))
+
+
+def _sources(done: list[Vendored], where: Target) -> dict[str, str]:
+    """Module id → its source as written in settings."""
+    copied = (one for one in done if one.state != "not copied")
+    return {one.module: written_source(one.source, where) for one in copied}
+
+
+def _apply(done: list[Vendored], where: Target) -> None:
+    for one in done:
+        if one.state != "not copied":
+            report(override_source(one.module, one.source, where))
+
+
+def _row(one: Vendored) -> dict[str, object]:
+    return {
+        "module": one.module,
+        "state": one.state,
+        "folder": one.source if one.state != "not copied" else None,
+        "was": one.entry.model_dump(exclude_none=True),
+    }
+
+
+def _describe_vendored(one: Vendored) -> str:
+    if one.state == "not copied":
+        return f"not copied: it is installed next to Amplifier ({one.source})"
+    commit = f" ({one.entry.commit[:12]})" if one.entry.commit else ""
+    return f"{one.state}{commit}"

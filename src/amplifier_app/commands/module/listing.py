@@ -1,0 +1,298 @@
+"""`amplifier module list|show`: which modules there are, and where one comes from, why, and its config."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app.base import installed
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.outcome import outcome_of
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.stdio import terminal_width
+from amplifier_app.commands.module.description import ModuleFacts, facts_of
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.modules import SourcedModule, sourced_modules
+from amplifier_app.plan.schema.module_schemas import current_keys
+from amplifier_app.plan.tree.entries import mounted_entries
+from amplifier_app.render.ansi import wrapped
+from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.resolved import Considered, ResolvedSource
+from amplifier_app.sources.resolver import resolver_for
+from amplifier_core.discovery import kind_of
+from amplifier_core.module_sources import ModuleNotFoundError
+
+_COLUMNS = (
+    Column("MODULE"),
+    Column("TYPE", drop=2),
+    Column("PLAN"),
+    Column("DESCRIPTION", "wrap", drop=1, least=45),
+    Column("FROM", "middle", drop=3, least=16),
+)
+_DOCSTRING = re.compile(r"\A(?:\s|#.*\n)*[rR]?(?:\"\"\"|\'\'\')\s*(.+?)\s*(?:\"\"\"|\'\'\'|\n|\Z)")
+
+list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@list_app.command()
+@takes_plan_options("profile", "plan")
+def list_modules(
+    *,
+    request: Request,
+    output: OutputOption = "text",
+) -> None:
+    """List the modules in the plan and other available modules."""
+    rows = _rows(chosen_plan(request))
+    if output == "json":
+        print(json_text(rows))
+        return
+    print_table(_COLUMNS, [_cells(row) for row in rows])
+    skipped = [f"{row['id']} skipped: {row['left_out']}" for row in rows if row["left_out"]]
+    width = terminal_width(1)
+    for index, reason in enumerate(map(one_line, skipped)):
+        lines = [reason] if width is None else wrapped(reason, width, "  ")
+        print("\n".join(lines if index else ["", *lines]))
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    use = "skipped" if row["left_out"] else row["plan"]
+    return row["id"], row["type"], use, row["summary"] or "", row["source"]
+
+
+def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
+    available = {
+        one.module_id: one
+        for one in [*installed.modules_on_path(), *installed.bundled_modules().values()]
+    }
+    folders = installed.modules_in_folders()
+    rows: list[dict[str, Any]] = []
+
+    def add(
+        module_id: str,
+        kind: str | None,
+        use: str,
+        source: str | None,
+        at: str | None,
+        left_out: str | None = None,
+    ) -> None:
+        found = available.get(module_id) if source is None else None
+        if source is None and found is None and (folder := folders.get(module_id)):
+            source = str(folder)
+        rows.append(
+            {
+                "id": module_id,
+                "type": kind or kind_of(module_id),
+                "plan": use,
+                "summary": _summary(module_id, found.entry_point) if found else None,
+                "left_out": left_out,
+                "source": source or (f"{found.distribution} {found.version}" if found else "?"),
+                "entry_point": found.entry_point if found else None,
+                "origin": at,
+            }
+        )
+
+    for kind, path, entry in mounted_entries(plan.mount_plan()):
+        use = entry.get("instance_id") or "yes"
+        add(entry["module"], kind, use, entry.get("source"), str(plan.origin(path)))
+    for left in plan.dropped:
+        add(left.module, "provider", f"no: {left.reason}", left.source, str(left.at), left.reason)
+    named = {row["id"] for row in rows}
+    for module_id in sorted(available.keys() - named):
+        add(module_id, None, "", None, None)
+    for module_id in sorted(folders.keys() - named - available.keys()):
+        add(module_id, None, "", None, None)
+    return rows
+
+
+def _summary(module_id: str, entry_point: str) -> str | None:
+    """Return the first line of a module's docstring, read from its file: nothing is imported."""
+    package, *inner = entry_point.partition(":")[0].split(".")
+    spec = importlib.util.find_spec(package)
+    for folder in spec.submodule_search_locations or () if spec else ():
+        base = Path(folder, *inner)
+        for file in (base / "__init__.py", base.with_suffix(".py")):
+            try:
+                with file.open(encoding="utf-8") as text:
+                    match = _DOCSTRING.match(text.read(4096))
+            except (OSError, ValueError):  # not this file, or not UTF-8
+                continue
+            return match[1].removeprefix(f"{module_id}: ").removesuffix(".") if match else None
+    return None
+
+
+show_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@show_app.command()
+@takes_plan_options("profile", "plan", "sets")
+def show(
+    module: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of the module, for example tool-bash.")
+    ],
+    *,
+    request: Request,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not download anything.")] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Show where a module comes from, which places were searched, and its config.
+
+    \b
+      amplifier module show tool-bash
+      amplifier module show ./my-tool
+
+    Downloads the module if it is not on this machine. Exits with 3 if it is unavailable.
+    """
+    chosen = chosen_plan(request, keep_unset=True)
+    entries = [one for one in sourced_modules(chosen) if one.module == module]
+    source = _one_source(chosen, entries)
+    resolver = resolver_for(chosen, offline=True if offline else None)
+    considered = resolver.considered(module, source)
+    found = facts = failure = None
+    try:
+        found = resolver.resolve(module, source)
+        facts = facts_of(module, found)
+    except (SourceError, ModuleNotFoundError) as error:
+        failure = error
+    shown = _facts(module, chosen, entries, considered, found, facts, failure)
+    if output == "json":
+        # The object on stdout contains the error.
+        print(json_text(shown))
+        raise typer.Exit(outcome_of(failure).exit_code if failure is not None else 0)
+    for line in _lines(shown):
+        print(for_terminal(line))
+    if failure is not None:
+        raise failure
+
+
+def _one_source(plan: ResolvedPlan, entries: list[SourcedModule]) -> str | None:
+    sources = {one.source: one for one in entries}
+    if len(sources) > 1:
+        places = "; ".join(f"{one.written or 'no source'} ({one.at})" for one in sources.values())
+        raise ConfigError(
+            f"{entries[0].module} has several sources in the plan {plan.name}: {places}",
+            hint="A session loads a module from one place: use the same source everywhere.",
+        )
+    return next(iter(sources), None)
+
+
+def _facts(
+    module: str,
+    plan: ResolvedPlan,
+    entries: list[SourcedModule],
+    considered: tuple[Considered, ...],
+    found: ResolvedSource | None,
+    facts: ModuleFacts | None,
+    failure: Exception | None,
+) -> dict[str, Any]:
+    return {
+        "id": module,
+        "type": facts.kind if facts else None,
+        "summary": facts.summary if facts else None,
+        "plan": plan.name,
+        "entries": [{"at": str(one.at), "left_out": one.left_out} for one in entries],
+        "place": found.place if found else None,
+        "kind": found.kind if found else None,
+        "source": found.text if found else None,
+        "version": found.version if found else None,
+        "commit": found.commit if found else None,
+        "archive": found.archive if found else None,
+        "content": found.content_hash if found and not found.installed else None,
+        "folder": _folder(found),
+        "entry_point": found.entry_point if found else None,
+        "requirements": dict(found.requirements) if found else {},
+        "requires": [one.written for one in plan.requires.get(module, ()) if not one.if_imported],
+        "considered": [one._asdict() for one in considered],
+        "config_schema": facts.config if facts else None,
+        "problem": facts.problem if facts else None,
+        "error": str(failure) if failure else None,
+    }
+
+
+def _folder(found: ResolvedSource | None) -> str | None:
+    try:
+        return str(found.resolve()) if found else None
+    except ModuleNotFoundError:
+        # The metadata exists without its package, which the import has reported.
+        return None
+
+
+# -- as text -----------------------------------------------------------------------------
+
+
+def _lines(shown: dict[str, Any]) -> Iterator[str]:
+    yield f"{shown['id']}  {shown['summary']}" if shown["summary"] else shown["id"]
+    needs = ", ".join(f"{name} {version}" for name, version in shown["requirements"].items())
+    places = ", ".join(
+        f"{one['at']} (skipped here)" if one["left_out"] else one["at"] for one in shown["entries"]
+    )
+    rows = [
+        ("type", shown["type"]),
+        ("from", f"{shown['source']} ({shown['kind']})" if shown["source"] else None),
+        ("version", shown["version"]),
+        ("commit", shown["commit"]),
+        ("archive", shown["archive"]),
+        ("content", shown["content"]),
+        ("folder", shown["folder"]),
+        ("entry point", shown["entry_point"]),
+        ("requires", needs or None),
+        ("plan adds", ", ".join(shown["requires"]) or None),
+        ("in the plan", f"{shown['plan']}: {places or 'not used'}"),
+        ("problem", shown["problem"]),
+    ]
+    for label, value in rows:
+        if value:
+            yield f"  {label.ljust(11)}  {one_line(value, 400)}"
+    yield ""
+    yield "Search order (first match wins):"
+    for one in shown["considered"]:
+        mark = ">" if one["chosen"] else " "
+        text = f"{one['found']}: {one['reason']}" if one["found"] else one["reason"]
+        yield f"{mark} {one['place'].ljust(11)}  {one_line(text, 400)}"
+    if shown["config_schema"]:
+        yield ""
+        yield from _config_lines(shown["config_schema"])
+
+
+def _config_lines(schema: dict[str, Any]) -> Iterator[str]:
+    keys: dict[str, Any] = schema.get("properties") or {}
+    required: list[str] = schema.get("required") or []
+    current = current_keys(keys)
+    yield "config:" if current else "config: none"
+    width = max(map(len, keys), default=0)
+    for name, rule in ((name, keys[name]) for name in current):
+        parts = [_type_of(rule), "required" if name in required else ""]
+        if "default" in rule and rule["default"] is not None:
+            parts.append(f"default {json.dumps(rule['default'], ensure_ascii=False)}")
+        described = str(rule.get("description") or "")
+        text = ", ".join(filter(None, parts)) + (f". {described}" if described else "")
+        yield f"  {name.ljust(width)}  {one_line(text, 200)}"
+    if len(current) == len(keys):
+        return
+    yield "also accepted, but deprecated:"
+    for name, rule in keys.items():
+        if name not in current:
+            yield f"  {name.ljust(width)}  {one_line(str(rule.get('description') or ''), 200)}"
+
+
+def _type_of(rule: dict[str, Any]) -> str:
+    if "enum" in rule:
+        return " | ".join(json.dumps(one, ensure_ascii=False) for one in rule["enum"])
+    if "const" in rule:
+        return json.dumps(rule["const"], ensure_ascii=False)
+    named = rule.get("type")
+    if isinstance(named, list):
+        return " | ".join(map(str, named))
+    if isinstance(named, str):
+        return named
+    alternatives = [one for one in rule.get("anyOf") or () if one.get("type") != "null"]
+    return " | ".join(dict.fromkeys(map(_type_of, alternatives))) if alternatives else "object"

@@ -1,0 +1,87 @@
+"""`amplifier plan lock`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
+from amplifier_app.render.table import OutputOption
+from amplifier_app.sources.loading import Fetching
+from amplifier_app.sources.lockfile import Lock, lock_path_for
+from amplifier_app.sources.plan_lock import Difference, make_lock
+from amplifier_app.sources.plan_lock import differences as lock_differences
+from amplifier_app.trust.renewal import keeping_trust
+
+lock_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@lock_app.command()
+@takes_plan_options("profile", "plan")
+def lock(
+    *,
+    request: Request,
+    file: Annotated[
+        Path | None,
+        typer.Option("--to", "-o", metavar="FILE", help="Write the lock to FILE.", dir_okay=False),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Write nothing; exit with 78 if the lock is out of date."),
+    ] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Pin every module of the plan to an exact commit, content hash and version.
+
+    \b
+      amplifier plan lock -f plan.yaml
+      amplifier plan lock -P review --check
+
+    Existing pins are kept while their source is unchanged; `amplifier module update` moves them.
+    Modules of agents, and providers skipped on this machine, are pinned as well.
+    """
+    # Locking a provider does not need its credentials.
+    fetching = Fetching(keep=True, lock=file)
+    chosen = chosen_plan(request, keep_unset=True, fetching=fetching)
+    path = file or lock_path_for(chosen)
+    while True:
+        old = Lock.read(path) if check or path.exists() else None
+        new = asyncio.run(make_lock(chosen, old))
+        changed = old is None or old != new
+        if not changed or check:
+            break
+        # Otherwise another process has changed it while the modules were fetched.
+        with changing_settings(), keeping_trust(chosen.project, path):
+            if new.replace(path, old):
+                break
+    found = lock_differences(old or Lock(plan=new.plan), new)
+    if output == "json":
+        facts = {"plan": new.plan, "lock": str(path), "changed": changed}
+        rows = [one._asdict() for one in found]
+        print(json_text({**facts, "modules": len(new.modules), "differences": rows}))
+    else:
+        _report(found, path, len(new.modules), changed=changed, check=check)
+    if check and changed:
+        raise typer.Exit(Ending.CONFIGURATION.exit_code)
+
+
+def _report(
+    found: list[Difference], path: Path, modules: int, *, changed: bool, check: bool
+) -> None:
+    for one in found:
+        print(one_line(str(one)))
+    if not changed:
+        to_stderr(f"amplifier: {path} is up to date ({modules} modules)")
+    elif check:
+        to_stderr(f"amplifier: {path} is out of date\n  Update it: amplifier plan lock")
+    else:
+        to_stderr(f"amplifier: wrote {path} ({modules} modules)")

@@ -1,0 +1,167 @@
+"""`amplifier plan show|explain`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from typing import Annotated, Any, Literal
+
+import typer
+
+from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.sanitize import for_terminal, one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
+from amplifier_app.commands.run.request import Request
+from amplifier_app.plan.explain.explanation import Explained, explain
+from amplifier_app.plan.explain.history import as_json, dotted
+from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.source_spec import without_password
+from amplifier_app.plan.tree.nodes import MapNode, Node, plain_data
+from amplifier_app.plan.tree.writing import origins_of, place_of, yaml_text
+from amplifier_app.render.table import OutputOption
+
+show_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@show_app.command()
+@takes_plan_options("profile", "plan", "provider", "model", "sets")
+def show(
+    *,
+    request: Request,
+    origins: Annotated[
+        bool, typer.Option("--origins", help="Show the file and line of each value.")
+    ] = False,
+    output: Annotated[
+        Literal["yaml", "json"], typer.Option("--output", help="Output format.")
+    ] = "yaml",
+) -> None:
+    """Show the plan that `run` would use, merged from all its files.
+
+    \b
+      amplifier plan show
+      amplifier plan show --origins -f plan.yaml
+      amplifier plan show --output json
+
+    Secrets are masked. Variables that are not set are kept as written and listed on stderr.
+    """
+    chosen = chosen_plan(request, keep_unset=True)
+    print_plan(chosen, as_json=output == "json", origins=origins)
+
+
+def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> None:
+    """Print a plan loaded with `keep_unset`, and notes about it on stderr."""
+    tree = masked_tree(plan.tree)
+    if not as_json:
+        for note in plan.notes:
+            to_stderr(f"amplifier: {one_line(note)}")
+        for one in plan.unset:
+            to_stderr(f"amplifier: {one.name} is not set ({one_line(str(one.at))})")
+        for module, override in plan.sources.items():
+            place = f"{without_password(override.source)} ({override.at})"
+            to_stderr(f"amplifier: {module} comes from {one_line(place)}")
+        print(for_terminal(yaml_text(tree, origins=origins)), end="")
+        return
+    merged = plan.merged
+    facts = {
+        "name": plan.name,
+        "digest": plan.digest,
+        "files": list(merged.chain),
+        "settings": list(merged.overlays),
+        "project": None if plan.project is None else str(plan.project),
+        "left_out": [
+            {"key": left.key, "module": left.module, "reason": left.reason, "at": str(left.at)}
+            for left in plan.dropped
+        ],
+        "notes": plan.notes,
+        "unset": [{"name": one.name, "at": str(one.at)} for one in plan.unset],
+        "sources": {
+            module: {"source": without_password(override.source), "at": str(override.at)}
+            for module, override in plan.sources.items()
+        },
+        "plan": plain_data(tree),
+    }
+    if origins:
+        facts["origins"] = origins_of(tree)
+    print(json_text(facts))
+
+
+explain_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@explain_app.command("explain")
+@takes_plan_options("profile", "plan", "provider", "model", "sets")
+def explain_command(
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH.TO.KEY", help="For example tools.tool-bash.config.timeout."),
+    ],
+    *,
+    request: Request,
+    output: OutputOption = "text",
+) -> None:
+    """Show a value of the plan, where it is set, and what it replaced, file by file.
+
+    \b
+      amplifier plan explain session.orchestrator
+      amplifier plan explain tools.tool-bash -f plan.yaml
+
+    For a config key that is not set, shows its default and description.
+    """
+    chosen = chosen_plan(request, keep_unset=True)
+    try:
+        found = explain(chosen, path)
+    except ConfigError:
+        if not os.path.isfile(path):
+            raise
+        hint = (
+            f"Pass a plan file with -f: amplifier plan explain PATH.TO.KEY -f {shlex.quote(path)}"
+        )
+        raise UsageError(f"{path!r} is a file, not a key of the plan", hint=hint) from None
+    if output == "json":
+        print(json_text([_facts(one) for one in found]))
+        return
+    for index, one in enumerate(found):
+        if index:
+            print()
+        for line in _lines(one):
+            print(for_terminal(line))
+
+
+def _facts(one: Explained) -> dict[str, Any]:
+    value: dict[str, Any] = {"path": dotted(one.path), "value": None, "at": None, "replaced": []}
+    if one.value is not None:
+        value = as_json(one.value)
+    rule = one.rule or {}
+    known = {key: rule[key] for key in ("default", "description") if key in rule}
+    return {**value, "set": one.value is not None, **known}
+
+
+def _lines(one: Explained) -> list[str]:
+    name = dotted(one.path)
+    rows: list[tuple[str, str]] = []
+    if one.value is None:
+        text = f"{name} is not set"
+    else:
+        text = yaml_text(MapNode({name: one.value.node}, one.value.node.at)).rstrip()
+        rows.append(("set in", place_of(one.value.node)))
+        if one.value.written is not None:
+            rows.append(("written as", one.value.written))
+        if one.value.gone is not None:
+            rows.append(("but", one.value.gone))
+        rows += [("replaces", f"{_short(old)}  ({place_of(old)})") for old in one.value.replaced]
+    rule = one.rule or {}
+    if "default" in rule:
+        rows.append(("default", json.dumps(rule["default"], ensure_ascii=False)))
+    if "description" in rule:
+        rows.append(("meaning", str(rule["description"])))
+    width = max((len(label) for label, _ in rows), default=0)
+    details = [f"  {label.ljust(width)}  {one_line(value, 400)}" for label, value in rows]
+    return [*text.splitlines(), *details]
+
+
+def _short(node: Node) -> str:
+    return one_line(json.dumps(plain_data(node), ensure_ascii=False), 80)

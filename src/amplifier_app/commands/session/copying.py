@@ -1,0 +1,125 @@
+"""`amplifier session export|import`."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app import __version__
+from amplifier_app.base.atomic_write import write_new
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_pieces, json_text
+from amplifier_app.base.pager import show_paged
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.session.shared import SessionArgument, from_index
+from amplifier_app.render.table import OutputOption
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.export.markdown import as_data, as_trajectory, session_markdown
+from amplifier_app.runtime.export.parts import Exported, export_session, redactor
+from amplifier_app.sessions.bundle import import_bundle, read_bundle, write_bundle
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.store import SessionStore
+
+export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@export_app.command()
+def export(
+    session_id: SessionArgument,
+    md: Annotated[bool, typer.Option("--md", help="Markdown. [default]")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything stored, as JSON.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="One page with the conversation and a timeline.")
+    ] = False,
+    atif: Annotated[
+        bool,
+        typer.Option("--atif", help="A trajectory in the Agent Trajectory Interchange Format."),
+    ] = False,
+    bundle: Annotated[
+        bool, typer.Option("--bundle", help="An archive for 'session import'; needs --to.")
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", "-o", metavar="FILE", help="Write to a new file, not to stdout."),
+    ] = None,
+) -> None:
+    """Export a session with its sub-sessions, without secrets.
+
+    \b
+      amplifier session export 1a2b3c > review.md
+      amplifier session export 1a2b3c --html --to review.html
+      amplifier session export 1a2b3c --bundle --to review.tar.gz
+
+    Values of stored keys and secret variables, and everything that looks like a secret, are
+    replaced by [REDACTED:…]. Look through the result before you share it.
+    """
+    wanted = {"--md": md, "--json": as_json, "--html": html, "--atif": atif, "--bundle": bundle}
+    chosen = [name for name, is_wanted in wanted.items() if is_wanted]
+    if len(chosen) > 1:
+        raise UsageError(f"{', '.join(chosen[:-1])} and {chosen[-1]} are mutually exclusive")
+    if bundle and to is None:
+        raise UsageError("--bundle needs a file", hint="Pass --to FILE.tar.gz")
+    store = SessionStore()
+    found = store.find(session_id)
+    below = from_index(lambda index: index.sub_sessions_of(found.id))
+    spawned = [SessionFolder(store.root / one.id) for one in below]
+    redact = redactor().value
+    if bundle and to is not None:
+        write_bundle(to, [found, *spawned], redact, __version__)
+        to_stderr(f"Written to {to}.")
+        return
+    exported, kind = export_session(found, spawned, redact), chosen[0] if chosen else "--md"
+    if to is None:
+        pieces = _pieces(exported, kind)
+        safe = map(for_terminal, pieces) if sys.stdout.isatty() else pieces
+        show_paged(safe, use_pager=False)
+        return
+    write_new(to, lambda: _pieces(exported, kind), mode=0o666)
+    to_stderr(f"Written to {to}.")
+
+
+def _pieces(session: Exported, kind: str) -> Iterable[str]:
+    if kind == "--html":
+        from amplifier_app.runtime.export.page import as_page
+
+        return as_page(session)
+    if kind == "--md":
+        return session_markdown(session)
+    data: Any = as_data(session) if kind == "--json" else as_trajectory(session)
+    return itertools.chain(json_pieces(data), ["\n"])
+
+
+import_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@import_app.command("import")
+def import_sessions(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A bundle made by 'session export --bundle'.")
+    ],
+    new_ids: Annotated[
+        bool, typer.Option("--new-ids", help="Give the sessions new ids, for example for a copy.")
+    ] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Import a session with its sub-sessions.
+
+    \b
+      amplifier session import review.tar.gz
+
+    The bundle is checked as a whole before anything is stored. Its plan is not used: to resume the
+    session, choose a plan with --plan or --profile. Prints the session's id.
+    """
+    ids = import_bundle(SessionStore(), read_bundle(file), new_ids=new_ids)
+    if output == "json":
+        print(json_text({"id": ids[0], "sub_sessions": ids[1:]}))
+        return
+    print(ids[0])
+    more = f" with {describe.count(len(ids) - 1, 'sub-session')}" if len(ids) > 1 else ""
+    to_stderr(f"Imported{more}. Show it with: amplifier session show {ids[0]}")

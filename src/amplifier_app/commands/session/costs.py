@@ -1,0 +1,118 @@
+"""`amplifier session cost`."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Literal
+
+import typer
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.session.shared import SessionArgument, from_index
+from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.runtime.cost_report import MICRO, Billed, Report, cost_report, prices_of
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.store import SessionStore
+
+cost_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@cost_app.command()
+def cost(
+    session_id: SessionArgument,
+    by: Annotated[
+        Literal["agent", "tool", "step", "message"],
+        typer.Option("--by", help="Divide the cost among these."),
+    ] = "tool",
+    what_if: Annotated[
+        str | None,
+        typer.Option(
+            "--what-if",
+            metavar="model=NAME",
+            help="Charge the same tokens at the list prices of another model.",
+        ),
+    ] = None,
+    output: OutputOption = "text",
+) -> None:
+    """Show what the parts of a session have cost, its sub-agents included.
+
+    \b
+      amplifier session cost 1a2b3c --by tool
+      amplifier session cost 1a2b3c --by message --what-if model=claude-haiku-5-5
+
+    Every model call is billed for the whole context. Its cost is divided among what put the
+    context there, so a long tool result costs again in each later step, less the cache. Lengths
+    are estimated; the parts add up to the session's cost exactly.
+    """
+    prices = None
+    if what_if is not None:
+        key, _, name = what_if.partition("=")
+        if key != "model" or not name:
+            raise UsageError(f"--what-if expects model=NAME, got {what_if!r}")
+        prices = prices_of(name)
+    store = SessionStore()
+    found = store.find(session_id)
+    below = from_index(lambda index: index.sub_sessions_of(found.id))
+    lead = _bill(found, "main")
+    agents = [
+        _bill(SessionFolder(store.root / one.id), f"{one_line(one.agent or '', 40)} {one.id}")
+        for one in below
+    ]
+    report = cost_report(lead, agents, by, prices)
+    if output == "json":
+        _print_json(found.id, by, what_if, report)
+        return
+    _print(by, report)
+    if report.total is None:
+        to_stderr("The cost is unknown: a model call has no price. Try --what-if model=NAME")
+
+
+def _bill(folder: SessionFolder, name: str) -> Billed:
+    return Billed(name, folder.conversation(), folder.metadata)
+
+
+def _print_json(session_id: str, by: str, what_if: str | None, report: Report) -> None:
+    found = {
+        "id": session_id,
+        "by": by,
+        "what_if": what_if,
+        "total_usd": _usd(report.total),
+        "tokens": report.tokens,
+        "parts": [
+            {"name": one.name, "cost_usd": _usd(one.micro_dollars), "tokens": one.tokens}
+            for one in report.shares
+        ],
+    }
+    print(json_text(found))
+
+
+def _usd(micro_dollars: int | None) -> str | None:
+    return None if micro_dollars is None else f"{Decimal(micro_dollars) / MICRO:.6f}"
+
+
+def _print(by: str, report: Report) -> None:
+    columns = [
+        Column("COST", right=True),
+        Column("SHARE", right=True, drop=2),
+        Column("TOKENS", right=True, drop=1),
+        Column(by.upper(), fit="end"),
+    ]
+    rows = [
+        [_amount(one.micro_dollars), _share(one.micro_dollars, report), f"{one.tokens:,}", one.name]
+        for one in report.shares
+    ]
+    total = [_amount(report.total), "100 %" if report.total else "", f"{report.tokens:,}", "total"]
+    print_table(columns, [*rows, total] if rows else [])
+
+
+def _amount(micro_dollars: int | None) -> str:
+    return "" if micro_dollars is None else f"${_usd(micro_dollars)}"
+
+
+def _share(micro_dollars: int | None, report: Report) -> str:
+    if micro_dollars is None or not report.total:
+        return ""
+    return f"{100 * micro_dollars / report.total:.1f} %"

@@ -1,0 +1,408 @@
+"""`amplifier session list|search|rename|delete|prune`."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from amplifier_app.base.errors import SessionError, UsageError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.paths import short_path, working_dir
+from amplifier_app.base.redact import redact
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import terminal_width, to_stderr
+from amplifier_app.commands.duration import parse_duration
+from amplifier_app.commands.session.shared import SessionArgument, YesOption, confirm, from_index
+from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.runtime import describe
+from amplifier_app.sessions.index import Index, Listed, Match, Page
+from amplifier_app.sessions.removal import (
+    remove_leftovers,
+    remove_sessions,
+    size_of,
+    with_sub_sessions,
+)
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import SessionSummary, short_id, time_text
+
+list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_ON_A_TERMINAL = 20
+
+
+@list_app.command("list")
+def list_sessions(
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=0,
+            metavar="N",
+            help="List at most N sessions; 0 lists all. [default: 20 on a terminal, otherwise all]",
+            show_default=False,
+        ),
+    ] = None,
+    everywhere: Annotated[
+        bool, typer.Option("--all", "-a", help="Include sessions of other directories.")
+    ] = False,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", metavar="DIR", help="List the sessions started in DIR."),
+    ] = None,
+    output: OutputOption = "text",
+) -> None:
+    """List saved sessions, most recent first.
+
+    \b
+      amplifier session list
+      amplifier session list --output json
+
+    Lists the sessions started in this directory. Sub-agents are counted with the session that
+    started them.
+    """
+    if everywhere and project is not None:
+        raise UsageError("--all and --project are mutually exclusive")
+    where = None if everywhere else os.path.abspath(project) if project else working_dir()
+    width = terminal_width(1)
+    if limit is None:
+        limit = _ON_A_TERMINAL if width is not None and output == "text" else 0
+    if output == "json":
+        listed = from_index(lambda index: _with_sub_sessions(index, index.page(where, limit)))
+        print(json_text(listed))
+        return
+    page = from_index(lambda index: index.page(where, limit))
+    if page.listed:
+        print_table(_columns(page, everywhere, width), _rows(page.listed, everywhere, width))
+    for line in _remarks(page, where):
+        to_stderr(line)
+
+
+def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
+    return [
+        {
+            **session._asdict(),
+            "sub_sessions": [one._asdict() for one in index.sub_sessions_of(session.id)]
+            if spawned
+            else [],
+        }
+        for session, spawned in page.listed
+    ]
+
+
+def _columns(page: Page, everywhere: bool, width: int | None) -> list[Column]:
+    agents = any(one.spawned for one in page.listed)
+    return [
+        Column("ID", fit="middle", least=8),
+        Column("AGE" if width is not None else "UPDATED"),
+        Column("PROMPTS", right=True, drop=2),
+        Column("COST", right=True, drop=3),
+        *([Column("AGENTS", drop=4)] if agents else []),
+        Column("TITLE", fit="end", least=36),
+        *([Column("DIRECTORY", fit="middle", drop=5, least=16)] if everywhere else []),
+        Column("MODEL", fit="end", drop=6),
+    ]
+
+
+def _rows(listed: list[Listed], everywhere: bool, width: int | None) -> list[list[str]]:
+    shown = [short_id(one.session.id) for one in listed] if width is not None else []
+    agents = any(one.spawned for one in listed)
+    rows: list[list[str]] = []
+    for session, spawned in listed:
+        short = short_id(session.id)
+        is_clear = width is not None and shown.count(short) == 1
+        rows.append(
+            [
+                short if is_clear else session.id,
+                describe.age(session.updated) if width is not None else session.updated,
+                "" if session.prompts is None else str(session.prompts),
+                _cost(session),
+                *([f"+{spawned}" if spawned else ""] if agents else []),
+                one_line(session.about, 10_000),
+                *([_directory(session.project, width)] if everywhere else []),
+                session.model or "",
+            ]
+        )
+    return rows
+
+
+def _cost(session: SessionSummary) -> str:
+    cost = session.cost
+    return "" if cost is None else describe.cost(cost)
+
+
+def _directory(project: str | None, width: int | None) -> str:
+    text = one_line(project or "", 10_000)
+    return text if width is None else short_path(text)
+
+
+def _remarks(page: Page, where: str | None) -> list[str]:
+    remarks: list[str] = []
+    if not page.total:
+        here = "this directory" if where == working_dir() else one_line(where or "", 1000)
+        remarks.append(f"No saved sessions in {here}." if where else "No saved sessions.")
+    more = page.total - len(page.listed)
+    if more:
+        remarks.append(f"{more:,} more: -n 0")
+    if page.elsewhere:
+        remarks.append(f"{page.elsewhere:,} in other directories: --all")
+    return remarks
+
+
+search_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@search_app.command()
+def search(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="WORDS", help="Words to find; all of them must occur."),
+    ],
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit", "-n", min=0, metavar="N", help="List at most N sessions; 0 lists all."
+        ),
+    ] = 10,
+    output: OutputOption = "text",
+) -> None:
+    """Search titles, prompts, answers and tool calls of all sessions.
+
+    \b
+      amplifier session search pytest fails
+      amplifier session search "exit code" --output json
+
+    A word also matches the beginning of a longer one. Exits with 1 if nothing is found.
+    """
+    text = " ".join(words).encode("utf-8", "replace").decode()
+    if not text.strip():
+        raise UsageError("no words to search for")
+    found = from_index(lambda index: index.search(text, limit))
+    if output == "json":
+        print(json_text([_as_json(match) for match in found.matches]))
+    elif os.isatty(1):
+        for match in found.matches:
+            _print(match)
+    else:
+        for match in found.matches:
+            print(f"{match.session.id}: {_snippet(match)}")
+    more = found.total - len(found.matches)
+    if not found.total:
+        to_stderr(f"no session contains {one_line(text)!r}")
+        raise typer.Exit(1)
+    if more and output == "text":
+        to_stderr(f"{more:,} more: -n 0")
+
+
+def _as_json(match: Match) -> dict[str, object]:
+    return {**match.session._asdict(), "snippet": "".join(text for text, _ in match.snippet)}
+
+
+def _snippet(match: Match) -> str:
+    return one_line("".join(text for text, _ in match.snippet), 400)
+
+
+def _print(match: Match) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    session = match.session
+    head = Text.assemble(
+        (short_id(session.id), "bold"),
+        "  ",
+        one_line(session.about, 80),
+        (f"  {describe.age(session.updated)}", "dim"),
+    )
+    console.print(head, no_wrap=True, overflow="ellipsis")
+    line = Text()
+    for text, is_match in match.snippet:
+        # A line break in the text is shown as a space.
+        style = "bold yellow" if is_match else "dim"
+        line.append(" ".join(one_line(f"|{text}|", 400)[1:-1].split("\n")), style)
+    console.print(Padding(line, (0, 0, 0, 4)))
+
+
+rename_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@rename_app.command()
+def rename(
+    session_id: SessionArgument,
+    title: Annotated[list[str], typer.Argument(metavar="TITLE", help="The new title.")],
+) -> None:
+    """Change a session's title. The first one is made from the first prompt."""
+    text = one_line(redact(" ".join(title)))
+    if not text:
+        raise UsageError("the title is empty")
+    found = SessionStore().find(session_id)
+    found.rename(text)
+    print(f'Renamed {found.id} to "{text}".')
+
+
+delete_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@delete_app.command()
+def delete(
+    session_ids: Annotated[
+        list[str],
+        typer.Argument(metavar="ID", help="Session ids or prefixes."),
+    ],
+    yes: YesOption = False,
+) -> None:
+    """Delete sessions with everything stored for them: sub-sessions, logs, copies of files.
+
+    \b
+      amplifier session delete 1a2b3c
+      amplifier session delete 1a2b3c 4d5e6f --yes
+
+    A session that is in use is not deleted. Nothing outside its folder is touched.
+    """
+    store = SessionStore()
+    summaries = store.summaries()
+    by_id = {summary.id: summary for summary in summaries}
+    wanted: list[str] = []
+    for session_id in session_ids:
+        found = store.find(session_id).id
+        wanted += [one for one in with_sub_sessions(found, summaries) if one not in wanted]
+    for session_id in reversed(wanted):
+        size = describe.size(size_of(store.root / session_id))
+        title = one_line(by_id[session_id].about, 60)
+        to_stderr(f"  {session_id}  {title}  ({size})".replace("    ", "  "))
+    if not confirm(f"Delete {describe.count(len(wanted), 'session')}?", yes):
+        to_stderr("Nothing was deleted.")
+        return
+    remove_sessions(store.root, wanted)
+    remove_leftovers(store.root)
+    from_index(lambda index: index.forget_removed())
+    print(f"Deleted {describe.count(len(wanted), 'session')}.")
+
+
+prune_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+class _Family(NamedTuple):
+    """A session with its sub-sessions, the innermost first."""
+
+    session: SessionSummary
+    ids: list[str]
+    updated: str
+    size: int
+
+
+@prune_app.command()
+def prune(
+    older: Annotated[
+        float | None,
+        typer.Option(
+            "--older",
+            metavar="TIME",
+            parser=lambda text: parse_duration(text, "--older"),
+            help="Delete sessions last used longer ago than this: 12h, 30d, 8w.",
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", min=0, metavar="N", help="Keep the N sessions last used."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be deleted, and delete nothing.")
+    ] = False,
+    yes: YesOption = False,
+    output: OutputOption = "text",
+) -> None:
+    """Delete old sessions of all directories, with their sub-sessions.
+
+    \b
+      amplifier session prune --older 30d --dry-run
+      amplifier session prune --keep 100 --yes
+
+    With both --older and --keep, a session is deleted if it is older and not among the N last
+    used. Sessions that are in use or damaged are never deleted.
+    """
+    if older is None and keep is None:
+        raise UsageError("nothing to prune by", hint="Pass --older 30d, --keep N or both.")
+    store = SessionStore()
+    families = _old_families(store, older, keep)
+    if output == "json":
+        found = [
+            {"id": one.session.id, "deletes": one.ids, "updated": one.updated, "bytes": one.size}
+            for one in families
+        ]
+        print(json_text(found))
+    elif families:
+        _print_prune(families)
+    total = describe.count(sum(len(one.ids) for one in families), "session")
+    size = describe.size(sum(one.size for one in families))
+    if not families:
+        to_stderr("Nothing to delete.")
+    elif dry_run:
+        to_stderr(f"Would delete {total} ({size}).")
+    elif confirm(f"Delete {total} ({size})?", yes):
+        # Some may have been used while the question was open.
+        now = {one.session.id: one.ids for one in _old_families(store, older, keep)}
+        _remove(store, [one for one in families if now.get(one.session.id) == one.ids])
+    else:
+        to_stderr("Nothing was deleted.")
+
+
+def _old_families(store: SessionStore, older: float | None, keep: int | None) -> list[_Family]:
+    summaries = store.summaries()
+    by_id = {summary.id: summary for summary in summaries}
+    families: list[_Family] = []
+    for summary in summaries:
+        if summary.agent is not None and summary.parent in by_id:
+            continue
+        ids = with_sub_sessions(summary.id, summaries)
+        updated = max(by_id[one].updated for one in ids if one in by_id)
+        families.append(_Family(summary, ids, updated, 0))
+    families.sort(key=lambda one: one.updated, reverse=True)
+    families = families[keep or 0 :]
+    if older is not None:
+        limit = time_text(time.time() - older)
+        families = [one for one in families if one.updated < limit]
+    whole = [one for one in families if not any(by_id[member].fault for member in one.ids)]
+    return [
+        one._replace(size=sum(size_of(store.root / member) for member in one.ids)) for one in whole
+    ]
+
+
+def _print_prune(families: list[_Family]) -> None:
+    on_terminal = terminal_width(1) is not None
+    columns = [
+        Column("ID", fit="middle"),
+        Column("LAST USED"),
+        Column("SIZE", right=True),
+        Column("AGENTS", drop=2),
+        Column("TITLE", fit="end", drop=1),
+    ]
+    rows = [
+        [
+            one.session.id,
+            describe.age(one.updated) if on_terminal else one.updated,
+            describe.size(one.size),
+            f"+{len(one.ids) - 1}" if len(one.ids) > 1 else "",
+            one_line(one.session.about),
+        ]
+        for one in families
+    ]
+    print_table(columns, rows)
+
+
+def _remove(store: SessionStore, families: list[_Family]) -> None:
+    deleted = 0
+    for family in families:
+        try:
+            remove_sessions(store.root, family.ids)
+        except SessionError as error:
+            to_stderr(f"amplifier: skipped {family.session.id}: {error.message}")
+        else:
+            deleted += len(family.ids)
+    remove_leftovers(store.root)
+    from_index(lambda index: index.forget_removed())
+    to_stderr(f"Deleted {describe.count(deleted, 'session')}.")

@@ -1,0 +1,104 @@
+"""`amplifier session verify`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.commands.session.shared import from_index
+from amplifier_app.render.table import OutputOption
+from amplifier_app.runtime import describe
+from amplifier_app.sessions.removal import remove_leftovers
+from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import session_ids
+from amplifier_app.sessions.verification import Finding, repair, verify
+
+verify_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@verify_app.command("verify")
+def verify_sessions(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID", help="Session ids. [default: all]", show_default=False),
+    ] = None,
+    fix: Annotated[
+        bool,
+        typer.Option("--repair", help="Repair what can be repaired; damaged files are kept."),
+    ] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Check saved sessions for damage.
+
+    \b
+      amplifier session verify
+      amplifier session verify 1a2b3c --repair
+
+    Exits with 6 if a session cannot be resumed as it is. A session in use is not repaired.
+    """
+    store = SessionStore()
+    chosen = [store.find(one).id for one in ids] if ids else sorted(session_ids(store.root))
+    results = {one: verify(store.root / one) for one in chosen}
+    results = {one: findings for one, findings in results.items() if findings}
+    repaired: dict[str, list[Finding]] = {}
+    for session_id, findings in results.items() if fix else ():
+        try:
+            left = repair(store.root / session_id, findings)
+        except SessionError as error:
+            to_stderr(f"amplifier: not repaired: {error.message}")
+            continue
+        problems = {one.problem for one in left}
+        repaired[session_id] = [one for one in findings if one.problem not in problems]
+        results[session_id] = left
+    if fix:
+        remove_leftovers(store.root)
+    from_index(lambda index: None)
+    if output == "json":
+        print(json_text(_as_data(results, repaired)))
+    else:
+        _print(results, repaired, len(chosen))
+    if any(one.is_error for findings in results.values() for one in findings):
+        raise typer.Exit(6)
+
+
+def _as_data(
+    results: dict[str, list[Finding]], repaired: dict[str, list[Finding]]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": session_id,
+            "problems": [
+                {
+                    "problem": one.problem,
+                    "error": one.is_error,
+                    "repairable": one.repair is not None,
+                    "hint": one.hint or None,
+                }
+                for one in findings
+            ],
+            "repaired": [one.problem for one in repaired.get(session_id, [])],
+        }
+        for session_id, findings in results.items()
+    ]
+
+
+def _print(
+    results: dict[str, list[Finding]], repaired: dict[str, list[Finding]], checked: int
+) -> None:
+    can_repair = 0
+    for session_id, findings in results.items():
+        for one in repaired.get(session_id, []):
+            print(f"{session_id}: repaired: {one.problem}")
+        for one in findings:
+            can_repair += one.repair is not None
+            print(f"{session_id}: {'error' if one.is_error else 'warning'}: {one.problem}")
+            if one.hint:
+                print(f"  {one.hint}")
+    left = sum(bool(findings) for findings in results.values())
+    to_stderr(f"{describe.count(checked, 'session')} checked, {left} with problems.")
+    if can_repair:
+        to_stderr("Repair what can be repaired: amplifier session verify --repair")

@@ -1,1 +1,0 @@
-"""What a session may cost and what it has cost."""

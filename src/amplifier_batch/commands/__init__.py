@@ -1,0 +1,1 @@
+"""`amplifier batch`."""

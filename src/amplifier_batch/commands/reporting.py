@@ -1,0 +1,67 @@
+"""`amplifier batch report`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from amplifier_app.base.atomic_write import write_whole
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.runtime import describe
+from amplifier_batch.options import FolderArgument
+from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.reports.kinds import report as pieces
+from amplifier_batch.reports.session_pages import SessionPages
+
+report_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@report_app.command()
+def report(
+    folder: FolderArgument,
+    format: Annotated[
+        Literal["md", "junit", "csv", "html"],
+        typer.Option("--format", help="Format of the report."),
+    ] = "md",
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", "-o", metavar="FILE", help="Write to FILE, not to stdout."),
+    ] = None,
+    with_sessions: Annotated[
+        bool,
+        typer.Option(
+            "--sessions",
+            help="With --format html and --to: also write a page for the session of each row in the table, to "
+            "a folder next to FILE.",
+        ),
+    ] = False,
+) -> None:
+    """Write a report of the results, without secrets.
+
+    \b
+      amplifier batch report out
+      amplifier batch report out --format junit --to results.xml
+      amplifier batch report out --format html --to report.html --sessions
+    """
+    batch = BatchFolder(folder)
+    if to is None:
+        if with_sessions:
+            raise UsageError("--sessions needs a file", hint="Pass --to FILE.html")
+        if format == "html" and sys.stdout.isatty():
+            raise UsageError("an HTML report needs a file", hint="Pass --to FILE.html")
+        for piece in pieces(batch, format):
+            sys.stdout.write(for_terminal(piece) if sys.stdout.isatty() else piece)
+        return
+    pages = None
+    if with_sessions:
+        if format != "html":
+            raise UsageError("--sessions needs --format html")
+        pages = SessionPages(batch.sessions, to)
+    write_whole(to, "".join(pieces(batch, format, pages)))
+    below = f", and {describe.count(pages.written, 'session')} to {pages.folder}" if pages else ""
+    to_stderr(f"Written to {to}{below}.")

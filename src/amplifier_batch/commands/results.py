@@ -1,0 +1,119 @@
+"""`amplifier batch status|set`, and `amplifier schema batch`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+from typing import Any
+
+import typer
+
+from amplifier_app.base.json_text import json_text
+from amplifier_app.commands.schema import read_schema
+from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.runtime import describe
+from amplifier_batch.options import DEFAULT_WORKERS, BatchOptions, FolderArgument
+from amplifier_batch.record.folder import BatchFolder
+from amplifier_batch.record.results import batch_schema
+from amplifier_batch.statistics.pass_rates import CONFIDENCE, PassRate
+from amplifier_batch.statistics.summary import cost_in_words, totals
+
+status_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@status_app.command()
+def status(folder: FolderArgument, output: OutputOption = "text") -> None:
+    """Show the progress of a batch, also while it runs.
+
+    \b
+      amplifier batch status out
+      amplifier batch status out --output json | jq .ended
+    """
+    batch = BatchFolder(folder)
+    counts, running = batch.counts()
+    found = totals(batch, counts, running=running)
+    if output == "json":
+        print(json_text(found))
+        return
+    state = "running" if running else ("waiting to be resumed" if found["waiting"] else "ended")
+    print(
+        f"{found['ended']:,} of {found['runs']:,} {batch.unit}s, {state}{_and_cost(cost_in_words(counts.cost))}"
+        f"{', at batch prices' if found['economy'] else ''}"
+    )
+    for one in found["open_batches"]:
+        name = f"batch {one['id']}" if one["id"] else "a batch whose id is not known yet"
+        requests = describe.count(one["requests"], "request")
+        print(f"waiting for {name} with {requests}, sent {describe.age(one['sent'])}")
+    rows = [
+        *((name, f"{number:,}") for name, number in found["outcomes"].items()),
+        *((name, f"{found[name]:,}") for name in ("running", "waiting") if found[name]),
+    ]
+    print_table(["OUTCOME", Column(f"{batch.unit}s".upper(), right=True)], rows)
+    rates = [PassRate(**one) for one in found["pass_rates"]]
+    if rates:
+        name = "pass@{}" if batch.repeat > 1 else "passed"
+        shown = [(name.format(rate.k), *_percent(rate[1:4])) for rate in rates]
+        heads = (Column(head, right=True) for head in ("RATE", "FROM", "TO"))
+        print()
+        print_table([f"{CONFIDENCE:.0%} INTERVAL", *heads], shown)
+
+
+def _percent(values: Sequence[float]) -> list[str]:
+    return [f"{value:.1%}" for value in values]
+
+
+def _and_cost(cost: str) -> str:
+    return f", {cost}" if cost else ""
+
+
+set_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@set_app.command()
+@takes_options_of(BatchOptions, "workers", "max_cost", "stop_after")
+def set_limits(
+    folder: FolderArgument, *, options: BatchOptions, output: OutputOption = "text"
+) -> None:
+    """Change the limits of a batch, also while it runs. Without options, shows them.
+
+    \b
+      amplifier batch set out
+      amplifier batch set out --workers 2 --max-cost 20
+
+    A running batch applies them within about a second. With fewer workers, running rows are not
+    stopped; with a lower --max-cost or --stop-after, the batch may stop.
+    """
+    options = options.validate()
+    batch = BatchFolder(folder)
+    batch.change(options.settings())
+    limits = _limits(batch.facts)
+    if output == "json":
+        print(json_text({"schema_version": 1, **limits}))
+        return
+    cost, failures = limits["max_cost"], limits["stop_after"]
+    rows = [
+        ("workers", str(limits["workers"])),
+        ("cost of all rows", f"${cost}" if cost else "no limit"),
+        ("failed rows", failures or "no limit"),
+    ]
+    print_table(["", Column("AT MOST", right=True)], rows)
+
+
+def _limits(facts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "workers": facts.get("workers") or DEFAULT_WORKERS,
+        "max_cost": facts.get("max_cost"),
+        "stop_after": facts.get("stop_after"),
+    }
+
+
+schema_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@schema_app.command()
+def batch() -> None:
+    """Print the JSON Schema of the lines of results.jsonl."""
+    print(json_text(batch_schema(json.loads(read_schema("result")))))

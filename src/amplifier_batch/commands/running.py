@@ -1,0 +1,185 @@
+"""`amplifier batch run|resume|retry`."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.stdio import claim_stdout, to_stderr
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.choose import choose
+from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.runtime import describe
+from amplifier_batch.dispatch import OF_EVERY_ROW
+from amplifier_batch.execution.execute import execute
+from amplifier_batch.execution.setup import (
+    naming_stdin,
+    new_facts,
+    plan_request,
+    reopen_request,
+    require_batches,
+    save_stdin,
+)
+from amplifier_batch.input import STDIN, shard_of
+from amplifier_batch.options import (
+    ROW_OPTIONS,
+    ApproveOption,
+    BatchOptions,
+    FolderArgument,
+    NewFolderOption,
+    QuietOption,
+    RowOptions,
+    dollars_of,
+)
+from amplifier_batch.record.folder import BatchFolder, new_folder
+from amplifier_batch.record.writer import writing
+
+run_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@run_app.command()
+@takes_options_of(RowOptions)
+@takes_options_of(Request, *ROW_OPTIONS)
+@takes_options_of(BatchOptions)
+def run(
+    context: typer.Context,
+    plan: Annotated[
+        str,
+        typer.Argument(metavar="PLAN", help="Plan file, or name of a profile.", show_default=False),
+    ],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INPUT",
+            help="The rows: .jsonl, .json, .csv, .tsv, .parquet, lines of text, a folder, a pattern in quotes, "
+            "or - for stdin.",
+            show_default=False,
+        ),
+    ],
+    *,
+    folder: NewFolderOption,
+    row: RowOptions,
+    request: Request,
+    approve: ApproveOption = "deny",
+    options: BatchOptions,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a plan over every row of an input.
+
+    \b
+      amplifier batch run review.yaml repos.jsonl -o out --prompt "Review {{repo}}."
+      amplifier batch run default 'src/**/*.py' -o out --prompt "Which bugs does {{path}} have?"
+      amplifier batch run plan.yaml repos.csv -o out --workdir 'clone:{{path}}' --max-cost 20
+
+    Every row is a session of its own. Results are in FOLDER/results.jsonl, one line per row. After an
+    interrupt or a crash, continue with: amplifier batch resume FOLDER
+    """
+    invocation: Invocation = context.obj
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    options.validate().check_economy(row.economy, options.engine)
+    row = row._replace(shard=shard_of(row.shard, os.environ))
+    request = plan_request(plan, request, dollars_of(row.max_cost_row, "--max-cost-row"))
+    request = request._replace(approve=approve)
+    chosen = choose(request, invocation.stdout)
+    if row.economy:
+        require_batches(request, chosen)
+    with new_folder(folder) as remove_folder:
+        if source == STDIN:
+            source = save_stdin(folder)
+            with naming_stdin(source):
+                facts = new_facts(request, chosen, source, row)
+        else:
+            facts = new_facts(request, chosen, source, row)
+        batch = BatchFolder.create(folder, facts, chosen.plan.to_yaml())
+        invocation.outcome = execute(batch, request, options, quiet=quiet)
+        if invocation.outcome.ending in OF_EVERY_ROW:
+            remove_folder()
+
+
+resume_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@resume_app.command()
+@takes_options_of(BatchOptions)
+def resume(
+    context: typer.Context,
+    folder: FolderArgument,
+    *,
+    options: BatchOptions,
+    quiet: QuietOption = False,
+) -> None:
+    """Continue a batch that was interrupted or stopped.
+
+    \b
+      amplifier batch resume out
+      amplifier batch resume out --max-cost 50
+
+    Rows that have ended are not run again. An interrupted row continues its session: what it has done is
+    not repeated.
+    """
+    invocation: Invocation = context.obj
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    options = options.validate()
+    batch = BatchFolder(folder)
+    economy = bool(batch.facts.get("economy"))
+    options.check_economy(economy, options.engine or batch.facts.get("engine"))
+    request = reopen_request(batch, invocation.stdout)
+    invocation.outcome = execute(batch, request, options, quiet=quiet)
+
+
+retry_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_OUTCOMES = [ending.value for ending in Ending if ending is not Ending.OK]
+
+
+@retry_app.command()
+@takes_options_of(BatchOptions)
+def retry(
+    context: typer.Context,
+    folder: FolderArgument,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="OUTCOMES",
+            help="Only rows with these outcomes, separated by commas, such as provider,budget. "
+            "[default: all that failed]",
+        ),
+    ] = None,
+    *,
+    options: BatchOptions,
+    quiet: QuietOption = False,
+) -> None:
+    """Run the failed rows again, and those that have not ended.
+
+    \b
+      amplifier batch retry out
+      amplifier batch retry out --only provider,unavailable
+
+    A row that reached a limit continues its session; any other begins a new one.
+    """
+    invocation: Invocation = context.obj
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    options = options.validate()
+    wanted = set(_OUTCOMES if only is None else only.split(","))
+    if unknown := wanted.difference(_OUTCOMES):
+        raise UsageError(
+            f"--only: unknown outcome {sorted(unknown)[0]!r}",
+            hint=f"Outcomes: {', '.join(_OUTCOMES)}",
+        )
+    batch = BatchFolder(folder)
+    economy = bool(batch.facts.get("economy"))
+    options.check_economy(economy, options.engine or batch.facts.get("engine"))
+    request = reopen_request(batch, invocation.stdout)
+    with writing(batch) as writer:
+        number = writer.reopen(lambda result: result["outcome"] in wanted)
+    if not quiet:
+        to_stderr(
+            f"{describe.count(number, 'failed row') if number else 'no failed rows'} to run again"
+        )
+    invocation.outcome = execute(batch, request, options, quiet=quiet)
