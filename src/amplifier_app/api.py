@@ -93,7 +93,7 @@ class Answer(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """Whether the prompt was answered."""
+        """True if the prompt was answered."""
         return self.outcome == Ending.OK.value
 
 

@@ -67,7 +67,7 @@ def _stored_answer(argv: list[str]) -> str | None:
 
 
 def _is_wide() -> bool:
-    """Whether help is laid out in lines of the usual length."""
+    """Return True if help is laid out in lines of the usual length."""
     if "COLUMNS" in os.environ:
         return False
     try:

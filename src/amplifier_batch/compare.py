@@ -20,7 +20,7 @@ from amplifier_batch.statistics.comparison import compare as compared
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-_MOST_FLIPS = 20
+_MAX_FLIPS = 20
 _COLUMNS = (
     "MEASURE",
     Column("A", right=True),
@@ -102,10 +102,10 @@ def _print(first: BatchFolder, second: BatchFolder, found: Comparison) -> None:
     if found.flips:
         how = "in only" if first.repeat == second.repeat == 1 else "more often in"
         print(f"\n{describe.count(len(found.flips), 'row')} passed {how} one of them:")
-        shown = [(str(flip.number), *flip[1:]) for flip in found.flips[:_MOST_FLIPS]]
+        shown = [(str(flip.number), *flip[1:]) for flip in found.flips[:_MAX_FLIPS]]
         print_table([Column("NUMBER", right=True), Column("ROW", fit="middle"), "A", "B"], shown)
-        if len(found.flips) > _MOST_FLIPS:
-            print(f"… and {len(found.flips) - _MOST_FLIPS} more (--output json has all)")
+        if len(found.flips) > _MAX_FLIPS:
+            print(f"… and {len(found.flips) - _MAX_FLIPS} more (--output json has all)")
     if found.unpaired:
         rows = describe.count(found.unpaired, "row")
         print(f"\nnot compared: {rows} that ended in only one of them")

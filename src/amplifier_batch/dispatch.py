@@ -41,14 +41,14 @@ OF_EVERY_ROW = (*_OF_THE_PLAN, Ending.AUTHENTICATION)
 _TRIES: Mapping[str, float] = {Ending.UNAVAILABLE.value: math.inf, Ending.SESSION.value: 3}
 """How often to try what may pass: a busy provider; a session that a dying worker has, or a full disk."""
 
-_LONGEST_WAIT = 60.0
+_MAX_WAIT = 60.0
 _TICK_SECONDS = 0.5
 """Seconds between saving the sums and reading the limits."""
 
 _MAX_DEATHS = 5
 """Worker deaths after which a row that waits, or makes no progress, is treated as their cause."""
 
-_MOST_ALONE = 16
+_MAX_ALONE = 16
 """How many rows whose workers died may have a worker of their own at a time."""
 
 DEFAULT_TRIES = 5
@@ -191,7 +191,7 @@ class Dispatcher:
             return None
         if self._waiting and self._waiting[0][0] <= now:
             return heapq.heappop(self._waiting)[2]
-        if self._suspects and len(self._died & self._running.keys()) < _MOST_ALONE:
+        if self._suspects and len(self._died & self._running.keys()) < _MAX_ALONE:
             return self._suspects.popleft()
         return next(self._rows, None)
 
@@ -268,7 +268,7 @@ class Dispatcher:
             await self.stop(Stop(Ending.ERROR, f"stopped because {counted} failed (--stop-after)"))
 
     def _is_of_every_row(self, row: Row, outcome: str) -> bool:
-        """Whether the other rows would end like this, too."""
+        """Return True if the other rows would end like this, too."""
         if outcome == Ending.SESSION.value:
             return self._passed == self._passed_before[row.key]
         return Ending(outcome) in OF_EVERY_ROW and not (
@@ -288,7 +288,7 @@ class Dispatcher:
         self._tries[row.key] += 1
         self._passed_before.setdefault(row.key, self._passed)
         after = (result["error"] or {}).get("retry_after_ms")
-        wait = min(2.0 ** self._tries[row.key], _LONGEST_WAIT) if after is None else after / 1000
+        wait = min(2.0 ** self._tries[row.key], _MAX_WAIT) if after is None else after / 1000
         due = time.monotonic() + wait
         self._release(row.key, result["outcome"])
         heapq.heappush(self._waiting, (due, row.number, row))

@@ -45,11 +45,11 @@ KEPT_SECONDS = 28 * 24 * 3600.0
 """How long providers keep the answers of a batch, at least, in seconds."""
 
 _FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 60.0
+_MAX_PAUSE = 60.0
 _SHARE_OF_AGE = 0.1
 """Seconds between two polls of a batch: this share of its age, within the two limits."""
 
-_LONGEST_RETRY = 600.0
+_MAX_RETRY = 600.0
 """The longest time to wait that a provider may ask for, in seconds."""
 
 _TRIES = 8
@@ -166,7 +166,7 @@ class Job:
             await self._cancel_if_asked()
             since = begun if self._is_cancelled else min(begun, self.batch.at)
             age = time.time() - since
-            await self._pause(min(max(age * _SHARE_OF_AGE, _FIRST_PAUSE), _LONGEST_PAUSE))
+            await self._pause(min(max(age * _SHARE_OF_AGE, _FIRST_PAUSE), _MAX_PAUSE))
 
     async def answers(self) -> AsyncGenerator[tuple[int, DeferredAnswer]]:
         """Yield the answers that requests wait for.
@@ -207,7 +207,7 @@ class Job:
         self._is_cancelled = True
 
     def _is_gone(self, error: LLMError) -> bool:
-        """Whether the provider has removed the batch because of its age."""
+        """Return True if the provider has removed the batch because of its age."""
         return isinstance(error, NotFoundError) and time.time() - self.batch.at > KEPT_SECONDS
 
     def _set_id(self, batch_id: str) -> None:
@@ -232,8 +232,8 @@ class Job:
             self.trouble = "trying again"
             self._notice(f"{error}; trying again")
         self._changed()
-        pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 10), _LONGEST_PAUSE)
-        await self._pause(max(pause, min(error.retry_after or 0.0, _LONGEST_RETRY)))
+        pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 10), _MAX_PAUSE)
+        await self._pause(max(pause, min(error.retry_after or 0.0, _MAX_RETRY)))
 
     async def _pause(self, seconds: float) -> None:
         if self._cancelling.is_set():
@@ -345,7 +345,7 @@ class Broker:
         self._update_later()
 
     def is_waiting(self, row_id: str) -> bool:
-        """Whether a row waits for an answer."""
+        """Return True if a row waits for an answer."""
         return row_id in self._waiting
 
     @property
@@ -569,7 +569,7 @@ class Broker:
 
 
 def _is_refused(error: LLMError) -> bool:
-    """Whether the provider certainly did not take a batch; it may have, if its answer cannot be read."""
+    """Return True if the provider certainly did not take a batch; it may have, if its answer cannot be read."""
     return not error.retryable and 400 <= (error.status_code or 0) < 500
 
 

@@ -8,7 +8,7 @@ import sys
 if sys.platform != "win32":
     import resource
 
-_MOST_FILES = 1 << 16
+_MAX_FILES = 1 << 16
 
 
 def allow_many_files() -> None:
@@ -16,7 +16,7 @@ def allow_many_files() -> None:
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         # macOS names no hard limit and still has one.
         with contextlib.suppress(OSError, ValueError):

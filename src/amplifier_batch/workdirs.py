@@ -96,7 +96,7 @@ class Workdirs:
 
     @property
     def is_shared(self) -> bool:
-        """Whether all rows run in one directory, so that a process can run many at once."""
+        """True if all rows run in one directory, so that a process can run many at once."""
         return self.kind == "same" and not self._is_limited
 
     def of(self, row: Row, session: str) -> Workdir:
@@ -152,7 +152,7 @@ def _exclusions(*folders: Path) -> Callable[[str, Sequence[str]], list[str]]:
 
 
 def _is_repository(folder: str) -> bool:
-    """Whether a folder is one that git can clone: the top of a working tree, or a bare repository."""
+    """Return True if a folder is one that git can clone: the top of a working tree, or a bare repository."""
     files = (".git",), ("HEAD", "objects")
     return any(all(os.path.exists(os.path.join(folder, name)) for name in one) for one in files)
 

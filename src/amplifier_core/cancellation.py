@@ -34,7 +34,7 @@ def task_cancel_count() -> int:
 
 
 def is_failure(error: BaseException, cancels: int) -> bool:
-    """Whether an exception of foreign code is a failure of that code and must not end its caller.
+    """Return True if an exception of foreign code is a failure of that code and must not end its caller.
 
     It is, unless it is an interrupt or a cancellation of the running task. `SystemExit` is one, too:
     asyncio would let it through to the end of the program, with an exit code that a module chose.

@@ -356,7 +356,7 @@ async def call_handler(
 
 
 def _is_nested() -> bool:
-    """Whether the handler that `call_handler` has called was itself reached from a handler."""
+    """Return True if the handler that `call_handler` has called was itself reached from a handler."""
     frame = inspect.currentframe()
     # Past the frame of the caller.
     frame = frame and frame.f_back and frame.f_back.f_back

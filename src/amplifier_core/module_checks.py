@@ -88,7 +88,7 @@ class ValidationResult(CheckReport):
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether ``function`` is async, as far as inspection shows.
+    """Return True if ``function`` is async, as far as inspection shows.
 
     Handles ``functools.partial``, ``functools.wraps``, async mocks and objects with an async
     ``__call__``.
@@ -193,7 +193,7 @@ class Kind:
     how_to_mount: str
 
     def conforms(self, instance: object) -> bool:
-        """Whether ``instance`` has every required member."""
+        """Return True if ``instance`` has every required member."""
         required = [member.name for member in self.members if member.required]
         return bool(required) and all(_has(instance, name) for name in required)
 

@@ -251,7 +251,7 @@ class AmplifierSession:
 
 
 def accepts_keyword(function: Any, name: str) -> bool:
-    """Whether `function` accepts the keyword `name`.
+    """Return True if `function` accepts the keyword `name`.
 
     The samples of the Orchestrator Contract accept only its five arguments.
     """

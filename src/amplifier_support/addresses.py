@@ -88,7 +88,7 @@ class Rule(NamedTuple):
     port: int | None
 
     def covers(self, host: str, port: int, address: Address | None) -> bool:
-        """Whether the rule is for a host; `address` is None if it has a name that was not resolved."""
+        """Return True if the rule is for a host; `address` is None if it has a name that was not resolved."""
         if self.port is not None and self.port != port:
             return False
         if self.network is not None:

@@ -342,7 +342,7 @@ def _open_folder(parent: str, folder: int | None) -> Generator[int | None]:
 
 
 def _write_unnamed(place: _Place, new: _New) -> bool:
-    """Whether the file could be written without a name until it is complete."""
+    """Return True if the file could be written without a name until it is complete."""
     descriptor = _open_unnamed(place, new)
     if descriptor is None:
         return False
@@ -384,7 +384,7 @@ def _give_name(descriptor: int, place: _Place, new: _New, *, is_new: bool) -> bo
 
 
 def _rename_from(staging: str, source: str, place: _Place) -> bool:
-    """Whether the file could get its name by way of another folder."""
+    """Return True if the file could get its name by way of another folder."""
     temporary = _temporary_name()
     with contextlib.ExitStack() as opened:
         try:
@@ -524,7 +524,7 @@ _FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) 
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether an absolute path is a folder or inside it; links are not followed."""
+    """Return True if an absolute path is a folder or inside it; links are not followed."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
@@ -684,7 +684,7 @@ def _read_stream(descriptor: int, left: int) -> bytes:
 
 
 def is_special(path: str) -> bool:
-    """Whether there is a pipe, a socket or a device, which a copy leaves out."""
+    """Return True if there is a pipe, a socket or a device, which a copy leaves out."""
     try:
         kind = stat.S_IFMT(os.lstat(path).st_mode)
     except OSError:  # reported by the copy

@@ -131,7 +131,7 @@ class Scan:
             yield record
 
     def _is_torn(self, line: bytes) -> bool:
-        """Whether an invalid line and those after it are what an interrupted append leaves.
+        """Return True if an invalid line and those after it are what an interrupted append leaves.
 
         That is one unfinished line, or blocks of NUL bytes; never anything that is followed by a whole
         record, because each record was on disk before the next was begun.
@@ -194,7 +194,7 @@ def readable_records(data: bytes) -> list[Record]:
 
 
 def ends_inside_line(descriptor: int) -> bool:
-    """Whether an earlier write left the last line of a file unfinished."""
+    """Return True if an earlier write left the last line of a file unfinished."""
     size = os.fstat(descriptor).st_size
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 

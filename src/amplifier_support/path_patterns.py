@@ -45,7 +45,7 @@ def find_matches(pattern: str, limit: int) -> list[str] | None:
 
 
 def fits(path: str, pattern: str) -> bool:
-    """Whether a pattern matches the whole path; both are relative, or both absolute."""
+    """Return True if a pattern matches the whole path; both are relative, or both absolute."""
     wanted = _parts(pattern)
     # Positions in `wanted` that the parts so far can reach. Backtracking could take exponential time.
     at = _skipped({0}, wanted)

@@ -304,7 +304,7 @@ SECRET_NAME: Final = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the name of a variable or key suggests a secret."""
+    """Return True if the name of a variable or key suggests a secret."""
     return SECRET_NAME.search(name) is not None
 
 
@@ -320,6 +320,6 @@ def refers_to_variables(value: str) -> bool:
 
 
 def names_variable(key: str, value: Any) -> bool:
-    """Whether a value is the name of the variable that holds the secret: ``passphrase_env: KIT_KEY``."""
+    """Return True if a value is the name of the variable that holds the secret: ``passphrase_env: KIT_KEY``."""
     is_name = isinstance(value, str) and re.fullmatch("[A-Z_][A-Z0-9_]*", value) is not None
     return is_name and _OF_VARIABLE.search(key) is not None

@@ -8,10 +8,10 @@ from typing import cast
 
 from amplifier_support.fields import field_of
 
-_MOST_ZEROS = 30
+_MAX_ZEROS = 30
 """Amounts with more zeros before or behind the point are invalid: as text they could fill the memory."""
 
-_MOST_TOKENS = 10**15
+_MAX_TOKENS = 10**15
 """A larger count is invalid: no session uses so many, and arithmetic with floats would lose some."""
 
 
@@ -19,7 +19,7 @@ def token_count(value: object) -> int | None:
     """A count of tokens as a service reports it; None if there is none or it is not valid."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return value if 0 <= value <= _MOST_TOKENS else None
+    return value if 0 <= value <= _MAX_TOKENS else None
 
 
 def token_counts(usage: object, *names: str) -> list[int] | None:
@@ -64,7 +64,7 @@ def dollars(value: object) -> Decimal | None:
         amount = Decimal(str(value))
     except InvalidOperation:
         return None
-    if not amount.is_finite() or amount < 0 or abs(amount.adjusted()) > _MOST_ZEROS:
+    if not amount.is_finite() or amount < 0 or abs(amount.adjusted()) > _MAX_ZEROS:
         return None
     return amount
 

@@ -19,7 +19,7 @@ from amplifier_batch.record.writer import writing
 from amplifier_batch.workdirs import Workdirs
 from tests.support.thorough import Scale
 
-MOST_BYTES_PER_ROW = 500
+MAX_BYTES_PER_ROW = 500
 """50 MB for 100,000 rows."""
 
 
@@ -63,5 +63,5 @@ async def test_a_row_that_has_ended_needs_little_memory(tmp_path: Path, scale: S
             await Dispatcher(inputs(), prompts, dirs, Instant(), writer, lambda: limits).run()
     finally:
         tracemalloc.stop()
-    assert (used[1] - used[0]) / (rows - rows // 3) < MOST_BYTES_PER_ROW
+    assert (used[1] - used[0]) / (rows - rows // 3) < MAX_BYTES_PER_ROW
     assert batch.counts()[0].ended == rows

@@ -25,8 +25,8 @@ from tests.fuzz.files import FOLDER, memory_folder, remove_files
 from tests.fuzz.mutation import mutate
 
 CORPUS = Path(__file__).with_name("corpus")
-_MOST_SECONDS = 1.0
-_MOST_BYTES = 100 * 1024 * 1024
+_MAX_SECONDS = 1.0
+_MAX_BYTES = 100 * 1024 * 1024
 _LONGEST = 20_000
 _SLOWDOWN = 4
 """How much slower code may be while its coverage is recorded."""
@@ -53,9 +53,9 @@ def execute(target: str, data: bytes, *, slowdown: float = 1) -> None:
     begun, before = time.process_time(), _peak_memory()
     TARGETS[target].run(data)
     seconds, grown = time.process_time() - begun, _peak_memory() - before
-    if seconds > _MOST_SECONDS * slowdown:
+    if seconds > _MAX_SECONDS * slowdown:
         raise TooExpensive(f"{seconds:.1f} s of processor time")
-    if grown > _MOST_BYTES:
+    if grown > _MAX_BYTES:
         raise TooExpensive(f"{grown / 1024**2:.0f} MB of memory")
 
 

@@ -15,7 +15,7 @@ WORDS = re.compile(
     r"|(?<!there )is no (?!longer)[a-z]+|exclude each other|brings along)(?![A-Za-z])",
     re.IGNORECASE,
 )
-MOST_IN_100_000 = 10
+MAX_IN_100_000 = 10
 
 FORMATS = {
     "told",  # a kind of record of hooks-backup
@@ -103,4 +103,4 @@ def test_docstrings_comments_and_tests_are_mostly_in_plain_english() -> None:
         for path, text in texts.items()
         for match in WORDS.finditer(text)
     ]
-    assert len(found) / words * 100_000 < MOST_IN_100_000, "\n".join(found)
+    assert len(found) / words * 100_000 < MAX_IN_100_000, "\n".join(found)

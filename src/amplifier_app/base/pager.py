@@ -71,7 +71,7 @@ def _pager() -> list[str] | None:
 
 
 def _page(command: list[str], pieces: Iterable[str], terminal: int | None = None) -> bool:
-    """Whether the pager could be started."""
+    """Return True if the pager could be started."""
     # Keep colours, leave the text on the screen, and end at once if all of it fits.
     environment = {"LESS": "FRX", "LV": "-c", **without_secrets(os.environ)}
     try:

@@ -171,7 +171,7 @@ VARIABLE = "AMPLIFIER_OFFLINE"
 
 
 def is_offline(asked: bool = False) -> bool:
-    """Whether fetching is disabled, by the command line or by AMPLIFIER_OFFLINE.
+    """Return True if fetching is disabled, by the command line or by AMPLIFIER_OFFLINE.
 
     Args:
         asked: Whether the command line disables it.

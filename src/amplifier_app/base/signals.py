@@ -135,7 +135,7 @@ class Interrupts:
 
     @property
     def terminated(self) -> bool:
-        """Whether a signal was not Ctrl-C."""
+        """True if a signal was not Ctrl-C."""
         return self.received in _TERMINATING
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:

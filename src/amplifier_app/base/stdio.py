@@ -25,7 +25,7 @@ STDIN_GRACE_SECONDS = 2.0
 start of the process. `-` waits without a limit."""
 
 _STARTED = time.monotonic()
-_LONGEST_LINE = 1 << 16
+_MAX_LINE = 1 << 16
 _MAX_BYTES = 64 << 20
 
 ERASE_LINE = "\r\x1b[K"
@@ -258,7 +258,7 @@ def terminal_width(fd: int) -> int | None:
 
 
 def is_dumb() -> bool:
-    """Whether the terminal only knows text."""
+    """Return True if the terminal only knows text."""
     return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
 
 
@@ -312,7 +312,7 @@ def read_line(seconds: float) -> str | None:
     """
     data = b""
     try:
-        while b"\n" not in data and len(data) < _LONGEST_LINE:
+        while b"\n" not in data and len(data) < _MAX_LINE:
             if not select.select([0], [], [], seconds)[0]:
                 return None
             part = os.read(0, 1 << 12)

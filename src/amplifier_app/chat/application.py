@@ -718,7 +718,7 @@ class ChatApplication:
 
     @property
     def _is_recalled(self) -> bool:
-        """Whether the input line shows an entry of the history."""
+        """True if the input line shows an entry of the history."""
         lines = self.buffer._working_lines  # pyright: ignore[reportPrivateUsage]
         return self.buffer.working_index < len(lines) - 1
 

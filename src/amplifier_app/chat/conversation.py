@@ -116,7 +116,7 @@ def waiting_lines(queued: Sequence[str], later: Sequence[str]) -> list[str]:
 _MAX_OUTPUT = 40
 """Lines shown of the output of a shell command."""
 
-_MOST_OUTPUT_BYTES = 100_000
+_MAX_OUTPUT_BYTES = 100_000
 """The end of its output that is offered for the prompt."""
 
 
@@ -130,7 +130,7 @@ async def run_shell_line(
         return None
     try:
         coordinator = session.session.coordinator
-        result = await run_shell(command, coordinator, most_bytes=_MOST_OUTPUT_BYTES)
+        result = await run_shell(command, coordinator, most_bytes=_MAX_OUTPUT_BYTES)
     except CommandError as error:
         renderer.notice(f"cannot run the command: {error}", "error", "chat")
         return None
@@ -260,7 +260,7 @@ class Conversation:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the terminal itself edits the input line."""
+        """True if the terminal itself edits the input line."""
         return self.terminal.echoes
 
     def send(self, prompt: str, *, adds_files: bool = True) -> None:
@@ -364,7 +364,7 @@ class Conversation:
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether the last prompt ended with an error, or was stopped before an answer."""
+        """True if the last prompt ended with an error, or was stopped before an answer."""
         return self.on_empty_line == RETRY
 
     async def _shell(self, text: str) -> None:

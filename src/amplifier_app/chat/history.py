@@ -22,7 +22,7 @@ class _PrivateHistory(FileHistory):
 
 
 def _is_no_signal(record: logging.LogRecord) -> bool:
-    """Whether reading the history has failed, not been ended by a signal."""
+    """Return True if reading the history has failed, not been ended by a signal."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, (KeyboardInterrupt, Terminated))
 

@@ -24,7 +24,7 @@ from amplifier_app.sessions.index import Listed, ask_index
 from amplifier_app.sessions.removal import remove_sessions, with_sub_sessions
 from amplifier_app.sessions.store import SessionStore
 
-_MOST_ROWS = 15
+_MAX_ROWS = 15
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -88,7 +88,7 @@ class Picker(Generic[T, R]):
         """The list as styled text."""
         columns, rows = self.size()
         shown = self.matching_entries()
-        count = max(1, min(_MOST_ROWS, rows - 5))
+        count = max(1, min(_MAX_ROWS, rows - 5))
         self._selected = max(0, min(self._selected, len(shown) - 1))
         self._first = max(min(self._first, self._selected), self._selected - count + 1)
         text: StyleAndTextTuples = []
@@ -128,7 +128,7 @@ class Picker(Generic[T, R]):
         self._selected = self.entries.index(entry)
 
     def leave_mode(self) -> bool:
-        """Whether Esc only leaves a question about an entry."""
+        """Return True if Esc only leaves a question about an entry."""
         return False
 
     def bind(self, bind: Bind) -> None:
@@ -178,8 +178,8 @@ def _bindings(picker: Picker[T, R]) -> KeyBindings:
 
     bind("up", "c-p")(lambda event: picker.move(-1))
     bind("down", "c-n")(lambda event: picker.move(1))
-    bind("pageup")(lambda event: picker.move(-_MOST_ROWS))
-    bind("pagedown")(lambda event: picker.move(_MOST_ROWS))
+    bind("pageup")(lambda event: picker.move(-_MAX_ROWS))
+    bind("pagedown")(lambda event: picker.move(_MAX_ROWS))
     bind("backspace")(lambda event: picker.erase())
     bind(Keys.BracketedPaste)(lambda event: picker.insert_text(in_line(event.data)))
 

@@ -20,7 +20,7 @@ MAX_BYTES = 200_000
 """The largest text that is included."""
 
 _MAX_LISTED = 20_000
-_MOST_MATCHES = 50
+_MAX_MATCHES = 50
 _LIST_SECONDS = 5.0
 _SECRET = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.keystore", "id_rsa*", "id_ed25519*"),
@@ -64,7 +64,7 @@ def project_files(folder: str) -> list[str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a file usually holds secrets."""
+    """Return True if a file usually holds secrets."""
     base = os.path.basename(name).lower()
     return any(fnmatchcase(base, pattern) for pattern in _SECRET)
 
@@ -110,7 +110,7 @@ def matching(names: list[str], typed: str) -> list[str]:
     ranked = [
         (rank, len(name), name) for name in names if (rank := _rank(name, wanted)) is not None
     ]
-    return [name for _, _, name in sorted(ranked)[:_MOST_MATCHES]]
+    return [name for _, _, name in sorted(ranked)[:_MAX_MATCHES]]
 
 
 def _rank(name: str, wanted: str) -> int | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
 
-_MOST_LINES = 12
+_MAX_LINES = 12
 
 
 async def conversation_of(session: OpenSession) -> Conversation:
@@ -59,7 +59,7 @@ async def resume_header(session: OpenSession, conversation: Conversation) -> Gro
     shown = [part for part in parts if part.kind in ("prompt", "answer")]
     answers = [part for part in shown if part.kind == "answer"]
     last = [*shown[:1], *answers[-1:]] if prompts else answers[-1:]
-    lines.append(ConversationView(last, style="dim", max_lines=_MOST_LINES))
+    lines.append(ConversationView(last, style="dim", max_lines=_MAX_LINES))
     if prompts > 1:
         lines.append(
             Text(f"{describe.count(prompts - 1, 'earlier prompt')}: /history", style="dim")

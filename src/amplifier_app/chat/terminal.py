@@ -83,7 +83,7 @@ class ChatTerminal(Protocol):
     """Returns the status line for a number of columns, possibly with colours."""
     completer: Completer | None
     echoes: bool
-    """Whether the terminal itself keeps what is typed on the screen."""
+    """True if the terminal itself keeps what is typed on the screen."""
 
     @property
     def draft(self) -> str:
@@ -263,7 +263,7 @@ class PlainTerminal:
             loop.remove_reader(0)
 
     def _is_pasted(self) -> bool:
-        """Whether other lines came right before the last one, or wait behind it."""
+        """Return True if other lines came right before the last one, or wait behind it."""
         before, self._last_line = self._last_line, time.monotonic()
         is_followed = bool(select.select([0], [], [], 0)[0])
         return is_followed or self._last_line - before < _PASTED_SECONDS

@@ -11,9 +11,9 @@ from amplifier_app.trust.content import Content
 from amplifier_app.trust.review import changes, cut, listing, selection
 from amplifier_app.trust.store import Record
 
-_MOST_FILES = 20
-_MOST_SELECTED = 30
-_MOST_CHANGES = 200
+_MAX_FILES = 20
+_MAX_SELECTED = 30
+_MAX_CHANGES = 200
 
 _ANSWERS: dict[str, Answer] = {
     "trust": "trust",
@@ -46,11 +46,11 @@ def question_about(content: Content, record: Record | None) -> list[str]:
     root = visible(str(content.root))
     if record is None:
         head = f"The project {root} contains configuration that you have not trusted yet:"
-        shown = cut(listing(content), _MOST_FILES, "files")
+        shown = cut(listing(content), _MAX_FILES, "files")
     else:
         head = f"The configuration of the project {root} has changed since you trusted it:"
-        shown = cut([*changes(record.entries, content.entries)], _MOST_CHANGES, "lines")
-    selected = cut(selection(content), _MOST_SELECTED, "lines")
+        shown = cut([*changes(record.entries, content.entries)], _MAX_CHANGES, "lines")
+    selected = cut(selection(content), _MAX_SELECTED, "lines")
     return [
         head,
         "",

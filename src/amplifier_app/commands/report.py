@@ -30,7 +30,7 @@ from amplifier_support.clock import utc_now
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-_MOST_EVENTS = 1000
+_MAX_EVENTS = 1000
 _TEXTS = frozenset({"title", "project", "profile"})
 """Metadata about the content of a session."""
 
@@ -46,8 +46,8 @@ _GIVEN = frozenset({"input", "tool_input", "arguments", "result", "output", "too
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
 """Keys in them that are names: others may be texts, such as addresses."""
 
-_LONGEST_NAME = 100
-_LONGEST_ERROR = 1000
+_MAX_NAME = 100
+_MAX_ERROR = 1000
 
 
 class Section(NamedTuple):
@@ -141,7 +141,7 @@ def _session(wanted: str | None, redact: Callable[[Any], Any], *, texts: bool) -
             raise
         return []
     # Before texts are cut: half a secret is not recognized.
-    events = map(redact, deque(read_events(found.path), _MOST_EVENTS))
+    events = map(redact, deque(read_events(found.path), _MAX_EVENTS))
     shown = [one if texts else _without_texts(one) for one in events]
     kept = "with all texts" if texts else "texts replaced by their length"
     count = describe.count(len(shown), "event")
@@ -168,9 +168,9 @@ def _without_texts(value: Any, key: str = "", *, given: bool = False) -> Any:
         given: Whether it is part of what a model or a tool wrote.
     """
     if isinstance(value, str):
-        is_name = len(value) <= _LONGEST_NAME and not any(map(str.isspace, value))
+        is_name = len(value) <= _MAX_NAME and not any(map(str.isspace, value))
         if key == "message" and not given:
-            return value[:_LONGEST_ERROR]
+            return value[:_MAX_ERROR]
         return value if is_name and not given and _NAMES.fullmatch(key) else _length(value)
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()

@@ -218,7 +218,7 @@ def _list(path: Path | None, output: Format) -> None:
 
 
 def _now(record: Record) -> str:
-    """Whether a project has changed since it was trusted."""
+    """Describe whether a project has changed since it was trusted."""
     folder = paths.project_dir(record.root)
     if folder is None or folder.parent != record.root:
         return "gone"

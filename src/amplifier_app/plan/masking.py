@@ -123,7 +123,7 @@ def _open(node: Node, written: bool) -> Node:
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether the value of this config key is a secret."""
+    """Return True if the value of this config key is a secret."""
     # The kernel's list; a module's config may add words around it (`github_token`).
     return key.lower() in SENSITIVE_KEYS or is_secret_name(key)
 
@@ -162,7 +162,7 @@ def _masked_scalar(node: Scalar, escape: bool) -> ScalarValue:
 
 
 def _is_token(text: str) -> bool:
-    """Whether a value is one word with the form of a secret; texts with examples of them stay."""
+    """Return True if a value is one word with the form of a secret; texts with examples of them stay."""
     if len(text) < _SHORTEST_TOKEN or len(text.split()) != 1 or "://" in text or "$" in text:
         return False
     return re.search("[0-9]", text) is not None and _redactor().text(text) is not text

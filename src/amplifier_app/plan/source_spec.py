@@ -67,12 +67,12 @@ class GitSource(NamedTuple):
 
     @property
     def is_commit(self) -> bool:
-        """Whether `ref` is a full commit, which never changes."""
+        """True if `ref` is a full commit, which never changes."""
         return self.ref is not None and re.fullmatch(_COMMIT, self.ref) is not None
 
     @property
     def is_local(self) -> bool:
-        """Whether it is available without a network."""
+        """True if it is available without a network."""
         return self.url.startswith("file:")
 
     @property
@@ -106,7 +106,7 @@ class ArchiveSource(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is available without a network."""
+        """True if it is available without a network."""
         return "://" not in self.location
 
     @property
@@ -185,7 +185,7 @@ def parse_source(text: str, folder: Path) -> Source:
 
 
 def is_path(text: str) -> bool:
-    """Whether a source is a local path."""
+    """Return True if a source is a local path."""
     return (
         text in (".", "..", "~")
         or text.startswith(("./", "../", "/", "~/"))

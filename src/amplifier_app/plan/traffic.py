@@ -53,7 +53,7 @@ class Traffic(NamedTuple):
 
     @property
     def replaces_providers(self) -> bool:
-        """Whether no provider of the plan is used."""
+        """True if no provider of the plan is used."""
         return self.replay is not None or self.script is not None
 
     def entries(self) -> list[dict[str, Any]]:

@@ -16,15 +16,15 @@ from amplifier_core.approval import ToolApproval
 from amplifier_support.fields import mapping_of
 from amplifier_support.files import open_regular
 
-_MOST_CHANGED = 24
-_MOST_LINES = 24
+_MAX_CHANGED = 24
+_MAX_LINES = 24
 _CONTEXT = 3
-_MOST_ALL = 1000
+_MAX_ALL = 1000
 _WIDE_CONTEXT = 500
-_MOST_COMPARED = 4_000_000
+_MAX_COMPARED = 4_000_000
 """Lines of the old text times lines of the new text from which all count as changed."""
 _LARGEST_FILE = 2 * 1024 * 1024
-_LONGEST_LINE = 100_000
+_MAX_LINE = 100_000
 _PATHS = ("file_path", "path", "filename")
 _TOKENS = re.compile(
     r"""(?P<string>'[^']*'|"(?:[^"\\]|\\.)*")|(?P<risky>[;&|<>()`]+|\$\(|\$\{?\w+\}?|\\[ux]\w+)"""
@@ -67,13 +67,13 @@ def card_lines(
         whole: Show all of it, and of an edit the whole file.
         height: The number of lines if not all is shown, as far as possible.
     """
-    limit, context = (_MOST_ALL, _WIDE_CONTEXT) if whole else (_MOST_CHANGED, _CONTEXT)
+    limit, context = (_MAX_ALL, _WIDE_CONTEXT) if whole else (_MAX_CHANGED, _CONTEXT)
     preview = preview_of(request, context)
     name = visible(f"{agent}: {request.tool_name}" if agent else request.tool_name, 200)
     right = [summary([preview.diff])] if preview else []
     if request.total > 1:
         right.append(f"{request.position} of {request.total}")
-    about = visible(preview.path, _LONGEST_LINE) if preview else ""
+    about = visible(preview.path, _MAX_LINE) if preview else ""
     lines = _header(name, about, " · ".join(right), width)
     inner = width - 2
     notes = list(preview.notes) if preview is not None else []
@@ -81,7 +81,7 @@ def card_lines(
         because = "asking because " if request.reason.startswith("it ") else ""
         notes.append(because + request.reason)
     below = [line for note in notes for line in _note_lines(note, inner)]
-    room = _MOST_ALL if whole or height is None else max(height - len(lines) - len(below), 3)
+    room = _MAX_ALL if whole or height is None else max(height - len(lines) - len(below), 3)
     if preview is not None:
         body = diff_lines(preview.diff, inner, limit=limit, context=context)
         for fewer in range(min(limit, room) - 1, 0, -1):
@@ -90,8 +90,8 @@ def card_lines(
             body = diff_lines(preview.diff, inner, limit=fewer, context=context)
     else:
         body = list(_input_lines(request, inner))
-        if not whole and len(body) > min(_MOST_LINES, room):
-            most = min(_MOST_LINES, room - 1)
+        if not whole and len(body) > min(_MAX_LINES, room):
+            most = min(_MAX_LINES, room - 1)
             left = describe.count(len(body) - most, "more line")
             body = [*body[:most], paint(f"… {left}", "dim")]
     return [*lines, *(f"  {line}" for line in [*body, *below])]
@@ -189,7 +189,7 @@ def _input_lines(request: ToolApproval, width: int) -> Iterator[str]:
     command = values.pop("command", None)
     if isinstance(command, str):
         for number, line in enumerate(command.split("\n")):
-            for part in wrapped(visible(line, _LONGEST_LINE), width - 2):
+            for part in wrapped(visible(line, _MAX_LINE), width - 2):
                 yield ("$ " if number == 0 else "  ") + highlighted(part)
                 number += 1
     elif command is not None:
@@ -199,7 +199,7 @@ def _input_lines(request: ToolApproval, width: int) -> Iterator[str]:
         first, *rest = [
             part
             for line in text.split("\n")
-            for part in wrapped(visible(line, _LONGEST_LINE), max(width - cells(key) - 2, 10))
+            for part in wrapped(visible(line, _MAX_LINE), max(width - cells(key) - 2, 10))
         ]
         label = visible(key, 60)
         yield f"{paint(label + ':', 'dim')} {first}"
@@ -254,7 +254,7 @@ def _compare_texts(old: str, new: str, path: str, context: int) -> FileDiff:
 
 
 def _changes(old: list[str], new: list[str]) -> list[DiffLine]:
-    if len(old) * len(new) > _MOST_COMPARED:
+    if len(old) * len(new) > _MAX_COMPARED:
         removed = [DiffLine("-", number, line) for number, line in enumerate(old, 1)]
         return [*removed, *(DiffLine("+", number, line) for number, line in enumerate(new, 1))]
     lines = compare("\n".join(old), "\n".join(new)).lines if old and new else []
@@ -267,7 +267,7 @@ def _changes(old: list[str], new: list[str]) -> list[DiffLine]:
 def _visible_lines(text: str) -> str:
     if re.fullmatch(r"[\x20-\x7e\n\t]*", text):
         return text
-    return "\n".join(visible(line, _LONGEST_LINE) for line in text.split("\n"))
+    return "\n".join(visible(line, _MAX_LINE) for line in text.split("\n"))
 
 
 def _lf(text: str) -> str:

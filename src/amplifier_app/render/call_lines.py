@@ -21,7 +21,7 @@ from amplifier_app.runtime.turns.turn import (
 )
 from amplifier_support.fields import field_of, mapping_of
 
-_LONGEST_RESULT = 1_000_000
+_MAX_RESULT = 1_000_000
 
 
 class FinishedCall(NamedTuple):
@@ -51,17 +51,17 @@ class FinishedCall(NamedTuple):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it failed or was refused."""
+        """True if it failed or was refused."""
         return self.error is not None or not has_succeeded(self._result)
 
     @property
     def is_denied(self) -> bool:
-        """Whether it was refused."""
+        """True if it was refused."""
         return peek(self.error, "type") == "Denied"
 
     @property
     def was_skipped(self) -> bool:
-        """Whether it was not run because the prompt was stopped or a budget was used up."""
+        """True if it was not run because the prompt was stopped or a budget was used up."""
         return describe.was_skipped(describe.error_text(self.data, 100))
 
     @property
@@ -69,7 +69,7 @@ class FinishedCall(NamedTuple):
         """Its result as text, without control characters."""
         if self.error is not None:
             return for_terminal(describe.error_text(self.data, 10_000))
-        return for_terminal(describe.shown_result(self.data)[:_LONGEST_RESULT])
+        return for_terminal(describe.shown_result(self.data)[:_MAX_RESULT])
 
     @property
     def _result(self) -> Any:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.base.redact import redact
-from amplifier_app.runtime.checks import CheckResult
-
-if TYPE_CHECKING:
-    pass
 from amplifier_app.render.junit import Case, suite
+from amplifier_app.runtime.checks import CheckResult
 
 
 def write_report(
@@ -98,7 +94,7 @@ KINDS: Mapping[str, Callable[[Outcome, str, Sequence[CheckResult]], str]] = {
 
 
 def _is_broken(outcome: Outcome) -> bool:
-    """Whether the run failed for another reason than a check."""
+    """Return True if the run failed for another reason than a check."""
     return outcome.ending not in (Ending.OK, Ending.CHECK_FAILED)
 
 

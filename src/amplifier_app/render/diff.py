@@ -17,7 +17,7 @@ from amplifier_support.fields import field_of
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _STYLES = {"-": "red", "+": "green"}
-_LONGEST_COMPARED = 500
+_MAX_COMPARED = 500
 """Lines with more characters are not compared word by word."""
 
 
@@ -158,7 +158,7 @@ def _changed_parts(lines: list[DiffLine]) -> dict[int, list[tuple[int, int]]]:
     for removed, added in _replacements(lines):
         for old, new in zip(removed, added, strict=False):
             before, after = lines[old].text, lines[new].text
-            if max(len(before), len(after)) > _LONGEST_COMPARED:
+            if max(len(before), len(after)) > _MAX_COMPARED:
                 continue
             first, second = re.findall(r"\w+|\s+|.", before), re.findall(r"\w+|\s+|.", after)
             matcher = SequenceMatcher(None, first, second, autojunk=False)
@@ -206,7 +206,7 @@ def _clean(text: str) -> str:
     return for_terminal(text).replace("\t", "    ")
 
 
-_MOST_LINES = 2000
+_MAX_LINES = 2000
 RESULT_LINES = 4
 FAILED_LINES = 12
 CHANGED_LINES = 12
@@ -273,7 +273,7 @@ def draw_call(
             notes.append(exit_code)
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         if whole:
-            shown, style = _rows("\n".join(lines), width, _MOST_LINES), "dim"
+            shown, style = _rows("\n".join(lines), width, _MAX_LINES), "dim"
         elif call.has_failed:
             shown, style = _rows("\n".join(lines), width, FAILED_LINES, tail=True), ""
         elif describe.tool_name(call.data) in _CONTENT_TOOLS:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from amplifier_app.base.sanitize import xml_text
-
-if TYPE_CHECKING:
-    pass
 
 
 class Case(NamedTuple):

@@ -35,7 +35,7 @@ _NARROWEST_COLUMN = 6
 
 
 def may_be_head(line: str) -> bool:
-    """Whether a line can be the head of a table."""
+    """Return True if a line can be the head of a table."""
     return "|" in line.lstrip()[:HEAD_WITHIN]
 
 
@@ -157,7 +157,7 @@ class Node(NamedTuple):
         return self.token.map[1] if self.token.map else 0
 
     def is_closed_fence(self, lines: Sequence[str]) -> bool:
-        """Whether a fence has its closing line, and that line is complete."""
+        """Return True if a fence has its closing line, and that line is complete."""
         if not self.first_line + 1 < self.last_line < len(lines):
             return False
         end = lines[self.last_line - 1].strip(" \t>")
@@ -235,7 +235,7 @@ class BlockRenderer:
         return Rows([], 0) if render is None else render(node, max(width, _NARROWEST))
 
     def blank_before(self, node: Node) -> bool:
-        """Whether there is a blank line before a block, in a list or a quote."""
+        """Return True if there is a blank line before a block, in a list or a quote."""
         line = self._source[node.first_line - 1] if node.first_line else ""
         return not line.strip(" \t>")
 
@@ -255,11 +255,11 @@ class BlockRenderer:
         return Rows(lines, final)
 
     def _is_closed(self, node: Node) -> bool:
-        """Whether a paragraph or a table cannot grow: the line after it is complete."""
+        """Return True if a paragraph or a table cannot grow: the line after it is complete."""
         return self._complete or node.last_line < len(self._source) - 1
 
     def _is_line_complete(self, node: Node) -> bool:
-        """Whether the last line of a block is complete."""
+        """Return True if the last line of a block is complete."""
         return self._complete or node.last_line < len(self._source)
 
     # Text
@@ -406,7 +406,7 @@ def _expand_tabs(line: Sequence[Span]) -> list[Span]:
 
 
 def is_list(node: Node) -> bool:
-    """Whether a block is a list."""
+    """Return True if a block is a list."""
     return node.token.type in ("bullet_list_open", "ordered_list_open")
 
 
@@ -476,7 +476,7 @@ class MarkdownStream:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no text has come since the last `finish`."""
+        """True if no text has come since the last `finish`."""
         return not self._text.strip()
 
     def take(self) -> list[str]:

@@ -13,7 +13,7 @@ from amplifier_app.runtime.observers.visibility import visible_only
 from amplifier_app.runtime.turns.turn import Status, TurnResult
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 
-_LONGEST_PAUSE = 3.0
+_MAX_PAUSE = 3.0
 """Seconds after which waiting, for example for the next prompt, is cut short."""
 
 
@@ -42,9 +42,9 @@ def moments(events: Sequence[Mapping[str, Any]]) -> Iterator[Moment]:
         name, wait = str(event.get("event")), 0.0 if before is None else max(0.0, at - before)
         before = at if before is None else max(before, at)
         if name == "content_block:end" and not streamed:
-            yield from _pieces(cast("dict[str, Any]", data), min(wait, _LONGEST_PAUSE), at)
+            yield from _pieces(cast("dict[str, Any]", data), min(wait, _MAX_PAUSE), at)
             wait = 0.0
-        yield Moment(min(wait, _LONGEST_PAUSE), name, cast("dict[str, Any]", data), at)
+        yield Moment(min(wait, _MAX_PAUSE), name, cast("dict[str, Any]", data), at)
 
 
 def _pieces(data: dict[str, Any], seconds: float, at: float) -> Iterator[Moment]:

@@ -26,7 +26,7 @@ _CAUSES = {
 }
 _OVERLOADED, _UNAVAILABLE = 529, 503
 _OTHER_WAIT = "to repeat a failed request"
-_LONGEST_CAUSE = 60
+_MAX_CAUSE = 60
 
 
 class Progress:
@@ -124,7 +124,7 @@ def _retrying(cause: str, seconds: float, attempt: str) -> str:
 
 
 def _cause(data: dict[str, Any]) -> tuple[str, str]:
-    message = one_line(str(peek(data, "error_message") or "the request failed"), _LONGEST_CAUSE)
+    message = one_line(str(peek(data, "error_message") or "the request failed"), _MAX_CAUSE)
     kind = str(peek(data, "error_type"))
     if kind == "ProviderUnavailableError":
         return _unavailability(peek(data, "status_code"), message)

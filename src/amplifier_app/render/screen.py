@@ -140,7 +140,7 @@ class AnsiScreen:
 
 
 def reflows(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal wraps lines again when it becomes narrower; a few cut them instead."""
+    """Return True if the terminal wraps lines again when it becomes narrower; a few cut them instead."""
     if "TMUX" in environment:
         return True
     term = environment.get("TERM", "")
@@ -192,7 +192,7 @@ _SIZE = struct.Struct(">II")
 _SIZE_AT = 16
 """The offset of the width and height in the header of a PNG."""
 
-_MOST_BYTES = 2_000_000
+_MAX_BYTES = 2_000_000
 _CHUNK = 4096
 _PIXELS_PER_ROW = 20
 _ROW_PER_COLUMN = 2
@@ -200,7 +200,7 @@ _ROW_PER_COLUMN = 2
 
 
 def shows_pictures(environment: Mapping[str, str]) -> bool:
-    """Whether a terminal draws images: kitty and Ghostty, but not inside tmux or screen.
+    """Return True if a terminal draws images: kitty and Ghostty, but not inside tmux or screen.
 
     Other programs support a part of the protocol and write their answers into the input line.
     """
@@ -230,7 +230,7 @@ def picture(block: Any, width: int, height: int) -> str:
         height: Its rows.
     """
     encoded = field_of(field_of(block, "source") or block, "data")
-    if not isinstance(encoded, str) or len(encoded) > _MOST_BYTES * 4 // 3:
+    if not isinstance(encoded, str) or len(encoded) > _MAX_BYTES * 4 // 3:
         return ""
     try:
         image = base64.b64decode(encoded, validate=True)

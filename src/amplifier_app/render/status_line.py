@@ -12,13 +12,13 @@ from amplifier_app.runtime.status import Status
 _NEARLY_FULL = 80
 """Per cent of the context or the budget from which the number is highlighted."""
 
-_LONGEST_DIRECTORY = 40
+_MAX_DIRECTORY = 40
 
 
 def status_line(status: Status, width: int) -> str:
     """Return the line, at most `width` cells wide; fields are dropped from its right end."""
     fields = [field for field in _fields(status) if field]
-    directory = clip_middle(one_line(status.directory), _LONGEST_DIRECTORY)
+    directory = clip_middle(one_line(status.directory), _MAX_DIRECTORY)
     line = ""
     for field in fields:
         longer = f"{line} · {field}" if line else f" {field}"

@@ -47,7 +47,7 @@ from amplifier_app.runtime.observers.observer import (
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.runtime.turns.turn import EventHandler, SubSession, TurnResult, is_answer, peek
 
-MOST_LINES = 6
+MAX_LINES = 6
 _TODO_LINES = 2
 
 _ROOM_FOR_KEYS = 60
@@ -168,11 +168,11 @@ class Activity:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a tool call or a sub-agent runs."""
+        """True if a tool call or a sub-agent runs."""
         return bool(self._calls or self._agents)
 
     def lines(self, width: int, hint: str = "") -> list[str]:
-        """Return at most `MOST_LINES` lines of at most `width` cells.
+        """Return at most `MAX_LINES` lines of at most `width` cells.
 
         These are the to-do list while it has open items, then one line for each tool call and for
         each sub-agent without a waiting call.
@@ -193,7 +193,7 @@ class Activity:
         for agent in self._agents.values():
             if agent.call not in self._calls:
                 running.append([_head_of_agent(agent, width, "" if running else hint)])
-        return [*todo, *_fitting(running, MOST_LINES - len(todo))]
+        return [*todo, *_fitting(running, MAX_LINES - len(todo))]
 
     def _todo_lines(self, width: int) -> list[str]:
         done = sum(mark == "☑" for mark, _ in self._todo)

@@ -19,9 +19,9 @@ from amplifier_support.text import cut_text
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
 _START = re.compile(r"[{\[]")
-_MOST_BYTES = 1024 * 1024
-_MOST_ERRORS = 10
-_LONGEST_ERROR = 300
+_MAX_BYTES = 1024 * 1024
+_MAX_ERRORS = 10
+_MAX_ERROR = 300
 
 _INSTRUCTION = """\
 Answer with one JSON value that validates against the JSON Schema below, and nothing else: no text \
@@ -78,14 +78,14 @@ class AnswerSchema:
             UsageError: The file cannot be read, or is not a JSON Schema.
         """
         try:
-            data = read_file_or_stream(file, _MOST_BYTES + 1)
+            data = read_file_or_stream(file, _MAX_BYTES + 1)
             text = data.decode("utf-8-sig")
         except OSError as error:
             raise UsageError(f"--schema: cannot read {file}: {error.strerror}") from None
         except UnicodeDecodeError:
             raise UsageError(f"--schema: {file} is not UTF-8 text") from None
-        if len(data) > _MOST_BYTES:
-            raise UsageError(f"--schema: {file} is larger than {_MOST_BYTES // 1024} KiB")
+        if len(data) > _MAX_BYTES:
+            raise UsageError(f"--schema: {file} is larger than {_MAX_BYTES // 1024} KiB")
         try:
             schema = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -137,15 +137,15 @@ class AnswerSchema:
                 hint="Copy the referenced schema into $defs.",
             ) from None
         lines = [
-            f"{error.json_path}: {cut_text(error.message, _LONGEST_ERROR)}"
-            for error in errors[:_MOST_ERRORS]
+            f"{error.json_path}: {cut_text(error.message, _MAX_ERROR)}"
+            for error in errors[:_MAX_ERRORS]
         ]
         left = len(errors) - len(lines)
         return [*lines, f"and {left} more"] if left else lines
 
 
 def _is_closed(schema: Any) -> bool:
-    """Whether every object in a schema lists all its keys as required and allows no others.
+    """Return True if every object in a schema lists all its keys as required and allows no others.
 
     Services enforce only such schemas exactly, and refuse to do so for others.
     """

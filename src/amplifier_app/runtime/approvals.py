@@ -89,7 +89,7 @@ class Approvals:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether requests are answered by the user."""
+        """True if requests are answered by the user."""
         return self.policy == "ask" and self._ask is not None
 
     @property

@@ -143,7 +143,7 @@ def error_text(data: dict[str, Any], limit: int = 200) -> str:
 
 
 def was_skipped(error: str | None) -> bool:
-    """Whether the error of a call says that a loop did not run it."""
+    """Return True if the error of a call says that a loop did not run it."""
     return bool(error) and error.startswith("not run: ")
 
 

@@ -22,7 +22,7 @@ OFF = "off"
 
 _ACTIVE = "active_mode"
 _SAVED = "module_mode"
-_MOST_OF_SUMMARY = 200
+_MAX_SUMMARY = 200
 
 
 class ModuleMode(NamedTuple):
@@ -124,7 +124,7 @@ def restore_module_mode(coordinator: Any, metadata: Mapping[str, Any]) -> str | 
 
 def _mode(name: Any, summary: Any = "", source: Any = "", *_: Any) -> tuple[ModuleMode, Any]:
     # Older versions list no source.
-    texts = (one_line(str(summary or ""), _MOST_OF_SUMMARY), f"({source})" if source else "")
+    texts = (one_line(str(summary or ""), _MAX_SUMMARY), f"({source})" if source else "")
     return ModuleMode(str(name), " ".join(filter(None, texts))), source
 
 

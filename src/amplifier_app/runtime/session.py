@@ -243,7 +243,7 @@ class OpenSession:
 
     @property
     def is_saved(self) -> bool:
-        """Whether it is saved and can be resumed."""
+        """True if it is saved and can be resumed."""
         return self._record is not None and self._record.is_resumable
 
     @property
@@ -375,7 +375,7 @@ class OpenSession:
 
     @property
     def _runs_for_parent(self) -> bool:
-        """Whether a parent waits for it, so that stopping the parent stops it too."""
+        """True if a parent waits for it, so that stopping the parent stops it too."""
         return self._delegation is not None and self._delegation.coordinator is not None
 
     async def begin_with(

@@ -18,7 +18,7 @@ from amplifier_support.usage import dollars
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
-_LONGEST_HEAD = 4096
+_MAX_HEAD = 4096
 
 
 class Status(NamedTuple):
@@ -157,7 +157,7 @@ def _first_line(file: Path) -> str:
     try:
         # A pipe in a hostile repository would block.
         with open(open_regular(os.path.realpath(file), os.O_RDONLY), "rb") as content:
-            text = content.read(_LONGEST_HEAD).decode("utf-8", "replace")
+            text = content.read(_MAX_HEAD).decode("utf-8", "replace")
             return text.partition("\n")[0].strip()
     except OSError:  # no such file, or not readable
         return ""

@@ -156,7 +156,7 @@ class Stopping:
 
     @property
     def is_requested(self) -> bool:
-        """Whether a stop of the running turn was requested."""
+        """True if a stop of the running turn was requested."""
         return self._coordinator.cancellation.is_cancelled
 
     def request(self, *, immediate: bool) -> bool:

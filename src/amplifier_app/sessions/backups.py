@@ -24,7 +24,7 @@ from amplifier_support import journal
 from amplifier_support.files import folder_at, is_below, open_regular, write_atomically
 
 _LARGEST_COMPARED = 10 * 1024 * 1024
-_MOST_COMPARED = 200
+_MAX_COMPARED = 200
 _LARGEST_INDEX = 4 * 1024 * 1024
 
 
@@ -94,7 +94,7 @@ def state_of(value: object) -> FileState | None:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether a path is below a folder and goes through no link."""
+    """Return True if a path is below a folder and goes through no link."""
     parent = os.path.dirname(path)
     return (
         os.path.isabs(path)
@@ -146,12 +146,12 @@ def files_changed_since(session: Path, project: str) -> list[str]:
         for path, state in sorted(last.items())
         if state is not None and is_inside(path, folder)
     ]
-    changed = [path for path, state in known[:_MOST_COMPARED] if _has_changed(path, state)]
+    changed = [path for path, state in known[:_MAX_COMPARED] if _has_changed(path, state)]
     return [os.path.relpath(path, folder) for path in changed]
 
 
 def _has_changed(path: str, state: FileState) -> bool:
-    """Whether a file has different content; False if that cannot be determined."""
+    """Return True if a file has different content; False if that cannot be determined."""
     try:
         with file_at(path) as place:
             found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)

@@ -41,8 +41,8 @@ FORMAT = "amplifier-sessions"
 _FILES = ("metadata.json", "transcript.jsonl", "plan.yaml", "context.jsonl")
 _EVENTS = re.compile(r"events\.jsonl(\.[0-9]{1,4})?")
 _OUTPUT = re.compile(r"tool-output/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_MOST_FILES = 20_000
-_MOST_BYTES = 500_000_000
+_MAX_FILES = 20_000
+_MAX_BYTES = 500_000_000
 _MANIFEST = "manifest.json"
 _LEVEL = 3
 """Of compression: half the time of the default for text of about a tenth more bytes."""
@@ -180,7 +180,7 @@ class _Limited(io.RawIOBase):
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._left = _MOST_BYTES
+        self._left = _MAX_BYTES
 
     def readable(self) -> bool:
         return True
@@ -189,7 +189,7 @@ class _Limited(io.RawIOBase):
         data: bytes = self._stream.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
         self._left -= len(data)
         if self._left < 0:
-            raise SessionError(f"the bundle unpacks to more than {_MOST_BYTES:,} bytes")
+            raise SessionError(f"the bundle unpacks to more than {_MAX_BYTES:,} bytes")
         return data
 
 
@@ -225,8 +225,8 @@ def _members(stream: Any) -> dict[str, bytes]:
                 raise SessionError(f"the bundle has {member.name!r}, which is not a regular file")
             if member.name in contents:
                 raise SessionError(f"the bundle has {member.name!r} twice")
-            if len(contents) >= _MOST_FILES:
-                raise SessionError(f"the bundle has more than {_MOST_FILES:,} files")
+            if len(contents) >= _MAX_FILES:
+                raise SessionError(f"the bundle has more than {_MAX_FILES:,} files")
             if not (member.name == _MANIFEST or _parse_name(member.name)):
                 raise SessionError(f"the bundle has an unexpected file: {member.name!r}")
             source = archive.extractfile(member)

@@ -102,7 +102,7 @@ class Note(NamedTuple):
 
     @property
     def is_instruction(self) -> bool:
-        """Whether it is part of the system prompt."""
+        """True if it is part of the system prompt."""
         return self.kind in ("system", "developer")
 
 
@@ -199,7 +199,7 @@ def _items(records: Iterable[Message]) -> Iterator[Item]:
 
 
 def _may_change(items: list[Item]) -> bool:
-    """Whether the first of the items is a step that may still get a result."""
+    """Return True if the first of the items is a step that may still get a result."""
     first = items[0]
     if not isinstance(first, Step) or len(items) > _MAX_WAITING:
         return False

@@ -128,7 +128,7 @@ class SavedSession:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message was ever saved in it."""
+        """True if no message was ever saved in it."""
         return not self._writer.size
 
     def messages(self) -> list[dict[str, Any]]:

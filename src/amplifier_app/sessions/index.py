@@ -32,7 +32,7 @@ FILE = ".index.sqlite3"
 
 _VERSION = 3
 _WAIT_SECONDS = 2.0
-_MOST_AT_ONCE, _MOST_TEXT_AT_ONCE = 200, 10_000_000
+_MAX_AT_ONCE, _MAX_TEXT_AT_ONCE = 200, 10_000_000
 _COLUMNS = SessionSummary._fields
 _SCHEMA = (
     f"CREATE TABLE sessions (id TEXT PRIMARY KEY, {', '.join(_COLUMNS[1:])}, signature)",
@@ -223,7 +223,7 @@ class Index:
             text = search_text(self._root / session_id)
             read.append((session_id, signature, text))
             size += len(text)
-            if len(read) >= _MOST_AT_ONCE or size >= _MOST_TEXT_AT_ONCE:
+            if len(read) >= _MAX_AT_ONCE or size >= _MAX_TEXT_AT_ONCE:
                 self._store_texts(read)
                 read, size = [], 0
         self._store_texts(read)
@@ -360,7 +360,7 @@ def _remove(root: Path) -> None:
 
 
 def _is_damaged(root: Path) -> bool:
-    """Whether the database is still damaged; another process may have rebuilt it."""
+    """Return True if the database is still damaged; another process may have rebuilt it."""
     try:
         with contextlib.closing(_on_disk(root)) as database:
             found = database.execute("PRAGMA quick_check(1)").fetchone()
@@ -371,7 +371,7 @@ def _is_damaged(root: Path) -> bool:
 
 
 def _is_unusable(error: sqlite3.DatabaseError) -> bool:
-    """Whether the database may be whole but cannot be used now."""
+    """Return True if the database may be whole but cannot be used now."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in _UNUSABLE
 
 

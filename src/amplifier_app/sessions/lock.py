@@ -80,7 +80,7 @@ class SessionLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds the lock in the file `path`, or it is unusable."""
+    """Return True if another process holds the lock in the file `path`, or it is unusable."""
     try:
         SessionLock(path, path.parent.name).release()
     except SessionError:

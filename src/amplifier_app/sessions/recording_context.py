@@ -89,7 +89,7 @@ def not_in(saved: list[dict[str, Any]], held: list[dict[str, Any]]) -> list[dict
 
 
 def _is_same(held: Any, saved: dict[str, Any]) -> bool:
-    """Whether a context's message is the saved one, possibly with added keys."""
+    """Return True if a context's message is the saved one, possibly with added keys."""
     if held is saved or not isinstance(held, dict):
         return held is saved
     return all(key in held and held[key] == value for key, value in saved.items())
@@ -100,7 +100,7 @@ def _is_note(message: dict[str, Any]) -> bool:
 
 
 def is_unbegun(instruction: str, messages: list[dict[str, Any]]) -> bool:
-    """Whether the conversation is still empty, even of the instruction; other notes do not count."""
+    """Return True if the conversation is still empty, even of the instruction; other notes do not count."""
     return all(_is_note(message) and message.get("content") != instruction for message in messages)
 
 

@@ -68,7 +68,7 @@ def remove_sessions(root: Path, session_ids: Iterable[str]) -> None:
 
 
 def is_remnant(path: Path) -> bool:
-    """Whether a folder is all that is left of a session whose creation was killed.
+    """Return True if a folder is all that is left of a session whose creation was killed.
 
     Its metadata is written last, and its first message after that. A link is never one.
     """

@@ -19,10 +19,10 @@ from amplifier_support.files import open_regular
 from amplifier_support.journal import parse
 from amplifier_support.text import cut_text
 
-_MOST_OF_RESULT = 2_000
+_MAX_RESULT = 2_000
 
 
-_MOST_BYTES = 50_000_000
+_MAX_BYTES = 50_000_000
 
 
 def search_text(path: Path) -> str:
@@ -35,7 +35,7 @@ def search_text(path: Path) -> str:
     def clean(text: str) -> str:
         return redact(text.replace("\x01", "").replace("\x02", ""))
 
-    parts, left = [clean(read_summary(path).title or "")], _MOST_BYTES
+    parts, left = [clean(read_summary(path).title or "")], _MAX_BYTES
     with (
         contextlib.suppress(OSError),
         open(open_regular(path / "transcript.jsonl", os.O_RDONLY), "rb") as file,
@@ -61,7 +61,7 @@ def _texts(message: dict[str, Any]) -> Iterator[str]:
     for _, result in results:
         text = agent_answer(result) or as_text(result)
         # The mark says that the last word may be a part of a token.
-        yield cut_text(text, _MOST_OF_RESULT)
+        yield cut_text(text, _MAX_RESULT)
 
 
 def as_text(value: Any) -> str:

@@ -124,7 +124,7 @@ class SessionStore:
         return self.find(session_id).open()
 
     def exists(self, session_id: str) -> bool:
-        """Whether there is a session with exactly this id, which was created to the end."""
+        """Return True if there is a session with exactly this id, which was created to the end."""
         path = self._path(session_id)
         return path.is_dir() and not path.is_symlink() and not is_remnant(path)
 

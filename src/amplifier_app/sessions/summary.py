@@ -22,7 +22,7 @@ from amplifier_support.usage import dollars
 SCHEMA_VERSION = 2
 
 _LARGEST = 2**53
-_MOST_BYTES = 16_000_000
+_MAX_BYTES = 16_000_000
 
 
 class Metadata(NamedTuple):
@@ -42,7 +42,7 @@ def read_metadata(path: Path) -> Metadata:
     lost: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "id": path.name}
     file = path / "metadata.json"
     try:
-        if file.stat().st_size > _MOST_BYTES:
+        if file.stat().st_size > _MAX_BYTES:
             return Metadata(lost, "metadata is too large")
         data = json.loads(read_regular(file))
     except FileNotFoundError:
@@ -266,7 +266,7 @@ def cost_in(metadata: Mapping[str, Any]) -> Decimal | None:
 
 
 def has_unpriced_calls(metadata: Mapping[str, Any]) -> bool:
-    """Whether the session has made model calls whose price is unknown."""
+    """Return True if the session has made model calls whose price is unknown."""
     return bool(mapping_of(metadata.get("spent")).get("unpriced"))
 
 

@@ -122,13 +122,13 @@ def _reported(path: Path) -> Generator[None]:
 
 
 def is_message(record: Any) -> bool:
-    """Whether a record of a transcript is a message, and not about those before it."""
+    """Return True if a record of a transcript is a message, and not about those before it."""
     # A module may have put anything into a list of messages.
     return not isinstance(record, dict) or "role" in record or record.get("control") is None
 
 
 def is_by_hook(message: Mapping[str, Any]) -> bool:
-    """Whether a hook added the message."""
+    """Return True if a hook added the message."""
     metadata = message.get("metadata")
     return isinstance(metadata, dict) and cast("dict[str, Any]", metadata).get("source") == "hook"
 

@@ -212,7 +212,7 @@ def _objects(text: str, begin: int) -> tuple[list[dict[str, Any]], int]:
 
 
 def _is_good(record: dict[str, Any]) -> bool:
-    """Whether a record says something, if only to a newer version."""
+    """Return True if a record says something, if only to a newer version."""
     with contextlib.suppress(journal.UnknownControl):
         try:
             journal.current_items([record], is_message)

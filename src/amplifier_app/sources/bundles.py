@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from amplifier_app.base import paths
 from amplifier_app.base.paths import is_offline
@@ -22,9 +21,6 @@ from amplifier_app.sources import lockfile
 from amplifier_app.sources.errors import DriftError, SourceError
 from amplifier_app.sources.fetch.git import GitCache
 from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path
-
-if TYPE_CHECKING:
-    pass
 
 
 class Fetcher:

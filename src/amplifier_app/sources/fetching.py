@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from amplifier_app.sources.fetch.git import Checkout
     from amplifier_app.sources.lockfile import LockEntry
 
-_MOST_FILES = 500
-_MOST_BYTES = 1 << 20
+_MAX_FILES = 500
+_MAX_BYTES = 1 << 20
 
 
 def package_of_repository(
@@ -108,8 +108,8 @@ def _imports(module: Path, package: str) -> bool:
 
 def _texts(module: Path) -> Iterator[str]:
     files = module.rglob("*.py") if module.is_dir() else [module]
-    for file in islice(files, _MOST_FILES):
-        if file.is_file() and file.stat().st_size <= _MOST_BYTES:
+    for file in islice(files, _MAX_FILES):
+        if file.is_file() and file.stat().st_size <= _MAX_BYTES:
             yield file.read_text(encoding="utf-8", errors="replace")
 
 

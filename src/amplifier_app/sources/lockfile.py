@@ -34,7 +34,7 @@ from amplifier_support.files import read_file
 
 VERSION = 1
 SUFFIX = ".lock.json"
-_MOST_BYTES = 16 * 1024 * 1024
+_MAX_BYTES = 16 * 1024 * 1024
 
 _Digest: TypeAlias = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 # Versions are used as folder names in the cache, and both are passed to uv.
@@ -181,9 +181,9 @@ def read_lock(path: Path) -> bytes:
     Raises:
         OSError: It cannot be read; `strerror` says why.
     """
-    data = read_file(path, _MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise OSError(errno.EINVAL, f"it is larger than {_MOST_BYTES // 1024 // 1024} MiB")
+    data = read_file(path, _MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise OSError(errno.EINVAL, f"it is larger than {_MAX_BYTES // 1024 // 1024} MiB")
     return data
 
 
@@ -231,7 +231,7 @@ class ModuleLock(Protocol):
 
 
 def needs_no_lock(module_id: str, place: str) -> bool:
-    """Whether the program itself mounts a module, which no plan has to name."""
+    """Return True if the program itself mounts a module, which no plan has to name."""
     return module_id in (TRAFFIC_MODULE, LOOP_SUPPORT) and place == "bundled"
 
 

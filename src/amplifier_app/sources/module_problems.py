@@ -63,7 +63,7 @@ def with_config_problems(
 
 
 def source_is_wrong(module: PlannedModule, plan: ResolvedPlan, problems: Sequence[Problem]) -> bool:
-    """Whether the source of a module has a problem, so that the module cannot be found.
+    """Return True if the source of a module has a problem, so that the module cannot be found.
 
     Args:
         module: The module.

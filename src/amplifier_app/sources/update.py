@@ -129,7 +129,7 @@ async def fetch_updates(
 
 
 def _can_change(wanted: Wanted) -> bool:
-    """Whether a source can have newer versions, pinned or not."""
+    """Return True if a source can have newer versions, pinned or not."""
     parsed = wanted.parsed
     if isinstance(parsed, PackageSource):
         return installed.modules_of(parsed.name) is None

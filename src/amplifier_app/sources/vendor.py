@@ -198,7 +198,7 @@ def _remove_distributions(folder: Path, installed: Path, names: set[str]) -> Non
 
 
 def _is_extra(requirement: str) -> bool:
-    """Whether a requirement is for something that Amplifier itself does not require."""
+    """Return True if a requirement is for something that Amplifier itself does not require."""
     return requirement_name(requirement) not in _own_requirements()
 
 

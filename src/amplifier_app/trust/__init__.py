@@ -49,7 +49,7 @@ class TrustedProject(NamedTuple):
     content: Content | None
 
     def owns(self, file: Path) -> bool:
-        """Whether a document belongs to the project."""
+        """Return True if a document belongs to the project."""
         if self.content is not None:
             return self.content.covers(file)
         return file.is_relative_to(self.folder.parent)
@@ -189,7 +189,7 @@ def _report(message: str) -> None:
 
 
 def ignored_by_environment() -> bool:
-    """Whether AMPLIFIER_NO_PROJECT disables projects."""
+    """Return True if AMPLIFIER_NO_PROJECT disables projects."""
     return os.environ.get("AMPLIFIER_NO_PROJECT", "").lower() not in ("", "0", "false", "no")
 
 

@@ -98,7 +98,7 @@ class Content(NamedTuple):
         return hash_of(self.entries)
 
     def covers(self, path: Path) -> bool:
-        """Whether a file or a folder, with links resolved, is part of it."""
+        """Return True if a file or a folder, with links resolved, is part of it."""
         return _is_below(Path(os.path.realpath(path)), self.roots)
 
     def entry_of(self, path: Path) -> Entry | None:
@@ -319,7 +319,7 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _is_document(path: Path, root: Path) -> bool:
-    """Whether a file below `.amplifier` has settings, a profile or an agent."""
+    """Return True if a file below `.amplifier` has settings, a profile or an agent."""
     try:
         parts = path.relative_to(root).parts
     except ValueError:
@@ -330,7 +330,7 @@ def _is_document(path: Path, root: Path) -> bool:
 
 
 def _is_below(path: Path, roots: Collection[Path]) -> bool:
-    """Whether a path is covered by one of these roots."""
+    """Return True if a path is covered by one of these roots."""
     return any(
         parent in roots and not _is_excluded(path.relative_to(parent).parts)
         for parent in (path, *path.parents)
@@ -338,7 +338,7 @@ def _is_below(path: Path, roots: Collection[Path]) -> bool:
 
 
 def _is_excluded(parts: tuple[str, ...]) -> bool:
-    """Whether a path is in an excluded folder, or is byte code."""
+    """Return True if a path is in an excluded folder, or is byte code."""
     if not LEFT_OUT.isdisjoint(parts):
         return True
     return len(parts) > 1 and parts[-2] == _BYTE_CODE and parts[-1].endswith(".pyc")

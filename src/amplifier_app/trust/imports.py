@@ -47,7 +47,7 @@ def guard_imports(content: Content) -> None:
 
 
 def is_guarded(path: Path) -> bool:
-    """Whether imports of a file are guarded in this process; child processes are not guarded."""
+    """Return True if imports of a file are guarded in this process; child processes are not guarded."""
     return bool(_owners(str(path)))
 
 
@@ -101,7 +101,7 @@ class _Extension(ExtensionFileLoader):
 
 
 def _concerns(folder: str) -> bool:
-    """Whether a folder belongs to a project, or is the parent of one that may be a package."""
+    """Return True if a folder belongs to a project, or is the parent of one that may be a package."""
     real = Path(os.path.realpath(folder))
     return bool(_owners(folder)) or any(
         real == root.parent for content in _guarded for root in content.roots
@@ -109,7 +109,7 @@ def _concerns(folder: str) -> bool:
 
 
 def _only_covered(folder: str) -> bool:
-    """Whether a folder is not covered itself but contains something that is: a single-file module
+    """Return True if a folder is not covered itself but contains something that is: a single-file module
     puts its folder first on `sys.path`."""
     real = Path(os.path.realpath(folder))
     return real not in _exempt and not _owners(folder)

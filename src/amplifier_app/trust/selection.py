@@ -149,7 +149,7 @@ def _values(root: Node | None) -> Iterator[tuple[tuple[str, ...], Scalar]]:
 
 
 def _is_source(keys: tuple[str, ...]) -> bool:
-    """Whether the value at these keys is the source of a module."""
+    """Return True if the value at these keys is the source of a module."""
     # Keys in a module's config are its own, but an agent or a module may be called "config", and a
     # namespace "source".
     if keys[0] == "namespaces" or any(pair in _CONFIG for pair in pairwise(keys)):

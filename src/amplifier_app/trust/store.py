@@ -45,7 +45,7 @@ class Record(NamedTuple):
     always: bool = False
 
     def allows(self, content: Content) -> bool:
-        """Whether the project with this content is trusted."""
+        """Return True if the project with this content is trusted."""
         return self.root == content.root and (self.always or self.hash == content.hash)
 
 

@@ -341,7 +341,7 @@ def _event(message: dict[str, Any]) -> Event | None:
 
 WORKER = "amplifier_batch.execution.worker"
 
-_LONGEST_LINE = 1 << 30
+_MAX_LINE = 1 << 30
 _END_SECONDS = 5.0
 
 
@@ -369,7 +369,7 @@ class WorkerProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=self._log,
             env=self._environment,
-            limit=_LONGEST_LINE,
+            limit=_MAX_LINE,
             # Ctrl-C is for the parent, which decides what happens to the rows.
             start_new_session=True,
         )

@@ -44,7 +44,7 @@ from amplifier_batch.workdirs import Workdirs
 from amplifier_support.clock import utc_now
 from amplifier_support.files import open_to_read
 
-_MOST_WAITING = 1000
+_MAX_WAITING = 1000
 _PIECE = 1 << 16
 
 
@@ -69,12 +69,12 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
         workers,
         dollars_of(options.max_cost, "--max-cost"),
         failures,
-        waiting=facts.get("waiting") or (_MOST_WAITING if _rows_share(facts) else workers),
+        waiting=facts.get("waiting") or (_MAX_WAITING if _rows_share(facts) else workers),
     )
 
 
 def _rows_share(facts: Mapping[str, Any]) -> bool:
-    """Whether many rows share a process, so that a waiting row costs little."""
+    """Return True if many rows share a process, so that a waiting row costs little."""
     return Workdirs(facts["workdir"], Path(facts["working_dir"]), Path()).is_shared
 
 

@@ -58,9 +58,9 @@ from amplifier_support.usage import dollars
 
 _exit = os._exit  # not as the event loop replaces it
 
-_LONGEST_LINE = 1 << 30
+_MAX_LINE = 1 << 30
 
-_MOST_NOTICES = 100
+_MAX_NOTICES = 100
 """Of a row, so that a module in a loop does not fill the results."""
 
 
@@ -145,7 +145,7 @@ class Worker:
 
     @property
     def is_economical(self) -> bool:
-        """Whether rows get their answers at batch prices."""
+        """True if rows get their answers at batch prices."""
         return self._economy
 
     @property
@@ -184,7 +184,7 @@ class Notices(Renderer):
     def notice(self, message: str, level: Level, source: str) -> None:
         if source == "check":
             return  # The results already contain the checks.
-        if len(self._messages) < _MOST_NOTICES:
+        if len(self._messages) < _MAX_NOTICES:
             self._messages.append(message if level == "info" else f"{level}: {message}")
         else:
             self._left_out += 1
@@ -331,7 +331,7 @@ def _totals(session: OpenSession) -> dict[str, Any]:
 
 async def _serve(output: Output) -> NoReturn:
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+    reader = asyncio.StreamReader(limit=_MAX_LINE)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     setup = json.loads(await reader.readline())
     os.chdir(setup["working_dir"])

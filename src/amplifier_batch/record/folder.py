@@ -393,13 +393,13 @@ def _result_in(path: Path, number: int, line: bytes) -> Record:
 
 
 def is_running(path: str | Path) -> bool:
-    """Whether a process is running the batch in a folder."""
+    """Return True if a process is running the batch in a folder."""
     folder = Path(path)
     return (folder / "batch.json").is_file() and is_locked(_lock_in(folder))
 
 
 def has_begun(path: Path) -> bool:
-    """Whether a row of the batch in a folder has a session or a result."""
+    """Return True if a row of the batch in a folder has a session or a result."""
     results = path / RESULTS
     if results.exists() and results.stat().st_size:
         return True

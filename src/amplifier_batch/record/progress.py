@@ -156,7 +156,7 @@ class Counts:
 
     @property
     def knows_cells(self) -> bool:
-        """Whether the cells are complete; otherwise only `Progress` has them."""
+        """True if the cells are complete; otherwise only `Progress` has them."""
         return sum(ended * rows for (ended, _), rows in self.cells.items()) == self.ended
 
     def as_dict(self) -> dict[str, Any]:

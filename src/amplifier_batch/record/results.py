@@ -64,7 +64,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def is_result(line: Mapping[str, Any]) -> bool:
-    """Whether a line has the fields that readers use."""
+    """Return True if a line has the fields that readers use."""
     if not all(isinstance(line.get(name, ...), types) for name, types in _TYPES.items()):
         return False
     error, cost, usage = line["error"] or {}, line["cost"] or {}, line["usage"] or {}

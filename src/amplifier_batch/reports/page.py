@@ -32,17 +32,17 @@ from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
 
 _OK = Ending.OK.value
 
-_MOST_PASSED = 1_000
-_MOST_TEXT = 8_000_000
+_MAX_PASSED = 1_000
+_MAX_TEXT = 8_000_000
 """Characters of all rows in the table."""
 
-_MOST_ANSWERS = 2_000_000
+_MAX_ANSWERS = 2_000_000
 """Characters of rows after which the table leaves out answers."""
 
-_LONGEST_REASON = 400
-_LONGEST_ANSWER = 2_000
+_MAX_REASON = 400
+_MAX_ANSWER = 2_000
 _ANSWER_LINE = 110
-_MOST_REASONS = 8
+_MAX_REASONS = 8
 _IDENTIFIER = re.compile(r"[\w-]*\d[\w-]{4,}|\w+_\d+")
 
 
@@ -111,7 +111,7 @@ class _Found:
         if not passed:
             self.reasons[result["outcome"], _kind_of(reason_of(result))] += 1
         rows = self.rows[passed]
-        if self._size > _MOST_TEXT or (passed and len(rows) >= _MOST_PASSED):
+        if self._size > _MAX_TEXT or (passed and len(rows) >= _MAX_PASSED):
             return
         line = self._line(result, passed=passed)
         self._size += len(line)
@@ -124,10 +124,8 @@ class _Found:
         link = self._pages.link(result) if self._pages else None
         if link:
             name = f'<a href="{escape(link)}">{name}</a>'
-        what = (
-            "" if passed else f"<p class=why>{self._safe(reason_of(result), _LONGEST_REASON)}</p>"
-        )
-        if self._size < _MOST_ANSWERS:
+        what = "" if passed else f"<p class=why>{self._safe(reason_of(result), _MAX_REASON)}</p>"
+        if self._size < _MAX_ANSWERS:
             what += self._answer(result["response"])
         return (
             f'<tr data-outcome="{_text(outcome)}"><td class="n number" data-value="{number}">{number}<td class=id>{name}'
@@ -144,10 +142,10 @@ class _Found:
         if not line:
             return ""
         if line == answer.strip():
-            return f"<p class=answer>{self._safe(line, _LONGEST_ANSWER)}</p>"
+            return f"<p class=answer>{self._safe(line, _MAX_ANSWER)}</p>"
         return (
-            f"<details><summary><span>{self._safe(line, _LONGEST_ANSWER)}</span></summary>"
-            f"<pre>{self._safe(answer, _LONGEST_ANSWER)}</pre></details>"
+            f"<details><summary><span>{self._safe(line, _MAX_ANSWER)}</span></summary>"
+            f"<pre>{self._safe(answer, _MAX_ANSWER)}</pre></details>"
         )
 
     def _safe(self, text: str, max_characters: int) -> str:
@@ -251,13 +249,13 @@ def _reasons(found: _Found) -> Iterator[str]:
     if not found.reasons or max(found.reasons.values()) < 2:
         return
     yield "<h2>Why rows failed</h2>\n<table class=reasons><thead><tr><th class=n>Rows<th>Outcome<th>Reason</tr></thead>\n"
-    for (outcome, reason), number in found.reasons.most_common(_MOST_REASONS):
+    for (outcome, reason), number in found.reasons.most_common(_MAX_REASONS):
         yield (
             f'<tr><td class=n>{number:,}<td><span class="outcome fail">{_text(outcome)}</span>'
             f"<td>{_text(redactor().text(reason))}</tr>\n"
         )
     yield "</table>\n"
-    more = len(found.reasons) - _MOST_REASONS
+    more = len(found.reasons) - _MAX_REASONS
     if more > 0:
         yield f"<p class=note>{describe.count(more, 'other reason')}.</p>\n"
 

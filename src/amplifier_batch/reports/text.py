@@ -30,7 +30,7 @@ _COLUMNS = (
     "session",
     "response",
 )
-_LONGEST_CELL = 100
+_MAX_CELL = 100
 _OK = Ending.OK.value
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -68,7 +68,7 @@ def _rates(folder: BatchFolder, counts: Counts) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     """Text in one line of a table, with its Markdown and HTML escaped."""
-    line = one_line(text, _LONGEST_CELL)
+    line = one_line(text, _MAX_CELL)
     return "".join(f"\\{one}" if one in "\\`*_[]<>|~" else one for one in line)
 
 

@@ -42,7 +42,7 @@ class Difference(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval does not contain 0."""
+        """True if the interval does not contain 0."""
         return self.low > 0 or self.high < 0
 
 
@@ -70,14 +70,14 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether more rows pass in the second batch."""
+        """Judge whether more rows pass in the second batch."""
         passed = self.measures[0]
         if not passed.is_clear:
             return "undecided"
         return "better" if passed.low > 0 else "worse"
 
     def is_worse_by(self, tolerance: float) -> bool:
-        """Whether the share of rows that pass is lower by clearly more than a tolerance."""
+        """Return True if the share of rows that pass is lower by clearly more than a tolerance."""
         return self.measures[0].high < -tolerance
 
 

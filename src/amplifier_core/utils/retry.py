@@ -116,7 +116,7 @@ class RetryConfig:
 
     @property
     def honor_retry_after(self) -> bool:
-        """Whether an error's ``retry_after`` is a lower limit of the delay."""
+        """True if an error's ``retry_after`` is a lower limit of the delay."""
         return self._honor_retry_after
 
     @property

@@ -98,7 +98,7 @@ class Turn:
         self.calls = 0
 
     async def may_start(self) -> bool:
-        """Whether the budget allows a turn, or a hook raises the limit that does not."""
+        """Return True if the budget allows a turn, or a hook raises the limit that does not."""
         while (reached := self._budget.reached(tools=True)) is not None:
             if not await self._limits.request_raise(reached, {}):
                 self.reached = reached
@@ -107,7 +107,7 @@ class Turn:
 
     @property
     def is_immediate(self) -> bool:
-        """Whether the turn's time is up: it is a token that stops it, see `interruptible`."""
+        """True if the turn's time is up: it is a token that stops it, see `interruptible`."""
         is_up = self._budget.time_is_up()
         if is_up and self.reached is None:
             self.reached = self._budget.reached(turns=False)

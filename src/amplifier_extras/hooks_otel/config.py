@@ -106,5 +106,5 @@ class OtelConfig(ModuleConfig):
 
 
 def is_disabled() -> bool:
-    """Whether the environment disables OpenTelemetry."""
+    """Return True if the environment disables OpenTelemetry."""
     return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

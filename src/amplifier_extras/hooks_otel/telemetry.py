@@ -107,7 +107,7 @@ class SessionTrace:
 
     @property
     def begun(self) -> bool:
-        """Whether the session's span is open."""
+        """True if the session's span is open."""
         return self._root is not None
 
     def begin(self, attributes: Attributes) -> None:
@@ -198,7 +198,7 @@ _NOTED = (
 """Events that are recorded as span events."""
 
 _NOTED_FACTS = ("attempt", "delay", "reason", "decided_by", "strategy", "immediate", "tool_name")
-_LONGEST_MESSAGE = 1000
+_MAX_MESSAGE = 1000
 
 
 class Telemetry:
@@ -451,7 +451,7 @@ class Telemetry:
         return (kind if isinstance(kind, str) and kind else "_OTHER"), text
 
     def _text(self, text: str) -> str:
-        return self._cutter.plain(text)[:_LONGEST_MESSAGE]
+        return self._cutter.plain(text)[:_MAX_MESSAGE]
 
 
 def _key(given: dict[str, Any], kind: str) -> str:

@@ -44,11 +44,11 @@ STEP_EVENTS = (STEP_START, STEP_END, LOOP_NEXT)
 """Events of steps in addition to `plan:start` and `plan:end`, which the kernel defines."""
 
 MAX_STEPS_REACHED = "Max steps reached"
-MOST_PLANNED = 10
+MAX_PLANNED = 10
 
 PLAN_INSTRUCTION = f"""\
 Before doing any work, divide the task above into steps. Do not start working yet.
-Answer only with a JSON array of at most {MOST_PLANNED} objects in the order of the work, each
+Answer only with a JSON array of at most {MAX_PLANNED} objects in the order of the work, each
 {{"name": a short unique name, "prompt": what to do in this step}}.
 If the task does not need to be divided, return an array of one step."""
 
@@ -106,7 +106,7 @@ def steps_in(text: str) -> list[Step]:
         raise ValueError("the answer contains no JSON array")
     steps = [
         {key: item.get(key) for key in ("name", "prompt")}
-        for item in cast("list[Any]", found)[:MOST_PLANNED]
+        for item in cast("list[Any]", found)[:MAX_PLANNED]
         if isinstance(item, dict)
     ]
     if not steps or not all(step["prompt"] for step in steps):

@@ -251,7 +251,7 @@ def current_call() -> Call | None:
 
 
 def is_of_a_call(event: str) -> bool:
-    """Whether providers emit events with this name during calls.
+    """Return True if providers emit events with this name during calls.
 
     Other events are not recorded: hooks and the renderer trust what an event says.
     """
@@ -400,7 +400,7 @@ def _short(value: Any) -> str:
 
 _ENDS = ("response", "error", "cut")
 _STEPS = ("event", "chunk", *_ENDS)
-_LONGEST_CALL = 7 * 24 * 3600.0
+_MAX_CALL = 7 * 24 * 3600.0
 
 _open_tapes: dict[str, Tape] = {}
 
@@ -582,7 +582,7 @@ class Tape:
 def _seconds(line: Plain) -> float:
     """The time of a line. Raises TypeError if it is invalid."""
     at = float(line["at"])
-    if not 0 <= at < _LONGEST_CALL:
+    if not 0 <= at < _MAX_CALL:
         raise TypeError(f"{at} is not a number of seconds")
     return at
 

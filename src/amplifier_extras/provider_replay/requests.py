@@ -88,7 +88,7 @@ def fingerprint(comparable: Plain) -> str:
 
 
 def same(recorded: Any, asked: Any) -> bool:
-    """Whether two comparable requests match; redacted text matches any text.
+    """Return True if two comparable requests match; redacted text matches any text.
 
     Keys known when the recording was made may be unknown now.
     """
@@ -106,7 +106,7 @@ def same(recorded: Any, asked: Any) -> bool:
 
 
 def _is_filled_in(parts: list[str], text: str) -> bool:
-    """Whether `text` is `parts` with any text between them.
+    """Return True if `text` is `parts` with any text between them.
 
     Without a regular expression, which a recording could craft to run forever.
     """

@@ -24,7 +24,7 @@ from amplifier_extras.tool_mcp.connection import (
 
 ResultT = TypeVar("ResultT")
 
-_MOST_PAGES = 50
+_MAX_PAGES = 50
 # The SDK's messages, worded as a server's response, when there was none.
 _SESSION_GONE = "Session terminated"
 _CLOSED, _CUT_OFF = "Connection closed", "SSE stream"
@@ -97,7 +97,7 @@ class ServerClient:
         has = self._client.server_capabilities
         tools: list[Any] = []
         cursor: str | None = None
-        for _ in range(_MOST_PAGES if has.tools is not None else 0):
+        for _ in range(_MAX_PAGES if has.tools is not None else 0):
             page = await self._client.list_tools(cursor=cursor)
             tools += page.tools
             cursor = page.next_cursor

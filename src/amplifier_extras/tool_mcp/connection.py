@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Any, NamedTuple
 
 MAX_MESSAGE = 32 * 1024 * 1024
 """Bytes of a message from a server; reading one takes about twice as much memory."""
 
 
-_LONGEST_TEXT = 4000
+_MAX_TEXT = 4000
 
 
 def shorten(text: str) -> str:
     """Shorten text that a server sends with errors or results."""
-    if len(text) <= _LONGEST_TEXT:
+    if len(text) <= _MAX_TEXT:
         return text
-    return f"{text[:_LONGEST_TEXT]}… ({len(text) - _LONGEST_TEXT} more characters)"
+    return f"{text[:_MAX_TEXT]}… ({len(text) - _MAX_TEXT} more characters)"
 
 
 def error_text(error: BaseException) -> str:

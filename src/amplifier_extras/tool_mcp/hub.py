@@ -54,7 +54,7 @@ _IMAGES = {
 """Image types that models accept, and their first bytes."""
 
 _LARGEST_IMAGE = 5 * 1024 * 1024
-_MOST_IMAGES = 20
+_MAX_IMAGES = 20
 
 Block = dict[str, Any]
 
@@ -97,12 +97,12 @@ class Results:
     # -- parts -------------------------------------------------------------------------
 
     def _result(self, blocks: list[Block], *, failed: bool = False) -> ToolResult:
-        more = sum(block["type"] == "image" for block in blocks) - _MOST_IMAGES
+        more = sum(block["type"] == "image" for block in blocks) - _MAX_IMAGES
         if more > 0:
             blocks = [*blocks, _text(f"[{more} more images left out]")]
         text = self._shortened("\n".join(_texts(blocks)))
         error = {"message": text or "the tool failed", "type": "ToolError"} if failed else None
-        images = [block for block in blocks if block["type"] == "image"][:_MOST_IMAGES]
+        images = [block for block in blocks if block["type"] == "image"][:_MAX_IMAGES]
         content: Any = [*([_text(text)] if text else []), *images] if images else None
         output = text if text or images else "(no output)"
         return ToolResult(success=not failed, output=output, error=error, content=content)
@@ -187,11 +187,11 @@ Emit = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 MCP_PROGRESS = "mcp:progress"
 
-_LONGEST_DESCRIPTION = 8000
-_LONGEST_NAME = 64
+_MAX_DESCRIPTION = 8000
+_MAX_NAME = 64
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_-]")
-_MOST_LISTED = 200
-_MOST_PAGES = 20
+_MAX_LISTED = 200
+_MAX_PAGES = 20
 
 
 class MountedTool(ABC):
@@ -254,7 +254,7 @@ class RemoteTool(MountedTool):
     ) -> None:
         text = remote.description or remote.title or f"The tool {remote.name} of {server.name}."
         schema = {"type": "object", **remote.input_schema}
-        super().__init__(name, text[:_LONGEST_DESCRIPTION], schema, server, results)
+        super().__init__(name, text[:_MAX_DESCRIPTION], schema, server, results)
         self._remote: str = remote.name
         self._emit = emit
 
@@ -356,7 +356,7 @@ def _sendable(arguments: dict[str, Any]) -> dict[str, Any]:
 async def _resource_lines(client: Client) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await client.list_resources(cursor=cursor)
         found += [_line(r.uri, r.name, r.mime_type, r.description) for r in page.resources]
         cursor = page.next_cursor
@@ -373,7 +373,7 @@ async def _resource_lines(client: Client) -> list[str]:
 async def _prompt_lines(client: Client) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await client.list_prompts(cursor=cursor)
         for item in page.prompts:
             arguments = [a.name if a.required else f"{a.name}?" for a in item.arguments or ()]
@@ -394,8 +394,8 @@ def _line(address: str, name: str | None, kind: str | None, description: str | N
 def _most(lines: list[str], what: str) -> list[str]:
     if not lines:
         return [f"[the server has no {what}s]"]
-    left = len(lines) - _MOST_LISTED
-    return [*lines[:_MOST_LISTED], f"[and {left} more]"] if left > 0 else lines
+    left = len(lines) - _MAX_LISTED
+    return [*lines[:_MAX_LISTED], f"[and {left} more]"] if left > 0 else lines
 
 
 def tool_name(server: str, tool: str, taken: Container[str]) -> str:
@@ -405,10 +405,10 @@ def tool_name(server: str, tool: str, taken: Container[str]) -> str:
     of the original, so that it is the same in every session.
     """
     name = _NOT_ALLOWED.sub("_", f"mcp_{server}_{tool}")
-    if len(name) <= _LONGEST_NAME and name not in taken:
+    if len(name) <= _MAX_NAME and name not in taken:
         return name
     digest = hashlib.sha256(f"{server}\n{tool}".encode()).hexdigest()[:8]
-    return f"{name[: _LONGEST_NAME - len(digest) - 1]}_{digest}"
+    return f"{name[: _MAX_NAME - len(digest) - 1]}_{digest}"
 
 
 logger = logging.getLogger(__name__)
@@ -420,8 +420,8 @@ MCP_LOG = "mcp:log"
 MCP_EVENTS = (MCP_CONNECTED, MCP_DISCONNECTED, MCP_FAILED, MCP_LOG, MCP_PROGRESS)
 """Events this module emits in addition to the kernel's."""
 
-_LONGEST_LOG = 10_000
-_MOST_UNTOLD = 100
+_MAX_LOG = 10_000
+_MAX_UNTOLD = 100
 
 
 class Hub(Listener):
@@ -533,14 +533,14 @@ class Hub(Listener):
 
     async def logged(self, server: Server, level: str, name: str | None, data: Any) -> None:
         text = data if isinstance(data, str) else repr(data)
-        fields = {"level": level, "logger": name and shorten(name), "data": text[:_LONGEST_LOG]}
+        fields = {"level": level, "logger": name and shorten(name), "data": text[:_MAX_LOG]}
         await self._emit(MCP_LOG, {"server": server.name, **fields})
 
     async def _emit(self, event: str, data: dict[str, Any]) -> None:
         data = {**event_ids(), **data}
         if self._untold is None:
             await self._coordinator.hooks.emit(event, data)
-        elif len(self._untold) < _MOST_UNTOLD:
+        elif len(self._untold) < _MAX_UNTOLD:
             self._untold.append((event, data))
 
     async def _emit_pending(self, event: str, data: dict[str, Any]) -> HookResult:

@@ -44,8 +44,8 @@ ResultT = TypeVar("ResultT")
 FIRST_PAUSE = 1.0
 """Seconds between the first failure and the next attempt; doubles each time."""
 
-_LONGEST_PAUSE = 30.0
-_MOST_ATTEMPTS = 5
+_MAX_PAUSE = 30.0
+_MAX_ATTEMPTS = 5
 _RELIST_PAUSE = 1.0
 _LEAVE_SECONDS = 3.0
 _LAST_ANSWERS_SECONDS = 2.0
@@ -219,7 +219,7 @@ class Server:
             lasted = since is not None and time.monotonic() - since > FIRST_PAUSE
             failures = 0 if lasted else failures
             failures += 1
-            most = 2 if self.config.required and not self.settled.is_set() else _MOST_ATTEMPTS
+            most = 2 if self.config.required and not self.settled.is_set() else _MAX_ATTEMPTS
             final = final or failures >= most
             if since is not None:
                 await self._listener.disconnected(self, self.problem)
@@ -234,7 +234,7 @@ class Server:
         """Wait before the next attempt; after the last one, until a call needs it."""
         if final:
             self.settled.set()
-        pause = None if final else min(FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
+        pause = None if final else min(FIRST_PAUSE * 2 ** (failures - 1), _MAX_PAUSE)
         await _first_of(self._closing, self._wanted, seconds=pause)
 
     async def _one_connection(self, failures: int) -> None:

@@ -30,8 +30,7 @@ from amplifier_support.process.commands import Command, CommandError, Ended, Pro
 _LEAVE_SECONDS = 1.0
 """Seconds a server has to exit once its stdin is closed."""
 
-_LONGEST_LINE = MAX_MESSAGE
-_MOST_WAITING = 2 * _LONGEST_LINE
+_MAX_WAITING = 2 * MAX_MESSAGE
 _READ_SIZE = 64 * 1024
 
 
@@ -145,9 +144,9 @@ class StdioTransport:
                 self._arrived.set()
             self._unread = bytearray()
         self._unread += rest
-        if len(self._unread) > _LONGEST_LINE:
-            self._give_up(f"it wrote a line longer than {_LONGEST_LINE} bytes")
-        elif self._waiting > _MOST_WAITING:
+        if len(self._unread) > MAX_MESSAGE:
+            self._give_up(f"it wrote a line longer than {MAX_MESSAGE} bytes")
+        elif self._waiting > _MAX_WAITING:
             self._give_up("it wrote messages faster than they can be read")
 
     def _give_up(self, problem: str) -> None:
@@ -238,9 +237,6 @@ def _ending(ended: Ended) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
 
-LONGEST_MESSAGE = MAX_MESSAGE
-"""Most bytes of a response, or of one event in a stream."""
-
 _ENCODING = "identity"
 """The accepted encodings: a few compressed kilobytes can become gigabytes."""
 
@@ -276,8 +272,8 @@ class _Bounded(httpx2.AsyncByteStream):
         length = 0
         async for data in self._stream:
             length += len(data)
-            if length > LONGEST_MESSAGE:
-                raise httpx2.ReadError(f"it sent more than {LONGEST_MESSAGE} bytes at once")
+            if length > MAX_MESSAGE:
+                raise httpx2.ReadError(f"it sent more than {MAX_MESSAGE} bytes at once")
             # An event ends with an empty line.
             end = max(data.rfind(b"\n\n"), data.rfind(b"\r\n\r\n")) if self._has_events else -1
             if end >= 0:

@@ -7,23 +7,20 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amplifier_extras.tool_mcp.config import ServerConfig
+from amplifier_extras.tool_mcp.connection import (
+    CannotStart,
+    Connection,
+    Program,
+)
 from amplifier_modules._shared.process.sandbox import command_environment, command_sandbox
 from amplifier_support.environment import absolute_entries
 from amplifier_support.files import open_private_in
 from amplifier_support.process.commands import ProcessRunner
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import WORKING_DIR
-
-if TYPE_CHECKING:
-    pass
-from amplifier_extras.tool_mcp.connection import (
-    CannotStart,
-    Connection,
-    Program,
-)
 
 logger = logging.getLogger(__name__)
 

@@ -175,7 +175,7 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def is_test_file(name: str) -> bool:
-    """Whether a name is that of a test file."""
+    """Return True if a name is that of a test file."""
     return name.endswith(SUFFIXES)
 
 
@@ -282,7 +282,7 @@ def _check_one(case: Case, problems: Problems) -> None:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text is the path of a file in a folder, written in the only form of it."""
+    """Return True if a text is the path of a file in a folder, written in the only form of it."""
     path = PurePosixPath(text)
     is_inside = bool(path.parts) and path.parts[0] != "/" and ".." not in path.parts
     return is_inside and str(path) == text and "\0" not in text

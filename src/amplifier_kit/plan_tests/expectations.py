@@ -156,7 +156,7 @@ def short(value: Any) -> str:
 
 
 def is_same(wanted: Any, got: Any) -> bool:
-    """Whether two values are the same in JSON, where true is not 1."""
+    """Return True if two values are the same in JSON, where true is not 1."""
     if isinstance(wanted, dict) and isinstance(got, dict):
         pairs = cast("dict[Any, Any]", wanted), cast("dict[Any, Any]", got)
         return pairs[0].keys() == pairs[1].keys() and all(
@@ -369,7 +369,7 @@ def _files(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
 
 
 def _is_file(name: str, path: str, wanted: Mapping[str, Node]) -> bool:
-    """Whether a path or pattern is for a file; the path of the file itself is before patterns."""
+    """Return True if a path or pattern is for a file; the path of the file itself is before patterns."""
     return name == path or (path not in wanted and fits(path, name))
 
 

@@ -224,7 +224,7 @@ TEXT = Either(
 
 
 def is_condition(node: Node) -> bool:
-    """Whether a value is a mapping of conditions for a text."""
+    """Return True if a value is a mapping of conditions for a text."""
     return isinstance(node, MapNode) and bool(node.items) and node.items.keys() <= CONDITIONS.keys()
 
 

@@ -347,8 +347,8 @@ def no_network(who: Callable[[], str] = lambda: "") -> Generator[Attempts]:
         _watch.attempts = before
 
 
-_MOST_FILES = 10_000
-_MOST_BYTES = 200 * 1024 * 1024
+_MAX_FILES = 10_000
+_MAX_BYTES = 200 * 1024 * 1024
 """Of a folder to copy."""
 
 _COMPARED_BYTES = 8 * 1024 * 1024
@@ -416,8 +416,8 @@ def _copy(source: Path | None, folder: Path) -> None:
             files += 1
             with contextlib.suppress(OSError):  # reported by the copy
                 size += os.lstat(os.path.join(place, name)).st_size
-        if files > _MOST_FILES or size > _MOST_BYTES:
-            most = f"{_MOST_FILES:,} files or {_MOST_BYTES // 1024 // 1024} MiB"
+        if files > _MAX_FILES or size > _MAX_BYTES:
+            most = f"{_MAX_FILES:,} files or {_MAX_BYTES // 1024 // 1024} MiB"
             raise ConfigError(f"workdir: {source} has more than {most}")
         return special
 

@@ -107,7 +107,7 @@ def module_type(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture
 def is_module_context(module_path: Path | None) -> bool:
-    """Whether there is a module under test."""
+    """Return True if there is a module under test."""
     return module_path is not None
 
 

@@ -309,7 +309,7 @@ async def _check_fidelity(findings: Findings, context: Any, name: str) -> None:
 
 
 def _same(found: Any) -> bool:
-    """Whether all messages are returned in order and unchanged; additional keys are allowed."""
+    """Return True if all messages are returned in order and unchanged; additional keys are allowed."""
     return (
         isinstance(found, list)
         and len(found) == len(_MESSAGES)

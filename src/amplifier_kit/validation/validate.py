@@ -270,7 +270,7 @@ def _has_errors(checks: Iterable[Check]) -> bool:
 
 
 def _has_declined(tried: Tried) -> bool:
-    """Whether it is a provider that mounted nothing, as providers without a key do."""
+    """Return True if it is a provider that mounted nothing, as providers without a key do."""
     return tried.kind == "provider" and any(
         not check.passed and "mounted no provider" in check.message for check in tried.checks
     )

@@ -69,7 +69,7 @@ _DIMENSIONS: Mapping[str, tuple[str, ...]] = {
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
 _UNITS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
-_SHORTEST_WINDOW, _LONGEST_WINDOW = 0.01, 86400.0
+_SHORTEST_WINDOW, _MAX_WINDOW = 0.01, 86400.0
 _SMALLEST, _LARGEST = 1.0, 1e12
 """Limits that are believed."""
 
@@ -136,7 +136,7 @@ def _window(
         error = 0.0 if is_exact else _TIME_PRECISION
     if left is None or left <= 0:
         return None, 0.0
-    return max(_SHORTEST_WINDOW, min(left * limit / used, _LONGEST_WINDOW)), error / left
+    return max(_SHORTEST_WINDOW, min(left * limit / used, _MAX_WINDOW)), error / left
 
 
 def _number(text: str | None) -> float | None:
@@ -197,7 +197,7 @@ _SAMPLE_SECONDS = 10.0
 _EXCESS_SECONDS = 5.0
 """Seconds for which all answers must report more than expected; the requests before them may arrive later."""
 
-_LONGEST_GAP = 600.0
+_MAX_GAP = 600.0
 """Seconds without a request after which reported limits are no longer believed."""
 
 _PROBE_SECONDS = 2.0
@@ -205,7 +205,7 @@ _PROBE_SECONDS = 2.0
 
 _PROBES = 8.0
 _PROBE_POLL = 0.05
-_LONGEST_BLOCK = 120.0
+_MAX_BLOCK = 120.0
 _BLOCK = 1.0
 """Seconds to wait after a refusal that asks for no time."""
 
@@ -269,7 +269,7 @@ class Bucket:
     def fill(self, now: float) -> None:
         """Add what has come back until now."""
         if now < self.at:
-            if self.at - now > _LONGEST_BLOCK:
+            if self.at - now > _MAX_BLOCK:
                 self.at, self.opened = now, min(self.opened, now)  # The clock was set back.
             return
         if self.is_even:
@@ -468,8 +468,8 @@ class Pace:
 
     def _wait(self, tokens: float, now: float) -> float:
         # No service blocks for longer; the clock was set back.
-        self.blocked = min(self.blocked, now + _LONGEST_BLOCK)
-        self.cut = min(self.cut, now + _LONGEST_BLOCK)
+        self.blocked = min(self.blocked, now + _MAX_BLOCK)
+        self.cut = min(self.cut, now + _MAX_BLOCK)
         if now < self.blocked:
             return self.blocked - now
         if not self.is_known and not 0 <= now - self.sent <= _RATE_SECONDS:
@@ -485,7 +485,7 @@ class Pace:
             if name == "tokens" and not bucket.is_measured and now < self.sent + _SAMPLE_SECONDS:
                 is_much = self.tokens - self.seen_tokens >= _UNSEEN * bucket.capacity
                 wait = max(wait, is_much * _PROBE_POLL)
-        left = self.sent + _LONGEST_GAP - now
+        left = self.sent + _MAX_GAP - now
         if wait > 0 and left <= 0:
             self.buckets.clear()
             self.is_known = False
@@ -522,7 +522,7 @@ class Pace:
         self, retry_after: float | None, now: float, *, is_reported: bool, is_probe: bool
     ) -> None:
         wait = _BLOCK if retry_after is None else retry_after
-        self.blocked = max(self.blocked, now + min(wait, _LONGEST_BLOCK))
+        self.blocked = max(self.blocked, now + min(wait, _MAX_BLOCK))
         is_first = now >= self.cut  # of this cause
         if not is_reported and is_first:
             inferred = self.buckets.get("refused")
@@ -579,7 +579,7 @@ _LOCK_TRIES, _LOCK_SECONDS = 1000, 0.002
 _STUCK_SECONDS = 30.0
 """How long a state is not used whose lock was not released, as by a process that is stopped."""
 
-_LONGEST_SLEEP = 1.0
+_MAX_SLEEP = 1.0
 _SPREAD = 0.05
 _MAX_STATE_BYTES = 64 * 1024
 _BYTES_PER_TOKEN = 4
@@ -643,7 +643,7 @@ class RateLimiter:
                     return _PacedTurn(self, taken)
                 # Spreads the processes that wait for the same moment.
                 spread = 1 + random.random() * _SPREAD
-                await asyncio.sleep(min(taken * spread, _LONGEST_SLEEP))
+                await asyncio.sleep(min(taken * spread, _MAX_SLEEP))
 
     async def record_answer(self, ticket: Ticket, status: int, headers: Mapping[str, str]) -> None:
         """Apply the limits in the head of an answer.

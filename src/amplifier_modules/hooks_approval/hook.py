@@ -177,7 +177,7 @@ def _hashed(what: Any) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-_MOST_SHOWN = 4000
+_MAX_SHOWN = 4000
 
 ModelCall = tuple[str, str, Mapping[str, Any]]
 """A tool call of the model: id, tool and input."""
@@ -202,10 +202,10 @@ def subject(call: Call, redact: Callable[[Any], Any] = lambda value: value) -> s
 def question_about(call: Call, verdict: Verdict) -> tuple[str, bool]:
     """The question for the user, and whether it shows the whole subject."""
     text = subject(call)
-    whole = len(text) <= _MOST_SHOWN
+    whole = len(text) <= _MAX_SHOWN
     if not whole:
-        left_out = len(text) - _MOST_SHOWN
-        text = f"{text[:_MOST_SHOWN]} … and {left_out} more characters not shown"
+        left_out = len(text) - _MAX_SHOWN
+        text = f"{text[:_MAX_SHOWN]} … and {left_out} more characters not shown"
     if "\n" in text or "\r" in text:
         # Marked line by line, so that no line of a command can pass for part of the question.
         text = "".join(f"\n  | {line}" for line in text.splitlines()) + "\n"
@@ -332,7 +332,7 @@ class ApprovalHook:
         return verdict if held is None else Verdict("allow", f"remembered ({held})")
 
     def _is_required(self, tool: str) -> bool:
-        """Whether a module, such as the published hooks-mode, requires approval of each call of a tool."""
+        """Return True if a module, such as the published hooks-mode, requires approval of each call of a tool."""
         state: Mapping[str, Any] = getattr(self._coordinator, "session_state", {})
         return tool in (state.get("require_approval_tools") or ())
 

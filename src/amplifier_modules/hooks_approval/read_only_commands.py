@@ -289,7 +289,7 @@ class Programs:
                 self._known.update(_programs_in(entry))
 
     def is_known(self, name: str, folder: str) -> bool:
-        """Whether a name refers to a program outside the working directory, or to a known one in it.
+        """Return True if a name refers to a program outside the working directory, or to a known one in it.
 
         Args:
             name: The first word of the command; any path is accepted, as it shows what is run.

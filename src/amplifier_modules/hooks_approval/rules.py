@@ -208,12 +208,12 @@ class Call:
 
     @property
     def changes_one_file(self) -> bool:
-        """Whether the call is identified by the file it changes."""
+        """True if the call is identified by the file it changes."""
         return self.tool in _CHANGE_ONE_FILE and len(self.places) == 1
 
     @property
     def edits_inside(self) -> bool:
-        """Whether the call changes only files in the working directory that do not run by themselves."""
+        """True if the call changes only files in the working directory that do not run by themselves."""
         return (
             self.tool in EDITS
             and self.unclear is None
@@ -228,13 +228,13 @@ class Call:
 
     @property
     def runs_elsewhere(self) -> bool:
-        """Whether a command would run outside the working directory."""
+        """True if a command would run outside the working directory."""
         folders = self.folders
         return folders is None or not all(is_below(one, self.base) for one in folders)
 
     @property
     def runs_in_base(self) -> bool:
-        """Whether a command runs in the working directory itself."""
+        """True if a command runs in the working directory itself."""
         folders = self.folders
         return folders is not None and all(folder == self.base for folder in folders)
 
@@ -316,7 +316,7 @@ class Policy(NamedTuple):
     programs: Programs | None = None
 
     def knows(self, names: Iterable[str], call: Call) -> bool:
-        """Whether all of these names mean known programs where a call runs; in doubt, no."""
+        """Return True if all of these names mean known programs where a call runs; in doubt, no."""
         if self.programs is None:
             return True
         known, folders = self.programs.is_known, call.folders
@@ -370,7 +370,7 @@ def _judged_by_mode(config: ApprovalConfig, call: Call, mode: Mode, risk: str | 
 
 
 def _reads(policy: Policy, call: Call) -> bool:
-    """Whether a call changes nothing; in doubt, no."""
+    """Return True if a call changes nothing; in doubt, no."""
     if call.tool in policy.config.read_only:
         return call.unclear is None
     if call.tool != "bash" or call.command is None:
@@ -475,7 +475,7 @@ def _selects(policy: Policy, rule: Rule, call: Call) -> bool:
 
 
 def _is_allowed_sandboxed(policy: Policy, rule: Rule, call: Call) -> bool:
-    """Whether the call is a command in the sandbox and all of it matches.
+    """Return True if the call is a command in the sandbox and all of it matches.
 
     What a command means makes no difference then: the sandbox decides what it can do.
     """
@@ -487,7 +487,7 @@ def _is_allowed_sandboxed(policy: Policy, rule: Rule, call: Call) -> bool:
 
 
 def _is_allowed_by(policy: Policy, rule: Rule, call: Call) -> bool:
-    """Whether all of the call matches; in doubt, no."""
+    """Return True if all of the call matches; in doubt, no."""
     if call.unclear is not None:
         return False
     if rule.command is not None:
@@ -509,7 +509,7 @@ def _is_allowed_by(policy: Policy, rule: Rule, call: Call) -> bool:
 
 
 def _is_caught_by(rule: Rule, call: Call) -> bool:
-    """Whether any part of the call matches; in doubt, yes."""
+    """Return True if any part of the call matches; in doubt, yes."""
     if rule.command is not None and not any(
         _may_run(call, pattern) for pattern in listed(rule.command)
     ):

@@ -59,7 +59,7 @@ from amplifier_support.session_capabilities import (
 )
 from amplifier_support.text import printable_in_tags
 
-_MOST_FOLLOWED = 500
+_MAX_FOLLOWED = 500
 _UNKNOWN = ["?", 0, 0]
 """The state of a file that could not be read; no file has this digest."""
 
@@ -115,7 +115,7 @@ class Keeper:
 
     async def look_at_named(self, call: Call, paths: Sequence[str]) -> None:
         """Like `look_at`, for paths a command may name, and for the turn's files so far."""
-        for path in list(self._followed)[:_MOST_FOLLOWED]:
+        for path in list(self._followed)[:_MAX_FOLLOWED]:
             await self._add(call, Place(path, []), named=False)
         for path in paths:
             if not os.path.lexists(path):
@@ -227,10 +227,10 @@ class Keeper:
         self._store.write_down({"kind": kind, **about, "files": files})
 
 
-MOST_WORDS = 500
-MOST_FILES = 200
+MAX_WORDS = 500
+MAX_FILES = 200
 _LONGEST = 1024
-_MOST_READ = 8192
+_MAX_READ = 8192
 _OPERATORS = frozenset("();<>|&")
 _WILD = frozenset("*?[")
 
@@ -256,7 +256,7 @@ def named_paths(command: str, base: str) -> list[str]:
                 continue
             for path in _paths(os.path.expanduser(part), folders):
                 found[path] = None
-                if len(found) >= MOST_FILES:
+                if len(found) >= MAX_FILES:
                     return list(found)
     return list(found)
 
@@ -268,13 +268,13 @@ def _paths(word: str, folders: list[str]) -> Iterator[str]:
             yield path
         elif _WILD.isdisjoint(os.path.dirname(path)):
             for number, match in enumerate(glob.iglob(path)):
-                if number >= MOST_FILES:
+                if number >= MAX_FILES:
                     break
                 yield match
 
 
 def _words(command: str) -> list[str]:
-    lexer = shlex.shlex(command[:_MOST_READ], posix=True, punctuation_chars=True)
+    lexer = shlex.shlex(command[:_MAX_READ], posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     lexer.commenters = ""
     words: list[str] = []
@@ -282,7 +282,7 @@ def _words(command: str) -> list[str]:
         for word in lexer:
             if not _OPERATORS.issuperset(word):
                 words.append(word)
-            if len(words) >= MOST_WORDS:
+            if len(words) >= MAX_WORDS:
                 break
     except ValueError:
         # An unclosed quote, as in the text of a here-document: the rest is not read.

@@ -80,7 +80,7 @@ class Seen(NamedTuple):
     touched: str | None = None
 
     def is_(self, state: State) -> bool:
-        """Whether the file is in that state, in either notation."""
+        """Return True if the file is in that state, in either notation."""
         if not state.is_there or not self.state.is_there:
             return state.is_there == self.state.is_there
         return state.digest in (self.state.digest, self.touched)

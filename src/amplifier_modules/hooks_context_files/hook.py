@@ -72,7 +72,7 @@ class ContextFilesConfig(ModuleConfig):
         return files
 
 
-MOST_FILES = 100
+MAX_FILES = 100
 _MARKUP = 300
 """Most characters around the text of a file, not counting its path."""
 
@@ -175,7 +175,7 @@ class Reader:
                 return None
             descriptor = open_regular(place.name, os.O_RDONLY, dir_fd=place.dir_fd)
             with open(descriptor, "rb") as file:
-                if self._left <= 0 or len(self._seen) >= MOST_FILES:
+                if self._left <= 0 or len(self._seen) >= MAX_FILES:
                     return self._problem(f"{path} skipped: the size limit is reached")
                 size = os.fstat(descriptor).st_size
                 data = file.read(self._left + 1)
@@ -237,7 +237,7 @@ def nested_folders(root: str, path: str) -> list[str]:
 
 
 def is_shared(folder: str) -> bool:
-    """Whether everyone may create files in the folder, or this is unknown."""
+    """Return True if everyone may create files in the folder, or this is unknown."""
     try:
         return bool(os.stat(folder).st_mode & stat.S_IWOTH)
     except OSError:

@@ -57,7 +57,7 @@ def level_of(event: str) -> Level:
 
 
 def reaches(event: str, least: Level) -> bool:
-    """Whether the event with this name is at least of that level."""
+    """Return True if the event with this name is at least of that level."""
     return LEVELS.index(level_of(event)) >= LEVELS.index(least)
 
 
@@ -277,7 +277,7 @@ def log_path(config: LoggingConfig, coordinator: Any) -> Path | None:
 
 
 def selects(config: LoggingConfig, name: str) -> bool:
-    """Whether the event with this name is written."""
+    """Return True if the event with this name is written."""
     events = config.events
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in events.include):
         return False

@@ -108,7 +108,7 @@ def _known_names(given: list[str], allowed: list[str]) -> list[str]:
     return given
 
 
-LONGEST_HELD = 20_000
+MAX_HELD = 20_000
 """Most characters held back; secrets are not longer."""
 
 CONTEXT = 400
@@ -134,7 +134,7 @@ class StreamRedactor:
         """Add the next piece; returns the text that is now safe to show."""
         held = self._held + piece
         cut = len(held)
-        if cut <= LONGEST_HELD:
+        if cut <= MAX_HELD:
             cut = self._redactor.begun_at(held, _safe_end(held))
         self._held = held[cut:]
         return self._redacted(held[:cut])

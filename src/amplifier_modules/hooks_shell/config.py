@@ -23,7 +23,7 @@ UNLESS_NAMED = (*EVENTS, "content_block:delta", "thinking:delta", "provider:stre
 CLOSED = ("tool:pre",)
 """Events that are denied if the command fails, unless configured otherwise."""
 
-_LONGEST_TITLE = 60
+_MAX_TITLE = 60
 
 
 class ShellHook(ModuleConfig):
@@ -76,10 +76,10 @@ class ShellHook(ModuleConfig):
     def title(self) -> str:
         """Its name in messages."""
         text = " ".join((self.name or listed(self.command)[0]).split())
-        return cut_text(text, _LONGEST_TITLE)
+        return cut_text(text, _MAX_TITLE)
 
     def means_event(self, event: str) -> bool:
-        """Whether it runs on events with this name."""
+        """Return True if it runs on events with this name."""
         patterns = listed(self.event)
         if event in patterns:
             return event not in EVENTS
@@ -88,13 +88,13 @@ class ShellHook(ModuleConfig):
         return any(fnmatchcase(event, pattern) for pattern in patterns)
 
     def means_tool(self, tool: object) -> bool:
-        """Whether it runs on an event that names this tool, or None."""
+        """Return True if it runs on an event that names this tool, or None."""
         if self.tool is None:
             return True
         return isinstance(tool, str) and any(fnmatchcase(tool, p) for p in listed(self.tool))
 
     def refuses_on_failure(self, event: str) -> bool:
-        """Whether the event is denied if the command fails."""
+        """Return True if the event is denied if the command fails."""
         if self.on_failure is None:
             return event in CLOSED
         return self.on_failure == "deny"

@@ -158,10 +158,10 @@ def _excerpt(output: bytes) -> str:
     return repr(output[:80].decode("utf-8", "replace"))
 
 
-MOST_OUTPUT = 1024 * 1024
+MAX_OUTPUT = 1024 * 1024
 """Bytes a command may print; one that prints more is killed."""
 
-MOST_ERRORS = 16 * 1024
+MAX_ERRORS = 16 * 1024
 """Bytes of its standard error that are kept, from the end."""
 
 
@@ -205,8 +205,8 @@ async def run(
     flooded = asyncio.Event()
 
     def take(data: bytes) -> None:
-        output.extend(data[: MOST_OUTPUT + 1 - len(output)])
-        if len(output) > MOST_OUTPUT:
+        output.extend(data[: MAX_OUTPUT + 1 - len(output)])
+        if len(output) > MAX_OUTPUT:
             flooded.set()
 
     with contextlib.ExitStack() as stack:
@@ -230,7 +230,7 @@ async def run(
         error_output = errors.read()
     seconds = loop.time() - started
     if ended is None:
-        return Ran(None, b"", error_output, f"it printed more than {MOST_OUTPUT} bytes", seconds)
+        return Ran(None, b"", error_output, f"it printed more than {MAX_OUTPUT} bytes", seconds)
     if ended.timed_out:
         return Ran(
             None, bytes(output), error_output, f"it did not finish within {timeout:g} s", seconds
@@ -312,7 +312,7 @@ class _Errors:
         except BlockingIOError:
             return False
         self._kept += data
-        del self._kept[:-MOST_ERRORS]
+        del self._kept[:-MAX_ERRORS]
         return bool(data)
 
 

@@ -56,9 +56,9 @@ class StatusConfig(ModuleConfig):
     priority: int = 50
 
 
-_MOST_BYTES = 4 * 1024 * 1024
-_MOST_HEAD = 4096
-_MOST_REFSPECS = 50
+_MAX_BYTES = 4 * 1024 * 1024
+_MAX_HEAD = 4096
+_MAX_REFSPECS = 50
 _OPTIONS = ("--no-optional-locks", "--no-pager", "--literal-pathspecs")
 _STATUS = (
     *("status", "--porcelain=v2", "--branch", "-z"),
@@ -182,7 +182,7 @@ def _first_line(file: Path) -> str:
     except OSError:
         return ""
     try:
-        line = os.read(descriptor, _MOST_HEAD).split(b"\n")[0]
+        line = os.read(descriptor, _MAX_HEAD).split(b"\n")[0]
     except OSError:
         return ""
     finally:
@@ -258,7 +258,7 @@ def _upstream(config: list[tuple[str, str]], branch: str) -> list[tuple[str, str
     ]
     remote = dict(followed).get(f"branch.{branch}.remote", "")
     fetched = [pair for pair in config if pair[0] == f"remote.{remote}.fetch"]
-    return followed + fetched[:_MOST_REFSPECS]
+    return followed + fetched[:_MAX_REFSPECS]
 
 
 def read_status(text: str) -> GitState:
@@ -291,7 +291,7 @@ async def _run(git: str, folder: str, env: dict[str, str], *arguments: str) -> s
     """The output of git; None if it fails or prints too much."""
     argv = [git, *_OPTIONS, *arguments]
     with contextlib.suppress(TimedOut, TooMuchOutput):
-        done = await run_in_thread(argv, cwd=Path(folder), env=env, max_bytes=_MOST_BYTES)
+        done = await run_in_thread(argv, cwd=Path(folder), env=env, max_bytes=_MAX_BYTES)
         return done.stdout if done.code == 0 else None
     return None
 

@@ -23,7 +23,7 @@ ThinkingType = Literal["adaptive", "enabled", "disabled"]
 
 
 class ThinkingConfig(ModuleConfig):
-    """Whether the model thinks before it answers, and how much.
+    """True if the model thinks before it answers, and how much.
 
     Short forms: `true`, `false` or `adaptive`. If unset, each model uses its default.
 

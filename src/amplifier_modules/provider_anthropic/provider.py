@@ -112,7 +112,7 @@ class AnthropicProvider(HTTPProvider):
         )
 
     supports_schema_with_tools = True
-    """Whether a model may call tools although its answer must match a schema."""
+    """True if a model may call tools although its answer must match a schema."""
 
     def get_info(self) -> ProviderInfo:
         """What the provider is and needs; `defaults` describe the configured model."""

@@ -35,7 +35,7 @@ _DELTA_FIELDS = {
 
 _OF_THE_END = ("stop_reason", "stop_sequence", "stop_details")
 
-_LONGEST_TYPE = 100
+_MAX_TYPE = 100
 """Characters of the name of an unknown block type that are kept."""
 
 
@@ -189,7 +189,7 @@ class StreamAssembly:
         given = event["content_block"]
         kind = _BLOCK_TYPES.get(given["type"])
         if kind is None:
-            self.omitted.append(str(given["type"])[:_LONGEST_TYPE])
+            self.omitted.append(str(given["type"])[:_MAX_TYPE])
             return
         call: dict[str, str] = {}
         if kind == "tool_call":

@@ -72,7 +72,7 @@ class LocalProvider(ChatCompletionsProvider):
 
     @property
     def supports_tools(self) -> bool:
-        """Whether the configured model can call tools; otherwise a loop need not offer any."""
+        """True if the configured model can call tools; otherwise a loop need not offer any."""
         return self._tool_calling(self._model) != "off"
 
     def get_info(self) -> ProviderInfo:

@@ -117,7 +117,7 @@ def plain(request: ChatRequest, default_system: str = "") -> ChatRequest:
 
 
 def has_images(request: ChatRequest) -> bool:
-    """Whether an image is anywhere in the conversation."""
+    """Return True if an image is anywhere in the conversation."""
     return any(_blocks(message, "image") for message in request.messages)
 
 

@@ -118,7 +118,7 @@ class OpenAIProvider(ChatCompletionsProvider):
 
     @property
     def supports_schema_with_tools(self) -> bool:
-        """Whether a model may call tools although its answer must match a schema.
+        """True if a model may call tools although its answer must match a schema.
 
         Servers that constrain all output to the schema never call one.
         """
@@ -175,7 +175,7 @@ class OpenAIProvider(ChatCompletionsProvider):
         return super()._attempt(request)
 
     def _speaks_responses(self, model: str) -> bool:
-        """Whether a model uses the Responses API."""
+        """Return True if a model uses the Responses API."""
         if self._config.api != "auto":
             return self._config.api == "responses"
         if not self._is_openai:
@@ -298,7 +298,7 @@ def api_address(base_url: str) -> str:
 
 
 def is_openai(url: str) -> bool:
-    """Whether the address is OpenAI's own, with its models, prices and parameters."""
+    """Return True if the address is OpenAI's own, with its models, prices and parameters."""
     host = urlsplit(url).hostname or ""
     return host == "openai.com" or host.endswith(".openai.com")
 

@@ -33,7 +33,7 @@ _TEXTS = {
 }
 _KINDS = {"reasoning": "thinking", "function_call": "tool_call"}
 _BETWEEN_SUMMARIES = "\n\n"
-_LONGEST_TYPE = 100
+_MAX_TYPE = 100
 """Characters of the name of an unknown item type that are kept."""
 
 
@@ -197,7 +197,7 @@ class ResponsesStream:
             text = text_in(item, "arguments")
             self._end(Key(at), "tool_call", _call_block(self._open[Key(at)], text), text, pieces)
         else:
-            self.omitted.append(str(item["type"])[:_LONGEST_TYPE])
+            self.omitted.append(str(item["type"])[:_MAX_TYPE])
 
     def _message_part(self, item: Item, content: Item) -> dict[str, Any] | None:
         phase = {"phase": item["phase"]} if isinstance(item.get("phase"), str) else {}

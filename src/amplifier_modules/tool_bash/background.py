@@ -113,7 +113,7 @@ def _end_of_lines(text: str) -> int:
     return end
 
 
-_LONGEST_NOTE = 4096
+_MAX_NOTE = 4096
 """Bytes of the longest path the system accepts."""
 
 
@@ -226,9 +226,9 @@ class Trace:
     def read(self) -> str | None:
         """The folder; None if the shell was killed or replaced, or wrote something else there."""
         with self._file:
-            noted = os.pread(self.descriptor, _LONGEST_NOTE + 1, 0)
+            noted = os.pread(self.descriptor, _MAX_NOTE + 1, 0)
         path = os.fsdecode(noted.removesuffix(b"\n"))
-        is_path = len(noted) <= _LONGEST_NOTE and os.path.isabs(path) and "\0" not in path
+        is_path = len(noted) <= _MAX_NOTE and os.path.isabs(path) and "\0" not in path
         return path if is_path else None
 
 
@@ -396,7 +396,7 @@ class Shell:
             capture.close()
 
     def _may_run_outside(self, line: str) -> bool:
-        """Whether the user allowed this call to run outside the sandbox; an answer counts once."""
+        """Return True if the user allowed this call to run outside the sandbox; an answer counts once."""
         allowed = OUTSIDE_SANDBOX.of(self._coordinator)
         return bool(allowed) and allowed.pop(event_ids().get("span_id", ""), None) == line
 
@@ -474,7 +474,7 @@ class BackgroundCommand:
                 pass
 
     async def wait_for_end(self, seconds: float) -> bool:
-        """Whether it ends within `seconds`."""
+        """Return True if it ends within `seconds`."""
         await asyncio.wait([self._task], timeout=seconds)
         return not self.runs
 

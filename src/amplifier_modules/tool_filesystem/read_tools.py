@@ -33,7 +33,7 @@ from amplifier_modules.tool_filesystem.workspace import (
 )
 from amplifier_support.text import printable
 
-MOST_PIXELS = 8_000
+MAX_PIXELS = 8_000
 """Longest side in pixels that the large services accept."""
 
 Size = tuple[int, int]
@@ -59,7 +59,7 @@ class DamagedImage(Exception):
 
 
 def looks_like_image(start: bytes) -> bool:
-    """Whether a file that starts with these bytes (16 or more) claims to be an image."""
+    """Return True if a file that starts with these bytes (16 or more) claims to be an image."""
     return _kind(start) is not None
 
 
@@ -283,13 +283,13 @@ def _image(file: BinaryIO, size: int, limits: Limits) -> ImageFile | None:
             raise BinaryFile(f"it starts like an image, but is damaged: {error}") from None
         file.seek(0)
         return None
-    if len(data) > limits.image or max(image.width, image.height) > MOST_PIXELS:
+    if len(data) > limits.image or max(image.width, image.height) > MAX_PIXELS:
         raise ImageTooLarge(_too_large(f"a {image.described}, of {size} bytes", limits))
     return ImageFile(image, data)
 
 
 def _too_large(what: str, limits: Limits) -> str:
-    most = f"{limits.image} bytes and {MOST_PIXELS} pixels a side"
+    most = f"{limits.image} bytes and {MAX_PIXELS} pixels a side"
     return f"it is {what}; the limit is {most}: make a smaller copy and read that"
 
 

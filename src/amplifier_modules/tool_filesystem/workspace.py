@@ -265,7 +265,7 @@ def line_end(text: str) -> str:
 
 
 def all_crlf(text: str) -> bool:
-    """Whether `text` has lines and every one ends in CR LF."""
+    """Return True if `text` has lines and every one ends in CR LF."""
     ends = text.count("\n")
     return ends > 0 and text.count("\r\n") == ends
 

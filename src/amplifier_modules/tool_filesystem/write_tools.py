@@ -37,11 +37,11 @@ from amplifier_modules.tool_filesystem.workspace import (
 )
 from amplifier_support.session_capabilities import tool_check
 
-_MOST_LINES = 50_000
+_MAX_LINES = 50_000
 """Lines searched: a message is not worth more time."""
 
-_MOST_COMPARED = 500
-_LONGEST_COMPARED = 300
+_MAX_COMPARISONS = 500
+_MAX_COMPARED = 300
 _LEAST_ALIKE = 0.6
 _OFTEN = 20
 _SHOWN_LINES = 20
@@ -59,7 +59,7 @@ class Near(NamedTuple):
 def missing(text: str, old: str) -> str:
     """The message for missing `old`: the nearest text, with its lines."""
     lines = text.split("\n")
-    near = _near([line.strip() for line in lines[:_MOST_LINES]], old)
+    near = _near([line.strip() for line in lines[:_MAX_LINES]], old)
     if near is None:
         return (
             "old_string is not in the file, and no similar text was found; "
@@ -116,21 +116,21 @@ def _most_lines_alike(lines: Sequence[str], wanted: Sequence[str]) -> Near | Non
 def _most_alike_line(lines: Sequence[str], wanted: Sequence[str]) -> Near | None:
     """The line most like the longest wanted line."""
     offset, key = max(enumerate(wanted), key=lambda item: len(item[1]))
-    key = key[:_LONGEST_COMPARED]
+    key = key[:_MAX_COMPARED]
     # The sequence that takes longest to prepare is the second.
     matcher = SequenceMatcher(None, "", key, autojunk=False)
     best, found, compared = _LEAST_ALIKE, None, 0
     for number, line in enumerate(lines):
         if not len(key) / 3 <= len(line) <= len(key) * 3 + 20:
             continue
-        matcher.set_seq1(line[:_LONGEST_COMPARED])
+        matcher.set_seq1(line[:_MAX_COMPARED])
         if matcher.real_quick_ratio() <= best or matcher.quick_ratio() <= best:
             continue
         compared += 1
         ratio = matcher.ratio()
         if ratio > best:
             best, found = ratio, number
-        if compared >= _MOST_COMPARED:
+        if compared >= _MAX_COMPARISONS:
             break
     if found is None:
         return None
@@ -381,7 +381,7 @@ def _marked(mark: str, line: str) -> str:
 LARGEST_EDIT = 64 * 1024 * 1024
 """Bytes of the largest file that can be edited: it is held in memory several times."""
 
-_LONGEST_DIFF = 20_000
+_MAX_DIFF = 20_000
 
 _EDIT: dict[str, Any] = {
     "old_string": {
@@ -567,8 +567,8 @@ def _edit(location: Location, path: str, edits: list[Edit], staging: str | None)
     text, outcome, data = _edited(location, edits)
     write_whole(location, data, staging=staging)
     diff = for_model(unified_diff(path, text, outcome.changes))
-    if len(diff) > _LONGEST_DIFF:
-        shown = diff[: diff.rfind("\n", 0, _LONGEST_DIFF) + 1]
+    if len(diff) > _MAX_DIFF:
+        shown = diff[: diff.rfind("\n", 0, _MAX_DIFF) + 1]
         lines = diff.count("\n")
         diff = f"{shown}[{lines - shown.count(chr(10))} of {lines} lines of the diff not shown]\n"
     places = f"{outcome.places} places" if outcome.places > 1 else "1 place"

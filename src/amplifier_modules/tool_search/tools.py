@@ -235,7 +235,7 @@ def printable(text: str) -> str:
     )
 
 
-_MOST_ALTERNATIVES = 256
+_MAX_ALTERNATIVES = 256
 
 
 class BadGlob(Exception):
@@ -278,8 +278,8 @@ def alternatives(pattern: str) -> list[str]:
         else:
             head, tail = text[: found.start()], text[found.end() :]
             pending += [f"{head}{choice}{tail}" for choice in found[1].split(",")]
-        if len(done) + len(pending) > _MOST_ALTERNATIVES:
-            raise BadGlob(f"{pattern!r} has more than {_MOST_ALTERNATIVES} alternatives")
+        if len(done) + len(pending) > _MAX_ALTERNATIVES:
+            raise BadGlob(f"{pattern!r} has more than {_MAX_ALTERNATIVES} alternatives")
     return list(done)
 
 
@@ -287,7 +287,7 @@ _PATH = {
     "type": "string",
     "description": "Folder or file to search; default: the working directory",
 }
-_MOST_CONTEXT = 50
+_MAX_CONTEXT = 50
 
 
 class SearchFailed(Exception):
@@ -465,7 +465,7 @@ class Grep(SearchTool):
             raise InvalidInput("the pattern is empty or contains a NUL character")
         wanted = matcher(values["glob"]) if values.get("glob") else None
         found = _Found(mode, values.get("offset", 0), self._most(values), wanted)
-        context = min(values.get("context", 0), _MOST_CONTEXT) if mode == "content" else 0
+        context = min(values.get("context", 0), _MAX_CONTEXT) if mode == "content" else 0
         query = Query(
             pattern=values["pattern"],
             ignore_case=values.get("ignore_case", False),

@@ -50,7 +50,7 @@ class Rules(NamedTuple):
 
 
 def is_ignored(path: str, rules: list[Rules]) -> bool:
-    """Whether the nearest rules that match `path`, from the top, ignore it."""
+    """Return True if the nearest rules that match `path`, from the top, ignore it."""
     for rule in reversed(rules):
         verdict = rule.spec.check_file(path[len(rule.folder) :]).include
         if verdict is not None:

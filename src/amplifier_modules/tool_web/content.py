@@ -19,7 +19,7 @@ _CONVERTER = Path(__file__).with_name("converter.py")
 CONVERT_SECONDS = 20.0
 """Time limit for converting a page to Markdown, in seconds."""
 
-_MOST_HTML = 2_000_000
+_MAX_HTML = 2_000_000
 """Characters of a page that are converted; more would take too long."""
 
 _TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}")
@@ -160,7 +160,7 @@ async def _markdown(html: str, url: str) -> Text:
     )
     try:
         async with asyncio.timeout(CONVERT_SECONDS):
-            written, _ = await process.communicate(html[:_MOST_HTML].encode("utf-8", "replace"))
+            written, _ = await process.communicate(html[:_MAX_HTML].encode("utf-8", "replace"))
     except TimeoutError as error:
         raise NoText(
             f"{url} could not be converted to Markdown within {CONVERT_SECONDS:g} s"
@@ -172,4 +172,4 @@ async def _markdown(html: str, url: str) -> Text:
     if process.returncode != 0:
         raise NoText(f"{url} could not be converted to Markdown: too large or too deeply nested")
     converted = json.loads(written)
-    return Text(converted["text"], "HTML, as Markdown", converted["title"], len(html) > _MOST_HTML)
+    return Text(converted["text"], "HTML, as Markdown", converted["title"], len(html) > _MAX_HTML)

@@ -73,7 +73,7 @@ def convert(html: str, url: str) -> dict[str, Any]:
 
 
 def _is_hidden(tag: Any) -> bool:
-    """Whether a reader would not see it; text meant only for models is hidden like this."""
+    """Return True if a reader would not see it; text meant only for models is hidden like this."""
     if tag.attrs is None:
         return False  # Removed together with its parent.
     return (

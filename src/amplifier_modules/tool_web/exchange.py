@@ -236,7 +236,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 _CONNECT_SECONDS = 10.0
 _KEEP_SECONDS = 15.0
 _REDIRECTS = (301, 302, 303, 307, 308)
-_MOST_ADDRESSES = 8
+_MAX_ADDRESSES = 8
 
 
 class FetchError(Exception):
@@ -423,7 +423,7 @@ class Web:
     async def _allowed_addresses(self, host: str, port: int) -> Sequence[str]:
         """Addresses of a host, all of which are allowed."""
         found = [host] if _is_address(host) else list(await self._resolver(host, port))
-        found = found[:_MOST_ADDRESSES]
+        found = found[:_MAX_ADDRESSES]
         for address in found:
             self._policy.check(host, port, address)
         return found

@@ -39,7 +39,7 @@ from amplifier_support.files import make_private_folder, write_atomically
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE
 
-_LONGEST_SNIPPET = 1000
+_MAX_SNIPPET = 1000
 
 
 class NoKey(FetchError):
@@ -127,7 +127,7 @@ class Search:
     def _found(self, result: Any) -> Found:
         paths = (self._endpoint.title, self._endpoint.link, self._endpoint.snippet)
         title, link, snippet = (_line(_at(result, path)) for path in paths)
-        return Found(title, link, snippet[:_LONGEST_SNIPPET])
+        return Found(title, link, snippet[:_MAX_SNIPPET])
 
 
 class _Filler:
@@ -172,13 +172,13 @@ def _line(value: Any) -> str:
 
 logger = logging.getLogger(__name__)
 
-_MOST_IN_MEMORY = 20_000_000
+_MAX_IN_MEMORY = 20_000_000
 """Characters of all pages in memory."""
 
-_MOST_FILES = 200
-_MOST_BYTES = 100_000_000
+_MAX_FILES = 200
+_MAX_BYTES = 100_000_000
 _SWEEP_EVERY = 20
-_LONGEST_KEPT = 7 * 24 * 3600.0
+_MAX_KEPT = 7 * 24 * 3600.0
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.I)
 
 
@@ -274,7 +274,7 @@ class PageCache:
     def _remember(self, url: str, page: Page) -> None:
         self._pages[url] = page
         self._pages.move_to_end(url)
-        while sum(len(one.text) for one in self._pages.values()) > _MOST_IN_MEMORY:
+        while sum(len(one.text) for one in self._pages.values()) > _MAX_IN_MEMORY:
             self._pages.popitem(last=False)
 
     def _name(self, url: str) -> str:
@@ -288,8 +288,8 @@ class PageCache:
         now, total = time.time(), 0
         for number, file in enumerate(sorted(folder.iterdir(), key=_written, reverse=True)):
             total += _size(file)
-            is_old = now - _written(file) > _LONGEST_KEPT
-            if number >= _MOST_FILES or total > _MOST_BYTES or is_old:
+            is_old = now - _written(file) > _MAX_KEPT
+            if number >= _MAX_FILES or total > _MAX_BYTES or is_old:
                 file.unlink(missing_ok=True)
 
 
@@ -324,7 +324,7 @@ WEB_SEARCHED = "web:searched"
 WEB_EVENTS = (WEB_FETCHED, WEB_REFUSED, WEB_SEARCHED)
 """Events this module emits in addition to the kernel's."""
 
-_MOST_CHARS = 200_000
+_MAX_CHARS = 200_000
 _ACCEPT = "text/markdown, text/html, application/json;q=0.9, text/*;q=0.8, */*;q=0.1"
 
 
@@ -401,7 +401,7 @@ class WebFetch(WebTool):
         data = {"url": address, "final_url": page.url, "kind": page.kind, "source": status}
         data |= {"characters": len(page.text), "duration_ms": _since(started)}
         await self.emit(WEB_FETCHED, data)
-        limit = min(values.get("limit", self._config.max_chars), _MOST_CHARS)
+        limit = min(values.get("limit", self._config.max_chars), _MAX_CHARS)
         if offset and offset >= len(page.text):
             raise InvalidInput(
                 f"'offset' is {offset}, but the text has only {len(page.text)} characters"

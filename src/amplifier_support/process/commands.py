@@ -367,7 +367,7 @@ __import__(sys.argv[4]).main()
 _LAST_SECONDS = 5.0
 """How long is waited for the last output where nothing is left; it is there already."""
 
-_LONGEST_REASON = 4096
+_MAX_REASON = 4096
 
 
 class Ended(NamedTuple):
@@ -636,7 +636,7 @@ async def _why_ended(supervisor: subprocess.Popen[bytes], stderr: int) -> str:
     os.set_blocking(stderr, False)
     last_words = b""
     with contextlib.suppress(BlockingIOError):
-        last_words = os.read(stderr, _LONGEST_REASON)
+        last_words = os.read(stderr, _MAX_REASON)
     lines = last_words.decode("utf-8", "replace").strip().splitlines()
     if lines:
         return lines[-1]

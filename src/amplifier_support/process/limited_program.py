@@ -203,7 +203,7 @@ class LimitedProgram:
         return any_left
 
     def _have_all_ended(self) -> bool:
-        """Whether no process is left; certain where orphans are adopted."""
+        """Return True if no process is left; certain where orphans are adopted."""
         any_child = self._reap()
         return not any_child if self._adopting else not self._running()
 

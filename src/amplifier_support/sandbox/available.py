@@ -27,7 +27,7 @@ SEATBELT = "/usr/bin/sandbox-exec"
 
 
 class Layer(NamedTuple):
-    """Whether a layer of the sandbox works here.
+    """True if a layer of the sandbox works here.
 
     Attributes:
         works: Whether it can be enforced.

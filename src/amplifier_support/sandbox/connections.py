@@ -21,9 +21,9 @@ from amplifier_support.sandbox.system_calls import connect, copy_descriptor
 
 _RECEIVE, _SEND, _IS_WAITING = 0xC0502100, 0xC0182101, 0x40082102
 _REQUEST_BYTES = 80
-_LONGEST_ADDRESS = 110
+_MAX_ADDRESS = 110
 _HIGHEST_ADDRESS = (1 << 63) - 1
-_LONGEST_WAIT = 1.0
+_MAX_WAIT = 1.0
 """How long a server's queue may be full, in seconds; the launcher waits with the command."""
 
 
@@ -71,7 +71,7 @@ class Connections:
         try:
             memory = os.open(f"/proc/{task}/mem", os.O_RDONLY)
             opened.append(memory)
-            if not 2 < length <= _LONGEST_ADDRESS:
+            if not 2 < length <= _MAX_ADDRESS:
                 return errno.EINVAL
             if at > _HIGHEST_ADDRESS:
                 return errno.EFAULT
@@ -99,7 +99,7 @@ class Connections:
             if not place.startswith(self._folders) or (place + b"/").startswith(self._hidden):
                 return errno.EACCES
             end = b"/proc/self/fd/%d\0" % target
-            return connect(copied, address[:2] + end, _LONGEST_WAIT)
+            return connect(copied, address[:2] + end, _MAX_WAIT)
         finally:
             os.close(target)
 

@@ -57,7 +57,7 @@ Mount = tuple[bytes, str, str]
 
 
 def unpack(data: bytes) -> tuple[bool, str, list[Mount]]:
-    """Whether the network of the machine is used, the socket of the proxy, and what to mount.
+    """Return three fields: if the machine's network is used, the proxy's socket, and what to mount.
 
     They are sent as `namespaces.pack` writes them: fields that are separated by NUL.
     """

@@ -198,7 +198,7 @@ def interpreter() -> Iterator[str]:
 
 
 def is_covered(path: str) -> bool:
-    """Whether a folder of the namespaces' own is in the place of a path, or of a folder above it."""
+    """Return True if a folder of the namespaces' own is in the place of a path, or of a folder above it."""
     return _is_below_any(path, (*_OWN_FOLDERS, *_temporary_folders()))
 
 
@@ -207,7 +207,7 @@ def _temporary_folders() -> list[str]:
 
 
 def _holds(path: str, folders: Iterable[str]) -> bool:
-    """Whether one of the folders is at or below a path."""
+    """Return True if one of the folders is at or below a path."""
     return any(is_below(folder, path) for folder in folders)
 
 

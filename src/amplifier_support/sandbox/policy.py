@@ -161,7 +161,7 @@ def parse_policy(value: object) -> SandboxPolicy | None:
 
 
 def is_at_least(policy: SandboxPolicy | None, other: SandboxPolicy | None) -> bool:
-    """Whether a policy permits nothing that another one does not."""
+    """Return True if a policy permits nothing that another one does not."""
     if policy is None or other is None:
         return other is None
     return (

@@ -18,15 +18,15 @@ from urllib.parse import urlsplit
 
 from amplifier_support.addresses import Address, AddressPolicy, RefusedAddress, read_rule
 
-_LONGEST_HEAD = 64 * 1024
+_MAX_HEAD = 64 * 1024
 _HEAD_SECONDS = 30.0
 _CONNECT_SECONDS = 15.0
-_MOST_CONNECTIONS = 256
-_MOST_NAMED = 10
+_MAX_CONNECTIONS = 256
+_MAX_NAMED = 10
 """Refused hosts to name: a command may ask for thousands."""
 
 _CHUNK = 64 * 1024
-_LONGEST_HOST = 253
+_MAX_HOST = 253
 _LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"({_LABEL}\.)*{_LABEL}\.?")
 _OWN_MACHINE = ("localhost",)
@@ -81,7 +81,7 @@ class Proxy:
             OSError: It cannot be created.
         """
         self._server = await asyncio.start_unix_server(
-            self._accept, path, limit=_LONGEST_HEAD, backlog=100
+            self._accept, path, limit=_MAX_HEAD, backlog=100
         )
 
     def close(self) -> None:
@@ -102,13 +102,13 @@ class Proxy:
         return refused
 
     def _note_refusal(self, host: str, why: str) -> None:
-        if host in self._refused or len(self._refused) < _MOST_NAMED:
+        if host in self._refused or len(self._refused) < _MAX_NAMED:
             self._refused[host] = why
         else:
             self._more_refused += 1
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= _MOST_CONNECTIONS:
+        if len(self._connections) >= _MAX_CONNECTIONS:
             writer.close()
             return
         task = asyncio.create_task(self._serve(reader, writer))
@@ -224,7 +224,7 @@ async def _read_target(reader: asyncio.StreamReader) -> _Target:
 
 def _check_host(host: str) -> str:
     lower = host.lower()
-    if len(lower) > _LONGEST_HOST or not _HOST.fullmatch(lower):
+    if len(lower) > _MAX_HOST or not _HOST.fullmatch(lower):
         raise ValueError(host)
     return lower.removesuffix(".")
 

@@ -99,7 +99,7 @@ class Sandbox:
 
     @property
     def enforced(self) -> bool:
-        """Whether commands are restricted."""
+        """True if commands are restricted."""
         return self.policy is not None and self.missing is None
 
     def describe(self) -> list[str]:
@@ -195,7 +195,7 @@ class Sandbox:
 
     @property
     def needed(self) -> bool:
-        """Whether something will start commands."""
+        """True if something will start commands."""
         return self._shared.needed
 
     @property
@@ -232,7 +232,7 @@ class Sandbox:
 
     @property
     def has_namespaces(self) -> bool:
-        """Whether commands get namespaces of their own; found out by trying, at first use."""
+        """True if commands get namespaces of their own; found out by trying, at first use."""
         return self.enforced and available.namespace_layer().works
 
     def view(self, needed: frozenset[str]) -> bytes | None:

@@ -186,7 +186,7 @@ def connect(descriptor: int, address: bytes, seconds: float) -> int:
 
 
 def has_seccomp_filters() -> bool:
-    """Whether the system has seccomp filters: it then complains about the address, not the mode."""
+    """Return True if the system has seccomp filters: it then complains about the address, not the mode."""
     libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, None, 0, 0)
     return ctypes.get_errno() == 14
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.render.ansi import cells, plain
-from amplifier_app.render.terminal import MOST_LINES, Activity
+from amplifier_app.render.terminal import MAX_LINES, Activity
 from amplifier_app.runtime.observers.observer import SubSessionFacts
 
 
@@ -117,7 +117,7 @@ def test_the_lines_are_few_and_fit() -> None:
         activity.call_wrote({"span_id": f"span{number}", "text": "out " * 50})
     for width in (40, 80, 120):
         lines = activity.lines(width, "Esc stop")
-        assert len(lines) == MOST_LINES
+        assert len(lines) == MAX_LINES
         assert all(cells(line) <= width for line in lines)
         assert plain(lines[0]).endswith("0/20")
         assert plain(lines[-1]) == "  … 8 more"

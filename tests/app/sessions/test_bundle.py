@@ -226,8 +226,8 @@ def test_hostile_archives_are_refused_with_nothing_written(kind: str, tmp_path: 
 def test_what_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundles, "_MOST_BYTES", 1_000_000)
-    monkeypatch.setattr(bundles, "_MOST_FILES", 5)
+    monkeypatch.setattr(bundles, "_MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(bundles, "_MAX_FILES", 5)
     file = tmp_path / "bomb.tar.gz"
     file.write_bytes(gzip.compress(archive(("manifest.json", b"\0" * 50_000_000))))
     assert file.stat().st_size < 100_000

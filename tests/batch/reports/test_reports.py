@@ -178,8 +178,8 @@ def test_a_page_has_all_failures_first_and_some_of_the_others(tmp_path: Path) ->
 def test_a_page_stays_small_if_every_row_fails_with_long_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "_MOST_TEXT", 80_000)
-    monkeypatch.setattr(page, "_MOST_ANSWERS", 20_000)
+    monkeypatch.setattr(page, "_MAX_TEXT", 80_000)
+    monkeypatch.setattr(page, "_MAX_ANSWERS", 20_000)
     rows = [result(n, "error", why="w" * 5000, response="é" * 5000) for n in range(1, 201)]
     text = html(batch_of(tmp_path, rows))
     assert 80_000 < len(text.encode()) < 120_000

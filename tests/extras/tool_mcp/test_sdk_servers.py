@@ -278,7 +278,7 @@ async def test_an_oversized_response_is_given_up(
 ) -> None:
     from amplifier_extras.tool_mcp import stdio
 
-    monkeypatch.setattr(stdio, "LONGEST_MESSAGE", 2_000_000)
+    monkeypatch.setattr(stdio, "MAX_MESSAGE", 2_000_000)
     old = OldServer()
     async with raw_server(old) as far, session({"old": {"url": far.url, "timeout": 15}}) as mcp:
         old.floods = flood

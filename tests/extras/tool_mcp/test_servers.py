@@ -377,7 +377,7 @@ async def test_constant_tool_changes_do_not_cause_constant_requests() -> None:
 
 
 async def test_a_server_that_floods_its_output_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdio, "_MOST_WAITING", 4_000_000)
+    monkeypatch.setattr(stdio, "_MAX_WAITING", 4_000_000)
     async with session({"raw": raw("babbling")}) as mcp:
         await eventually(lambda: mcp.reported("mcp:disconnected"))
         reported = mcp.reported("mcp:disconnected")[0]

@@ -78,7 +78,7 @@ def test_a_folder_is_copied_without_pipes_and_only_up_to_a_limit(
     assert missing.error.message.startswith("cannot copy the workdir")
     assert missing.error.message.endswith("missing: No such file or directory")
     assert good.failures == ()
-    monkeypatch.setattr(running, "_MOST_BYTES", 999)
+    monkeypatch.setattr(running, "_MAX_BYTES", 999)
     *_, large = run_tests(file)
     assert large.error is not None
     assert "fixture has more than 10,000 files or" in large.error.message

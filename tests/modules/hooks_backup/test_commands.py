@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules.hooks_backup.hook import MOST_FILES, named_paths
+from amplifier_modules.hooks_backup.hook import MAX_FILES, named_paths
 from tests.modules.hooks_backup.conftest import edited, ran, wrote
 
 
@@ -128,4 +128,4 @@ def test_words_are_understood_as_far_as_they_are_plain() -> None:
     assert named_paths("rm -rf -- -x", "/w") == ["/w/rm"]
     assert named_paths("a 'unfinished b", "/w") == ["/w/a"]
     assert named_paths("a b\0c " + "y" * 2000, "/w") == ["/w/a"]
-    assert len(named_paths(" ".join(f"f{n}" for n in range(1000)), "/w")) == MOST_FILES
+    assert len(named_paths(" ".join(f"f{n}" for n in range(1000)), "/w")) == MAX_FILES

@@ -63,7 +63,7 @@ _PARTS = {
     "tool": {"text"},
 }
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
-_LONGEST_ID = 40
+_MAX_ID = 40
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -292,10 +292,10 @@ def _check_calls(calls: Any, where: str) -> list[str]:
             raise Rejected(f"Missing required parameter: '{param}.type'.", param=f"{param}.type")
         if not isinstance(call.get("id"), str) or not call["id"]:
             raise wrong_type(f"{param}.id", "a string", call.get("id"))
-        if len(call["id"]) > _LONGEST_ID:
+        if len(call["id"]) > _MAX_ID:
             raise Rejected(
                 f"Invalid '{param}.id': string too long. Expected a string with maximum length "
-                f"{_LONGEST_ID}, but got a string with length {len(call['id'])} instead.",
+                f"{_MAX_ID}, but got a string with length {len(call['id'])} instead.",
                 param=f"{param}.id",
                 code="string_above_max_length",
             )

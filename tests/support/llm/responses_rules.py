@@ -50,7 +50,7 @@ _ITEM_KEYS = {
 _ROLES = ("assistant", "system", "developer", "user")
 _INCLUDABLE = ("reasoning.encrypted_content", "message.output_text.logprobs")
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
-_LONGEST_ID = 64
+_MAX_ID = 64
 
 
 def check_request(body: Any, issued: Container[tuple[str, str]] = ()) -> None:
@@ -245,7 +245,7 @@ def _check_call(item: dict[str, Any], where: str, waiting: list[str]) -> str:
     for key in ("call_id", "name", "arguments"):
         if not isinstance(item.get(key), str) or (not item[key] and key != "arguments"):
             raise _missing(f"{where}.{key}")
-    if len(item["call_id"]) > _LONGEST_ID:
+    if len(item["call_id"]) > _MAX_ID:
         raise Rejected(f"Invalid '{where}.call_id': string too long.", param=f"{where}.call_id")
     if item["call_id"] in waiting:
         raise Rejected(f"Duplicate call_id '{item['call_id']}'.", param=f"{where}.call_id")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -12,10 +11,6 @@ from rich.text import Text
 
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.render.ansi import cells
-
-if TYPE_CHECKING:
-    pass
-
 
 _LEAST_VALUE = 24
 """Cells a value needs next to its name; with fewer it goes below it."""

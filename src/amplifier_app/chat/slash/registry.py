@@ -80,12 +80,12 @@ class Chat(Protocol):
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether the last prompt ended too early: with an error, or before an answer."""
+        """True if the last prompt ended too early: with an error, or before an answer."""
         ...
 
     @property
     def is_plain(self) -> bool:
-        """Whether the terminal itself edits the input line."""
+        """True if the terminal itself edits the input line."""
         ...
 
     def send(self, prompt: str, *, adds_files: bool = True) -> None:
@@ -176,12 +176,12 @@ def command_in(text: str) -> str | None:
 
 
 def is_shell_line(text: str) -> bool:
-    """Whether an input is a shell command."""
+    """Return True if an input is a shell command."""
     return text.startswith("!")
 
 
 def is_command(text: str) -> bool:
-    """Whether an input is a shell command or a slash command instead of a prompt."""
+    """Return True if an input is a shell command or a slash command instead of a prompt."""
     return is_shell_line(text) or command_in(text) is not None
 
 

@@ -16,7 +16,7 @@ from amplifier_support.session_capabilities import UNDO, UNDO_LIST, Capability
 
 _Function = TypeVar("_Function")
 
-_MOST_SHOWN = 50
+_MAX_SHOWN = 50
 
 
 @command(
@@ -97,8 +97,8 @@ def _turn(turn: Mapping[str, Any]) -> str:
 
 
 def _rows(rows: list[tuple[str, str]]) -> list[str]:
-    lines = [f"  {what:<9} {text}" for what, text in rows[:_MOST_SHOWN]]
-    more = len(rows) - _MOST_SHOWN
+    lines = [f"  {what:<9} {text}" for what, text in rows[:_MAX_SHOWN]]
+    more = len(rows) - _MAX_SHOWN
     return [*lines, f"  and {more} more"] if more > 0 else lines
 
 

@@ -37,7 +37,7 @@ from amplifier_app.sources.loading import Fetching, load
 from amplifier_support.files import write_atomically
 
 _PROVIDER = "provider-"
-_MOST_SESSIONS = 200
+_MAX_SESSIONS = 200
 
 
 def profiles() -> list[str]:
@@ -88,7 +88,7 @@ def sessions() -> list[str]:
     except OSError:
         return []
     return sorted((name for name in names if not name.startswith(".")), reverse=True)[
-        :_MOST_SESSIONS
+        :_MAX_SESSIONS
     ]
 
 

@@ -38,7 +38,7 @@ def trusted_folder() -> Path | None:
 
 
 def settings() -> Iterator[Check]:
-    """Whether the settings files are readable and valid."""
+    """Check that the settings files are readable and valid."""
     folder = trusted_folder()
     try:
         found = [str(one.path) for one in read_settings(folder).files]
@@ -56,7 +56,7 @@ def settings() -> Iterator[Check]:
 
 
 def profiles() -> Iterator[Check]:
-    """Whether each profile is a plan that can run here."""
+    """Check that each profile is a plan that can run here."""
     folder = trusted_folder()
     try:
         read_settings(folder)

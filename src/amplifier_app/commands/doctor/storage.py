@@ -107,7 +107,7 @@ def sessions() -> Iterator[Check]:
 
 
 def _folder(name: str, folder: Path, message: str) -> Iterator[Check]:
-    """Whether a folder can be written or created."""
+    """Check that a folder can be written or created."""
     existing = _existing(folder)
     if not existing.is_dir():
         yield Check(

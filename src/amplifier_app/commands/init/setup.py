@@ -80,13 +80,13 @@ class Offer(NamedTuple):
 
     @property
     def reads_variable(self) -> bool:
-        """Whether the provider reads the variable itself."""
+        """True if the provider reads the variable itself."""
         read = [*self.info.credential_env_vars, self.secret.env_var if self.secret else None]
         return self.variable in read
 
     @property
     def needs_key(self) -> bool:
-        """Whether the provider requires a key and has none."""
+        """True if the provider requires a key and has none."""
         required = self.secret.required if self.secret is not None else True
         return self.variable is not None and not self.ready and not self.credentials and required
 
@@ -137,7 +137,7 @@ class Choice(NamedTuple):
 
     @property
     def has_own_address(self) -> bool:
-        """Whether the service is not the provider's own."""
+        """True if the service is not the provider's own."""
         field = self.offer.field("base_url")
         variable = (field.env_var if field is not None else None) or ""
         return bool(self.provider.config.get("base_url") or os.environ.get(variable))
@@ -307,7 +307,7 @@ def changes_of(choice: Choice) -> dict[str, Any]:
 
 
 def _holds(when: dict[str, Any], choice: Choice) -> bool:
-    """Whether a condition is met once the key is stored."""
+    """Return True if a condition is met once the key is stored."""
     if when.get("no_other"):
         return False
     named = when.get("env") or []
@@ -317,7 +317,7 @@ def _holds(when: dict[str, Any], choice: Choice) -> bool:
 
 
 def _is_first(key: str, entries: dict[str, dict[str, Any]]) -> bool:
-    """Whether the provider precedes all others in the plan."""
+    """Return True if the provider precedes all others in the plan."""
     first = first_provider(
         entries.items(),
         None,
@@ -452,7 +452,7 @@ _CODE = frozenset(
 )
 _TESTS = ("test", "tests", "spec", "__tests__")
 _SKIPPED = frozenset(("node_modules", "vendor", "target", "dist", "build", "venv", "__pycache__"))
-_MOST_ENTRIES = 2000
+_MAX_ENTRIES = 2000
 _DEPTH = 3
 
 
@@ -485,7 +485,7 @@ def suggestions(folder: Path) -> list[str]:
 
 def _files(folder: Path) -> Iterator[Path]:
     """Relative paths of visible files, those of each folder before those below it."""
-    left = _MOST_ENTRIES
+    left = _MAX_ENTRIES
     for path, folders, files in os.walk(folder):
         here = Path(path).relative_to(folder)
         visible = sorted(one for one in folders if one not in _SKIPPED and one[0] != ".")

@@ -187,7 +187,7 @@ def _ask(terminal: int | None) -> Ask | None:
 
 
 def uses_saved_plan(request: Request, resume: SessionFolder | None) -> bool:
-    """Whether a session is resumed with the plan it was started with."""
+    """Return True if a session is resumed with the plan it was started with."""
     return resume is not None and request.plan is None and request.profile is None
 
 
@@ -270,7 +270,7 @@ def _provider(request: Request) -> str | None:
 
 
 def _traffic(request: Request) -> Traffic:
-    """Whether the model's traffic is recorded to, or replayed from, a file.
+    """Return the file that the model's traffic is recorded to, or replayed from, if any.
 
     Raises:
         UsageError: The file cannot be recorded to, or does not exist.
@@ -304,7 +304,7 @@ def _no_recording(path: Path, problem: str) -> UsageError:
 
 
 def _begins_as_recording(path: Path) -> bool:
-    """Whether the first line is a header; an unreadable file is reported when it is replayed."""
+    """Return True if the first line is a header; an unreadable file is reported when it is replayed."""
     try:
         with path.open("rb") as file:
             line: Any = json.loads(file.readline(1 << 16))

@@ -86,7 +86,7 @@ def _launch(request: Request, invocation: Invocation) -> Outcome:
 
 
 def _can_set_up(request: Request, invocation: Invocation) -> bool:
-    """Whether there is someone to ask how to set up a provider."""
+    """Return True if there is someone to ask how to set up a provider."""
     asking = invocation.output == "text" and stdin_is_tty() and stderr_is_tty()
     return asking and request.replay is None
 

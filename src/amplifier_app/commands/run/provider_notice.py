@@ -45,7 +45,7 @@ def notify_provider(plan: ResolvedPlan, session: OpenSession, renderer: Renderer
 
 
 def _is_new(text: str) -> bool:
-    """Whether this is not the notice shown last."""
+    """Return True if this is not the notice shown last."""
     file = state_dir() / _FILE
     # Without the file the notice is shown again, which does no harm.
     with contextlib.suppress(OSError, UnicodeDecodeError):

@@ -415,7 +415,7 @@ def _parse(source: str) -> Source:
 
 
 def _offers(source: Source, module: str) -> bool:
-    """Whether a source on this machine declares itself as this module.
+    """Return True if a source on this machine declares itself as this module.
 
     Raises:
         SourceError: It contains no module, or several others.

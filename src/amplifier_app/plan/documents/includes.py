@@ -199,7 +199,7 @@ class Includer:
         return ""
 
     def _may_include(self, parent: _Open, path: Path, target: str, at: Location) -> bool:
-        """Whether a bundle may include a file; if not, the line is kept, with a warning."""
+        """Return True if a bundle may include a file; if not, the line is kept, with a warning."""
         why = None
         if not self._reader.namespaces.may_read(parent.path, path):
             why = "is outside the fetched files"

@@ -144,7 +144,7 @@ class Namespaces:
         return None
 
     def may_read(self, document: Path, path: Path) -> bool:
-        """Whether a document may read a file: fetched documents may read fetched files only."""
+        """Return True if a document may read a file: fetched documents may read fetched files only."""
         if self.checkout_of(document) is None:
             return True
         return self.checkout_of(Path(os.path.realpath(path))) is not None
@@ -180,7 +180,7 @@ class Namespaces:
         return Found(None, tuple(tried))
 
     def _is_below(self, path: Path, root: Path, document: Path) -> bool:
-        """Whether a fetched file, with links resolved, is inside the bundle's folder."""
+        """Return True if a fetched file, with links resolved, is inside the bundle's folder."""
         if self.checkout_of(document) is None:
             return True
         return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))

@@ -126,7 +126,7 @@ _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def is_stdin(plan: Path | None) -> bool:
-    """Whether this plan file is stdin."""
+    """Return True if this plan file is stdin."""
     return str(plan) in _STDIN
 
 
@@ -203,7 +203,7 @@ def read_plan(
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether a file is a pipe or a device, or a name for what the process has open."""
+    """Return True if a file is a pipe or a device, or a name for what the process has open."""
     absolute = path.absolute()
     if absolute.is_relative_to("/dev") or absolute.is_relative_to("/proc"):
         return absolute.exists()

@@ -451,6 +451,6 @@ class AgentList:
 
 
 def _is_published(node: MapNode) -> bool:
-    """Whether the keys are lists of agents rather than agents."""
+    """Return True if the keys are lists of agents rather than agents."""
     lists = any(isinstance(node.items.get(key), (ListNode, Scalar)) for key in AGENT_LISTS)
     return lists or list(node.items) == ["inline"]

@@ -8,20 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsonschema.validators import validator_for
 from referencing import Registry
 
 from amplifier_app.base.errors import Location
+from amplifier_app.plan.schema.module_schemas import current_keys
 from amplifier_app.plan.schema.rules import Schema
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data
 from amplifier_app.plan.tree.problems import Problem, suggest
 from amplifier_app.plan.tree.yaml_reader import plain_scalar
-
-if TYPE_CHECKING:
-    pass
-from amplifier_app.plan.schema.module_schemas import current_keys
 
 _TYPES = {
     "string": "a string",

@@ -389,5 +389,5 @@ def kind_of(node: Node) -> str:
 
 
 def is_null(node: Node) -> bool:
-    """Whether a value is empty."""
+    """Return True if a value is empty."""
     return isinstance(node, Scalar) and node.value is None

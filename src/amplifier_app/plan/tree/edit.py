@@ -548,7 +548,7 @@ def _plain(root: Node | None) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether the data are equal; 1, 1.0 and true are not."""
+    """Return True if the data are equal; 1, 1.0 and true are not."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

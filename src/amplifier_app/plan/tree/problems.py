@@ -119,7 +119,7 @@ class Problems:
 
     @property
     def is_full(self) -> bool:
-        """Whether further problems are left out: what would only find more of them can stop."""
+        """True if further problems are left out: what would only find more of them can stop."""
         return len(self._found) > MAX_PROBLEMS
 
     def extend(self, problems: Iterable[Problem]) -> None:
@@ -160,7 +160,7 @@ class Problems:
         return len(self._found) + self._left_out
 
     def any_at(self, at: Location) -> bool:
-        """Whether there is a problem at this location."""
+        """Return True if there is a problem at this location."""
         return any(problem.at == at for problem in self._found)
 
     def raise_if_any(self) -> None:

@@ -115,7 +115,7 @@ def _key(data: Mapping[str, Any]) -> str:
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _WIDTH, _ROW, _LABEL, _VALUE = 1000, 22, 190, 200
-_MOST_ROWS = 60
+_MAX_ROWS = 60
 
 
 def as_page(session: Exported) -> Iterator[str]:
@@ -229,8 +229,8 @@ def _timeline(turn: Turn) -> str:
     spans = sorted(turn.spans, key=lambda span: span.start)
     if not spans:
         return ""
-    more = len(spans) - _MOST_ROWS
-    spans = spans[:_MOST_ROWS]
+    more = len(spans) - _MAX_ROWS
+    spans = spans[:_MAX_ROWS]
     total = max(turn.end - turn.start, 0.001)
     models = [span for span in turn.spans if span.kind == "model"]
     costs = [span.cost for span in models if span.cost is not None]

@@ -41,7 +41,7 @@ class Visibility:
         self._hid_thinking = False
 
     def shows(self, kind: Any, mark: str | None) -> bool:
-        """Whether a block of this type and mark is shown."""
+        """Return True if a block of this type and mark is shown."""
         if kind in _THINKING and self.thinking is not None:
             return self.thinking
         shown = mark is None or LEVELS.index(mark) <= LEVELS.index(self.level)
@@ -50,7 +50,7 @@ class Visibility:
 
     @property
     def folds_thinking(self) -> bool:
-        """Whether thinking is folded, because neither `/think` nor the level requests it."""
+        """True if thinking is folded, because neither `/think` nor the level requests it."""
         return self._folds and not self.thinking and self.level == "user"
 
     def show_thinking(self, wanted: bool | None = None) -> bool:

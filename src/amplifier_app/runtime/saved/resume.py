@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from amplifier_app.sessions.folder import SavedSession
     from amplifier_app.sources.resolver import AppModuleSourceResolver
 
-_LONGEST_VALUE = 200
+_MAX_VALUE = 200
 _BUDGET = ("session", "budget")
 
 
@@ -200,7 +200,7 @@ def _modules(before: Mapping[str, Any], now: Mapping[str, str]) -> Iterator[str]
 
 
 def _short(value: str) -> str:
-    return one_line(value, _LONGEST_VALUE)
+    return one_line(value, _MAX_VALUE)
 
 
 class BudgetRecord:
@@ -225,7 +225,7 @@ class BudgetRecord:
 
     @property
     def is_missing(self) -> bool:
-        """Whether usage has to be counted as it grows, and no mounted module does so."""
+        """True if usage has to be counted as it grows, and no mounted module does so."""
         if self._is_counted:
             return False
         limits = mapping_of(mapping_of(self._coordinator.config["session"]).get("budget")).values()
@@ -288,7 +288,7 @@ class BudgetRecord:
 
     @property
     def is_live(self) -> bool:
-        """Whether `as_dict` includes a running turn."""
+        """True if `as_dict` includes a running turn."""
         return self._budget is not None
 
     def as_dict(self) -> dict[str, Any] | None:

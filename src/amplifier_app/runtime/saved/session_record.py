@@ -125,7 +125,7 @@ def _input(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-_MOST_OF_PROMPT = 10_000
+_MAX_PROMPT = 10_000
 """Characters of a prompt that its title is made from."""
 
 Remark: TypeAlias = tuple[Literal["info", "warning"], str]
@@ -258,7 +258,7 @@ class SessionRecord:
         tokens: dict[str, int] = dict(before.get("usage") or {})
         add_counts(tokens, usage)
         self.saved.update(
-            title=before.get("title") or make_title(redact(prompt[:_MOST_OF_PROMPT])),
+            title=before.get("title") or make_title(redact(prompt[:_MAX_PROMPT])),
             prompts=(before.get("prompts") or 0) + 1,
             usage=tokens,
             **module_mode_to_save(self._coordinator, before),

@@ -167,7 +167,7 @@ class TurnResult(NamedTuple):
 
     @property
     def has_answer(self) -> bool:
-        """Whether `response` is text of the model, not a remark about a missing answer."""
+        """True if `response` is text of the model, not a remark about a missing answer."""
         return self.status == "success" or self.reason in CUT_SHORT
 
 
@@ -288,6 +288,6 @@ def is_answer(data: object) -> bool:
 
 
 def has_succeeded(result: Any) -> bool:
-    """Whether a tool's result, in the kernel's or another form, is a success."""
+    """Return True if a tool's result, in the kernel's or another form, is a success."""
     success = field_of(result, "success")
     return True if success is None else bool(success)

@@ -146,7 +146,7 @@ class TurnRecorder:
 
     @property
     def has_requested(self) -> bool:
-        """Whether the model was called."""
+        """True if the model was called."""
         return bool(self._requests)
 
     @property

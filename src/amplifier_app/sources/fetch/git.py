@@ -407,7 +407,7 @@ def _fetch_all(git: _Command, tree: Path, source: GitSource, commit: str) -> Non
 
 
 def _leads_out(folder: Path) -> bool:
-    """Whether a folder needs other files of its repository: through links or `tool.uv`."""
+    """Return True if a folder needs other files of its repository: through links or `tool.uv`."""
     project = folder / "pyproject.toml"
     if project.is_file() and b"tool.uv" in project.read_bytes():
         return True

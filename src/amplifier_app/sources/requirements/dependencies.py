@@ -486,7 +486,7 @@ def _uv_settings(project_file: Path | None) -> dict[str, Any]:
 
 
 def _is_satisfied(requirement: str, present: Mapping[str, str]) -> bool:
-    """Whether the running environment is known to satisfy a requirement."""
+    """Return True if the running environment is known to satisfy a requirement."""
     try:
         wanted = Requirement(requirement)
     except InvalidRequirement:
@@ -501,12 +501,12 @@ def _is_satisfied(requirement: str, present: Mapping[str, str]) -> bool:
 
 
 def _changes_versions(pins: Mapping[str, str], present: Mapping[str, str]) -> bool:
-    """Whether something is pinned to another version than the environment has."""
+    """Return True if something is pinned to another version than the environment has."""
     return any(present.get(name, version) != version for name, version in pins.items())
 
 
 def _fits(home: Path, present: Mapping[str, str]) -> bool:
-    """Whether a folder exists and has no other versions than the environment."""
+    """Return True if a folder exists and has no other versions than the environment."""
     if not home.is_dir():
         return False
     inside = distributions([str(home)])

@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING
 from amplifier_app.base.installed import OURS
 
 if TYPE_CHECKING:
-    pass
-if TYPE_CHECKING:
     from amplifier_app.sources.requirements.layout import Layout
 
 

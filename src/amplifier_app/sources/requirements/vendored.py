@@ -46,7 +46,7 @@ def vendored_in(root: Path | None) -> Path | None:
 
 
 def fits(folder: Path, required: Iterable[str], wanted: Mapping[str, str]) -> bool:
-    """Whether a folder of installed packages can be used here.
+    """Return True if a folder of installed packages can be used here.
 
     Args:
         folder: The folder.

@@ -197,7 +197,7 @@ class View:
         self._known_messages = len(stored)
 
     def is_best(self, ledger: Ledger, room: int) -> bool:
-        """Whether rebuilding it is pointless: it was built for this room from these messages."""
+        """Return True if rebuilding it is pointless: it was built for this room from these messages."""
         return self.limits.room == room and self._known_messages == len(ledger.messages)
 
     def follow(self, ledger: Ledger) -> None:

@@ -161,7 +161,7 @@ class CompactingContext:
         return await self._compact(self._provider, asked_for=True)
 
     async def should_compact(self) -> bool:
-        """Whether a request exceeds its limit; for loops that call `compact` themselves."""
+        """Return True if a request exceeds its limit; for loops that call `compact` themselves."""
         with self._ledger.lock:
             view = self._view
             if view is not None:

@@ -299,7 +299,7 @@ logger = logging.getLogger(__name__)
 _WORTH_IT = 20
 """An existing summary is extended once more than this fraction (1/n) of the room is not in it."""
 
-_LONGEST_PAUSE = 16
+_MAX_PAUSE = 16
 
 _FRAME = (
     "[Summary of earlier messages, which were removed to fit the context window. It was generated "
@@ -391,7 +391,7 @@ class Summarize:
     def _note_failure(self, error: SummaryFailed) -> str:
         """Log the failure; each one doubles the wait before the next attempt."""
         self._failures += 1
-        self._pause = min(2**self._failures, _LONGEST_PAUSE)
+        self._pause = min(2**self._failures, _MAX_PAUSE)
         logger.warning(
             "No summary of the older messages: %s. They are dropped from requests without one; "
             "the stored conversation is complete. To avoid summaries, set strategy: truncate.",

@@ -67,7 +67,7 @@ def read_whole(location: Location, limit: int) -> bytes:
 
 
 def exists(location: Location) -> bool:
-    """Whether a file is there. Raises NotAFile when it is something else."""
+    """Return True if a file is there. Raises NotAFile when it is something else."""
     try:
         _require_file(location.stat())
     except FileNotFoundError:
@@ -134,7 +134,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         raise
 
 
-_MOST_BYTES = 8_000_000
+_MAX_BYTES = 8_000_000
 
 
 def append(path: Path, record: Mapping[str, Any]) -> None:
@@ -155,7 +155,7 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
         os.close(file)
 
 
-def read(path: Path, most_bytes: int = _MOST_BYTES) -> list[dict[str, Any]]:
+def read(path: Path, most_bytes: int = _MAX_BYTES) -> list[dict[str, Any]]:
     """The complete lines, up to so many bytes; none if the file is missing.
 
     Raises:

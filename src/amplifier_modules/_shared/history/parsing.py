@@ -49,7 +49,7 @@ class BuiltMessage:
         self._state = _state_of(message)
 
     def is_untouched(self) -> bool:
-        """Whether it is unchanged since it was built; False if that is unknown."""
+        """Return True if it is unchanged since it was built; False if that is unknown."""
         return self._state is not None and self._state == _state_of(self.message)
 
 
@@ -131,7 +131,7 @@ class Reading:
         self.repairs: list[str] = []
 
     def is_untouched(self) -> bool:
-        """Whether the built message, and so possibly the content they share, is unchanged."""
+        """Return True if the built message, and so possibly the content they share, is unchanged."""
         built = (self.built, *(result.built for result in self.results))
         return all(each is None or each.is_untouched() for each in built)
 
@@ -438,7 +438,7 @@ def _is_showable(item: object) -> bool:
 
 
 def _is_clean_block(block: Mapping[str, Any]) -> bool:
-    """Whether every value of the block can be sent unchanged."""
+    """Return True if every value of the block can be sent unchanged."""
     for value in block.values():  # noqa: SIM110 - a generator costs twice as much here
         if not is_clean(value):
             return False

@@ -42,7 +42,7 @@ class NormalisedRequest(ChatRequest):
 
     @property
     def is_whole(self) -> bool:
-        """Whether `messages` is still the normalised list, with its original length."""
+        """True if `messages` is still the normalised list, with its original length."""
         if self._checked is None:
             return False
         messages, length = self._checked

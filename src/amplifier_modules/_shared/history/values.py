@@ -45,12 +45,12 @@ def clean_text(text: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether `text` is only white space, which vendors reject."""
+    """Return True if `text` is only white space, which vendors reject."""
     return not text or text.isspace()
 
 
 def is_deeper(value: object, depth: int) -> bool:
-    """Whether `value` is nested more than `depth` levels deep."""
+    """Return True if `value` is nested more than `depth` levels deep."""
     level = [value]
     for _ in range(depth + 1):
         held = [
@@ -65,12 +65,12 @@ def is_deeper(value: object, depth: int) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Whether `value` is plain JSON; its text may have lone surrogates."""
+    """Return True if `value` is plain JSON; its text may have lone surrogates."""
     return is_clean(value, any_text=True)
 
 
 def is_clean(value: object, depth: int = 0, *, any_text: bool = False) -> bool:
-    """Whether `value` is plain JSON with encodable text, so that `clean_value` is not needed.
+    """Return True if `value` is plain JSON with encodable text, so that `clean_value` is not needed.
 
     Args:
         any_text: Whether text may also have lone surrogates.

@@ -24,7 +24,7 @@ import h11
 from amplifier_modules._shared.http.lean_httpx import httpx
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
-_LONGEST_SIZE = 18
+_MAX_SIZE = 18
 _END = b"\r\n"
 
 
@@ -42,7 +42,7 @@ class ChunkMerger:
 
     @property
     def is_between_bytes(self) -> bool:
-        """Whether everything received has been passed on."""
+        """True if everything received has been passed on."""
         return not self._held
 
     def feed(self, data: bytes) -> bytes:
@@ -57,7 +57,7 @@ class ChunkMerger:
         while at < len(data):
             size = _SIZE.match(data, at)
             if size is None:
-                if len(data) - at < _LONGEST_SIZE and b"\n" not in data[at:]:
+                if len(data) - at < _MAX_SIZE and b"\n" not in data[at:]:
                     self._held = data[at:]
                     data = data[:at]
                 else:
@@ -88,7 +88,7 @@ _READ_AHEAD = 256 * 1024
 _HEAD_LIMIT = 100 * 1024
 """Size limit of the header of an answer or of a chunk, in bytes."""
 
-_MOST_INTERIM = 20
+_MAX_INTERIM = 20
 """Answers of the kind 1xx that may precede one."""
 
 _NEXT_ADDRESS = 0.25
@@ -307,7 +307,7 @@ class _Connection(asyncio.Protocol):
             async with asyncio.timeout(patience):
                 while not isinstance(event := await self._event(None), h11.Response):
                     interim += 1
-                    if interim > _MOST_INTERIM:
+                    if interim > _MAX_INTERIM:
                         raise httpx.RemoteProtocolError("too many interim answers")
         except TimeoutError as error:
             raise httpx.ReadTimeout(str(error)) from error
@@ -340,7 +340,7 @@ class _Connection(asyncio.Protocol):
         return True
 
     def is_usable(self, keep: float) -> bool:
-        """Whether it is open, has received nothing since, and was unused for at most `keep` seconds."""
+        """Return True if it is open, has received nothing since, and was unused for at most `keep` seconds."""
         silent = self._error is None and self._http.trailing_data == (b"", False)
         return silent and self._loop.time() - self._unused_since <= keep
 

@@ -17,7 +17,7 @@ def proxy_for(url: str) -> str | None:
 
 
 def is_usable(proxy: str) -> bool:
-    """Whether the URL of a proxy has a known scheme, a host and a valid port."""
+    """Return True if the URL of a proxy has a known scheme, a host and a valid port."""
     try:
         parts = urlsplit(proxy)
         is_known = parts.scheme in ("http", "https", "socks5", "socks5h")
@@ -27,6 +27,6 @@ def is_usable(proxy: str) -> bool:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL's host is a loopback name or address."""
+    """Return True if a URL's host is a loopback name or address."""
     host = (urlsplit(url).hostname or "").lower()
     return host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")

@@ -209,7 +209,7 @@ class Budget:
         return next(level for level in self._levels() if level.has_reached(reached.limit))
 
     def has_reached(self, limit: str) -> bool:
-        """Whether a limit of this budget itself is reached."""
+        """Return True if a limit of this budget itself is reached."""
         return any(reached.limit == limit for reached in self._own_limits(True, True))
 
     def without_inherited(self, limits: BudgetConfig) -> BudgetConfig:
@@ -237,7 +237,7 @@ class Budget:
         return {name: plain(limit) for name, limit in self.limits if limit is not None}
 
     def time_is_up(self) -> bool:
-        """Whether the time limit is reached, so that the turn must stop at once."""
+        """Return True if the time limit is reached, so that the turn must stop at once."""
         return any(
             level.limits.max_seconds is not None and level.seconds() >= level.limits.max_seconds
             for level in self._levels()
@@ -295,7 +295,7 @@ class Budget:
         return Ticket(self, is_first)
 
     def is_counting(self) -> bool:
-        """Whether this is part of a request that it counts already; see `Ticket.counting`."""
+        """Return True if this is part of a request that it counts already; see `Ticket.counting`."""
         counting = _counting.get()
         return counting is not None and any(level is self for level in counting._levels())
 
@@ -332,7 +332,7 @@ class Budget:
 
     @property
     def is_limited(self) -> bool:
-        """Whether this budget or a parent has a limit."""
+        """True if this budget or a parent has a limit."""
         return any(limit is not None for level in self._levels() for _, limit in level.limits)
 
     # -- inside --------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class Budget:
                 yield Reached(name, plain(allowed), None if amount is None else plain(amount))
 
     def _is_crowded(self, asking: Budget) -> bool:
-        """Whether the requests in progress may already exhaust the budget."""
+        """Return True if the requests in progress may already exhaust the budget."""
         limits, spent, largest = self.limits, self.spent, self._largest
         tokens, cost = limits.max_tokens, limits.max_cost
         if not self._under_way or (tokens is None and cost is None):

@@ -68,10 +68,10 @@ class Channel:
         self.partial_text = ""
         """Text of an answer that was cut off while it was streamed; empty otherwise."""
         self.has_emitted = False
-        """Whether any part of the current answer has been emitted; the caller resets it."""
+        """True if any part of the current answer has been emitted; the caller resets it."""
 
     def has_listeners(self, event: str) -> bool:
-        """Whether an event may have a listener, so that its data is worth building."""
+        """Return True if an event may have a listener, so that its data is worth building."""
         if not callable(self._list_handlers):
             return True
         handlers: Any = self._list_handlers(event)

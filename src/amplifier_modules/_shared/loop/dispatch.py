@@ -85,7 +85,7 @@ class Dispatcher:
         await self._channel.release()
 
     def is_stopped(self) -> bool:
-        """Whether the session was asked to stop, at once or after the step in flight."""
+        """Return True if the session was asked to stop, at once or after the step in flight."""
         return self.token is not None and self.token.is_cancelled
 
     async def answer(self, call: Call, result: ToolResult) -> None:

@@ -58,7 +58,7 @@ class Fallbacks:
 
 
 def is_unavailable(error: Exception) -> bool:
-    """Whether another provider may answer the same request.
+    """Return True if another provider may answer the same request.
 
     True if the network or the service is down, overloaded or slow, if a rate limit or the credit is
     exhausted, or if the model is missing. False if the request, the key or the settings are wrong.
@@ -130,7 +130,7 @@ class LimitRequests:
                     raise
 
     async def request_raise(self, reached: Reached, ids: Mapping[str, Any]) -> bool:
-        """Whether a limit of the budget that was reached has been raised."""
+        """Return True if a limit of the budget that was reached has been raised."""
         if reached.limit not in RAISABLE or reached.spent is None:
             return False
         owner = self._budget.owner_of(reached)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 POLL_SECONDS = 0.05
 """Seconds until a running step polls the token first; a faster step never polls it."""
 
-LONGEST_POLL_SECONDS = 0.5
+MAX_POLL_SECONDS = 0.5
 """Seconds between two polls of a step that has run for long, such as one that waits for hours."""
 
 GRACE_SECONDS = 5.0
@@ -73,7 +73,7 @@ class Watch:
                 task.cancel()
         else:
             loop = asyncio.get_running_loop()
-            self._pause = min(self._pause * 1.1, LONGEST_POLL_SECONDS)
+            self._pause = min(self._pause * 1.1, MAX_POLL_SECONDS)
             self._timer = loop.call_later(self._pause, self._look)
 
     async def wait_for_end(self, task: asyncio.Task[Any]) -> bool:
@@ -170,7 +170,7 @@ class StopSignal:
 
     @property
     def is_requested(self) -> bool:
-        """Whether a stop was requested, at once or after the current step."""
+        """True if a stop was requested, at once or after the current step."""
         return self._token is not None and self._token.is_cancelled
 
     @property

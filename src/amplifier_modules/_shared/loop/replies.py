@@ -215,7 +215,7 @@ def _block(item: Any) -> dict[str, Any]:
 
 
 def is_response(value: Any) -> bool:
-    """Whether a value can be parsed as a response."""
+    """Return True if a value can be parsed as a response."""
     if isinstance(value, Mapping):
         return bool({"content", "tool_calls"} & cast("Mapping[str, Any]", value).keys())
     return hasattr(value, "content")

@@ -27,7 +27,7 @@ def fault_of(value: Any) -> str | None:
 
 
 def _is_code(value: Any) -> bool:
-    """Whether a value is still to be computed, as by a missing `await` or `list(…)`."""
+    """Return True if a value is still to be computed, as by a missing `await` or `list(…)`."""
     return isinstance(value, (Awaitable, Iterator, AsyncIterator, FunctionType, MethodType))
 
 

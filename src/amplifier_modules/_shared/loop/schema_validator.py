@@ -13,7 +13,7 @@ from referencing.exceptions import Unresolvable
 from amplifier_support.text import cut_text
 
 _MAX_PROBLEMS = 5
-_LONGEST_MESSAGE = 300
+_MAX_MESSAGE = 300
 _FAULTS = (jsonschema.SchemaError, Unresolvable, re.error)
 
 
@@ -64,5 +64,5 @@ def _worded(error: Any) -> str:
     path = "".join(
         f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path
     ).lstrip(".")
-    message = cut_text(error.message, _LONGEST_MESSAGE)
+    message = cut_text(error.message, _MAX_MESSAGE)
     return f"{path}: {message}" if path else message

@@ -274,7 +274,7 @@ class Turn:
         return self._most_cycles <= 0 or self._cycles < self._most_cycles
 
     async def _gets_room(self) -> bool:
-        """Whether a hook raises the turn's limit of model calls, which is reached."""
+        """Return True if a hook raises the turn's limit of model calls, which is reached."""
         if Turn._has_room(self):
             return False  # The limit of a step of the turn is reached.
         reached = Reached("max_iterations", self._most_cycles, self._cycles)

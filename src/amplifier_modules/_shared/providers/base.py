@@ -78,7 +78,7 @@ class RefusedImages:
         return request.model_copy(update={"messages": messages})
 
     def learn(self, request: ChatRequest, error: LLMError) -> bool:
-        """Whether `error` refuses images of `request`; they count as refused from now on."""
+        """Return True if `error` refuses images of `request`; they count as refused from now on."""
         text = str(error).lower()
         marks = _ABOUT_IMAGES if isinstance(error, InvalidRequestError) else _CANNOT_SEE
         if not any(mark in text for mark in marks):
@@ -122,11 +122,11 @@ logger = logging.getLogger(__name__)
 Chunk = dict[str, Any] | ChatResponse
 """A piece of a streamed answer; the last one is the complete answer."""
 
-LONGEST_RETRY_AFTER = 120.0
+MAX_RETRY_AFTER = 120.0
 """Seconds. Who asks for a longer pause is not waited for: the error goes up with its `retry_after`."""
 
 FIRST_DELAY = 0.5
-LONGEST_DELAY = 30.0
+MAX_DELAY = 30.0
 """Seconds before the first retry, doubling up to the longest; spread at random."""
 
 # Where a service names its delay, that delay counts, not the backoff's.
@@ -301,7 +301,7 @@ class HTTPProvider(ABC):
                 return await operation()
             except LLMError as error:
                 if error.retryable and error.retry_after is not None:
-                    if error.retry_after > LONGEST_RETRY_AFTER:
+                    if error.retry_after > MAX_RETRY_AFTER:
                         raise _NotWaitedFor from error
                     error.delay_multiplier = _NO_BACKOFF
                 raise
@@ -320,7 +320,7 @@ class HTTPProvider(ABC):
                 status_code=error.status_code,
             )
 
-        config = RetryConfig(self._max_retries, FIRST_DELAY, LONGEST_DELAY)
+        config = RetryConfig(self._max_retries, FIRST_DELAY, MAX_DELAY)
         try:
             return await retry_with_backoff(attempt, config, on_retry=on_retry)
         except _NotWaitedFor as stop:

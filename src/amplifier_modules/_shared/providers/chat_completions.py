@@ -55,7 +55,7 @@ from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig, first_given
 from amplifier_support.fields import mapping_of
 
-_LONGEST_ID = 40
+_MAX_ID = 40
 _PERSON = re.compile(r"[^\s<|\\/>]{1,64}")
 _IMAGES_FOLLOW = "[the images of this result are in the next message]"
 
@@ -134,9 +134,9 @@ def wire_response_format(request: ChatRequest) -> dict[str, Any] | None:
 def wire_call_id(call_id: str) -> str:
     """`call_id` in the letters and length the API allows; equal ids stay equal."""
     portable = portable_id(call_id)
-    if len(portable) <= _LONGEST_ID:
+    if len(portable) <= _MAX_ID:
         return portable
-    return f"{portable[: _LONGEST_ID - 9]}_{_digest(call_id)}"
+    return f"{portable[: _MAX_ID - 9]}_{_digest(call_id)}"
 
 
 _WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
