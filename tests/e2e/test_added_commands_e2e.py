@@ -66,10 +66,14 @@ def test_two_words_add_to_a_group(site: Site) -> None:
 
 
 def test_the_programs_own_commands_cannot_be_replaced(site: Site) -> None:
-    own = {"version: Mine.": "greeting:app", "session list: Mine.": "greeting:app"}
-    site.install("greeting", GREETING, own)
+    words = ("version", "session list", "batch", "schema test", "module validate")
+    site.install("greeting", GREETING, {f"{name}: Mine.": "greeting:app" for name in words})
     assert site.amplifier("version").stdout.startswith("amplifier ")
     assert "hello" not in site.amplifier("session", "list").stdout
+    assert "Run a plan over every row" in site.amplifier("batch", "--help").stdout
+    assert "https://json-schema.org" in site.amplifier("schema", "test").stdout
+    assert "hello" not in site.amplifier("module", "validate", "--help").stdout
+    assert "Mine." not in site.amplifier("--help").stdout
 
 
 @pytest.mark.parametrize(

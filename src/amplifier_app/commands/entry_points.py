@@ -45,7 +45,10 @@ class AddedCommand:
 
 
 def find_commands() -> dict[tuple[str, ...], AddedCommand]:
-    """Return the commands of all packages on `sys.path` by their words; the first of a name wins."""
+    """Return the commands of all packages on `sys.path` by their words.
+
+    The program's own win, then the first of a name.
+    """
     commands: dict[tuple[str, ...], AddedCommand] = {}
     for package, lines in _read_sections():
         for line in lines:
@@ -54,7 +57,8 @@ def find_commands() -> dict[tuple[str, ...], AddedCommand]:
             if words.strip() and target.strip():
                 key = tuple(words.split())
                 added = AddedCommand(key, help_line.strip(), target.strip(), package)
-                commands.setdefault(key, added)
+                if key not in commands or (added.is_own and not commands[key].is_own):
+                    commands[key] = added
     return commands
 
 
