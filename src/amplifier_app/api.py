@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError, SessionError, UsageError
-from amplifier_app.base.outcome import Ending, Outcome, outcome_of
+from amplifier_app.base.outcome import Ending, Outcome, to_outcome
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.choose import Chosen, choose, session_to_resume
 from amplifier_app.commands.run.one_shot import OneShot
@@ -71,7 +71,7 @@ __all__ = [
 
 
 class Answer(NamedTuple):
-    """How a prompt ended.
+    """The ending of a prompt.
 
     Attributes:
         text: The answer; empty if there is none.
@@ -98,7 +98,7 @@ class Answer(NamedTuple):
 
 
 class RowAnswer(NamedTuple):
-    """How a row of a batch ended.
+    """The ending of a row of a batch.
 
     Attributes:
         id: The row's `id`, or else a hash of its fields.
@@ -113,7 +113,7 @@ class RowAnswer(NamedTuple):
     answer: Answer
 
 
-def answer_of(result: Mapping[str, Any]) -> Answer:
+def to_answer(result: Mapping[str, Any]) -> Answer:
     """The answer of a result, as `amplifier schema result` describes it."""
     cost, error = result["cost"], result["error"]
     return Answer(
@@ -392,11 +392,11 @@ class Session:
             outcome = await shot.send(prompt, timeout, lambda: self._is_stopped)
         # Modules may raise anything; it is the ending of this prompt.
         except (Exception, SystemExit) as error:
-            outcome = outcome_of(error)
+            outcome = to_outcome(error)
         finally:
             shot.fill(report)
         outcome = outcome or Outcome(Ending.INTERRUPTED, "the prompt was stopped")
-        return answer_of(result_object(outcome, report))
+        return to_answer(result_object(outcome, report))
 
     async def stream(
         self, prompt: str, *, schema: Mapping[str, Any] | None = None, timeout: float | None = None

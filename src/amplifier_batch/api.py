@@ -16,9 +16,9 @@ from amplifier_app.api import (
     Approve,
     Plan,
     RowAnswer,
-    answer_of,
     check_approve,
     start_task,
+    to_answer,
 )
 from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.outcome import Ending
@@ -28,7 +28,7 @@ from amplifier_app.commands.run.request import Request
 from amplifier_batch.dispatch import Stop
 from amplifier_batch.execution.execute import dispatching
 from amplifier_batch.execution.setup import new_facts
-from amplifier_batch.input import digest_of, has_absolute_ids
+from amplifier_batch.input import compute_digest, has_absolute_ids
 from amplifier_batch.options import BatchOptions, RowOptions
 from amplifier_batch.record.folder import BatchFolder, require_unused
 from amplifier_batch.record.journal import Record
@@ -129,7 +129,7 @@ async def batch(
     answers: asyncio.Queue[Record] = asyncio.Queue(_MAX_WAITING_ANSWERS)
 
     async def run() -> None:
-        async with contextlib.aclosing(_results_of(call, folder)) as results:
+        async with contextlib.aclosing(_stream_results(call, folder)) as results:
             async for result in results:
                 await answers.put(result)
 
@@ -142,7 +142,7 @@ async def batch(
             if answer.done():
                 result = answer.result()
                 yield RowAnswer(
-                    result["row"], result["number"], result["repeat"], answer_of(result)
+                    result["row"], result["number"], result["repeat"], to_answer(result)
                 )
         await running
     finally:
@@ -167,7 +167,9 @@ class _Call(NamedTuple):
     options: BatchOptions
 
 
-async def _results_of(call: _Call, folder: str | os.PathLike[str] | None) -> AsyncGenerator[Record]:
+async def _stream_results(
+    call: _Call, folder: str | os.PathLike[str] | None
+) -> AsyncGenerator[Record]:
     """Run or continue a batch, and yield the lines of its results: those of earlier runs first.
 
     Args:
@@ -218,7 +220,7 @@ def _open_batch(call: _Call, folder: Path) -> tuple[BatchFolder, Request]:
             batch = BatchFolder(folder)
             batch.require_unedited()
             if has_absolute_ids(batch.facts):
-                facts["input_digest"] = digest_of(source, absolute=True)
+                facts["input_digest"] = compute_digest(source, absolute=True)
             _require_same(batch, facts, text)
             return batch, request
         require_unused(folder)

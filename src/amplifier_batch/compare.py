@@ -131,13 +131,13 @@ def _amount(value: float, is_share: bool, sign: str = "") -> str:
 
 
 def _plan_changes(first: BatchFolder, second: BatchFolder) -> Iterator[str]:
-    """How the plans differ, line by line."""
-    old, new = _plan_of(first), _plan_of(second)
+    """Yield the differences of the plans, line by line."""
+    old, new = _read_plan(first), _read_plan(second)
     a, b = first.shown, second.shown
     changes = list(difflib.unified_diff(old, new, a, b, n=1, lineterm=""))
     yield from (*changes, "") if changes else ("The plans are the same.", "")
 
 
-def _plan_of(batch: BatchFolder) -> list[str]:
+def _read_plan(batch: BatchFolder) -> list[str]:
     prompt = batch.facts["prompt"]
     return [*batch.plan.splitlines(), *([] if prompt is None else [f"# prompt: {prompt}"])]

@@ -27,7 +27,7 @@ from amplifier_batch.engines.pool import (
     Stopped,
     StopTime,
 )
-from amplifier_batch.input import PromptTemplate, Row, session_id_of
+from amplifier_batch.input import PromptTemplate, Row, build_session_id
 from amplifier_batch.record.results import result_line
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
@@ -39,7 +39,8 @@ OF_EVERY_ROW = (*_OF_THE_PLAN, Ending.AUTHENTICATION)
 """Outcomes for which the batch stops at the first row."""
 
 _TRIES: Mapping[str, float] = {Ending.UNAVAILABLE.value: math.inf, Ending.SESSION.value: 3}
-"""How often to try what may pass: a busy provider; a session that a dying worker has, or a full disk."""
+"""Attempts for what may pass: a busy provider; a session that a dying worker has, or a full disk.
+"""
 
 _MAX_WAIT = 60.0
 _TICK_SECONDS = 0.5
@@ -49,10 +50,10 @@ _MAX_DEATHS = 5
 """Worker deaths after which a row that waits, or makes no progress, is treated as their cause."""
 
 _MAX_ALONE = 16
-"""How many rows whose workers died may have a worker of their own at a time."""
+"""Maximum number of rows whose workers died that have a worker of their own at a time."""
 
 DEFAULT_TRIES = 5
-"""How often a row may find the provider unavailable before it ends with that."""
+"""Number of times a row may find the provider unavailable before it ends with that."""
 
 
 class Limits(NamedTuple):
@@ -136,7 +137,7 @@ class Dispatcher:
 
     @property
     def running(self) -> int:
-        """How many rows run now."""
+        """The number of rows that run now."""
         return len(self._running)
 
     @property
@@ -198,7 +199,7 @@ class Dispatcher:
     async def _start(self, row: Row) -> None:
         state = self._writer.progress.of(row.key)
         attempt = state.attempt if state.begun else state.attempt + 1
-        session = session_id_of(row.id, attempt, row.run)
+        session = build_session_id(row.id, attempt, row.run)
         prompt, workdir = self._prompts.render(row), self._workdirs.of(row, session)
         self._writer.claim(row.key, attempt, session)
         self._running[row.key] = row
@@ -305,7 +306,7 @@ class Dispatcher:
                 self._release(row_id, "died")
                 heapq.heappush(self._waiting, (time.monotonic(), row.number, row))
                 continue
-            session = session_id_of(row.id, self._writer.progress.of(row_id).attempt, row.run)
+            session = build_session_id(row.id, self._writer.progress.of(row_id).attempt, row.run)
             if row_id not in self._died or self.stopped or self._was_killed(row_id, session, event):
                 self._release(row_id, "died")
                 self._died.add(row_id)

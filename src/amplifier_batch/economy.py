@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 KEPT_SECONDS = 28 * 24 * 3600.0
-"""How long providers keep the answers of a batch, at least, in seconds."""
+"""Seconds for which providers keep the answers of a batch, at least."""
 
 _FIRST_PAUSE = 0.5
 _MAX_PAUSE = 60.0
@@ -53,7 +53,9 @@ _MAX_RETRY = 600.0
 """The longest time to wait that a provider may ask for, in seconds."""
 
 _TRIES = 8
-"""How many requests in a row may fail because the provider is unavailable, except polls of a batch."""
+"""Number of requests in a row that may fail because the provider is unavailable, except polls of a
+batch.
+"""
 
 
 class RefusedBatchError(InvalidRequestError):
@@ -245,10 +247,12 @@ class Job:
 
 
 SETTLE_SECONDS = 0.3
-"""How long all rows must have waited, in seconds, before a batch is sent: sub-agents send their requests one after the other."""
+"""Seconds that all rows must have waited before a batch is sent: sub-agents send their requests one
+after the other.
+"""
 
 HOLD_SECONDS = 60.0
-"""How long a request waits at most for rows that are still working, in seconds."""
+"""Maximum number of seconds that a request waits for rows that are still working."""
 
 _CLOSING_SECONDS = 10.0
 _OVERHEAD = 256
@@ -315,7 +319,7 @@ class Broker:
             message = "with --economy, agents can only use the providers of the plan"
             self._answer(asked, Reply(refused=message))
             return
-        place = sent.place_of(asked.id, request)
+        place = sent.find_place(asked.id, request)
         if place is not None and (asked.id, request.session, place.key) not in self._answered:
             job = self._jobs.get(place.key)
             if job is None:
@@ -350,7 +354,7 @@ class Broker:
 
     @property
     def waiting(self) -> int:
-        """How many of the running rows wait for an answer."""
+        """The number of running rows that wait for an answer."""
         return len(self._waiting)
 
     @property
@@ -359,7 +363,9 @@ class Broker:
         return [job.batch.id for job in self._jobs.values() if job.waiting and job.batch.id]
 
     def describe(self) -> str:
-        """What rows wait for: `batch b_1: 3 of 200 done, 5 min`; empty if none waits."""
+        """Describe the batches that rows wait for: `batch b_1: 3 of 200 done, 5 min`; empty if none
+        waits.
+        """
         jobs = [job for job in self._jobs.values() if job.waiting]
         if not jobs:
             return ""

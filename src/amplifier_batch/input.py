@@ -146,10 +146,10 @@ class Row(NamedTuple):
     @property
     def key(self) -> str:
         """The key of this run of the row in its batch."""
-        return key_of(self.id, self.run)
+        return build_key(self.id, self.run)
 
 
-def key_of(row_id: str, run: int) -> str:
+def build_key(row_id: str, run: int) -> str:
     """The key of a run of a row: the row's id, with the number of the run if there are several."""
     return f"{row_id}:{run}" if run else row_id
 
@@ -162,7 +162,7 @@ def parse_key(key: str, runs: int) -> tuple[str, int]:
     return row_id, int(run)
 
 
-def session_id_of(row_id: str, attempt: int, run: int = 0) -> str:
+def build_session_id(row_id: str, attempt: int, run: int = 0) -> str:
     """The id of the session of a row: the row's own id if a folder can have that name.
 
     Ids that differ only in case have different names, as a disk may ignore case.
@@ -196,7 +196,7 @@ def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
     seen: dict[bytes, int] = {}
     root = None if absolute or _is_file(source) else _root(source)
     for number, (where, fields) in enumerate(_fields(source, earlier=absolute), 1):
-        row_id = _id_of(fields, where) if root is None else _relative(fields["path"], root)
+        row_id = _read_id(fields, where) if root is None else _relative(fields["path"], root)
         digest = hashlib.blake2b(row_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         line = where.line or number
         if digest in seen:
@@ -211,7 +211,7 @@ def read_rows(source: Path, *, absolute: bool = False) -> Iterator[Row]:
         yield Row(number, where, row_id, fields)
 
 
-def digest_of(source: Path, *, absolute: bool = False) -> str:
+def compute_digest(source: Path, *, absolute: bool = False) -> str:
     """Return the `sha256:…` of an input: of the bytes of a file, or of the paths of files; see `read_rows`.
 
     Raises:
@@ -233,7 +233,7 @@ def digest_of(source: Path, *, absolute: bool = False) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _id_of(fields: dict[str, Any], where: Location) -> str:
+def _read_id(fields: dict[str, Any], where: Location) -> str:
     given = _given_id(fields)
     if given is None:
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"), default=str)
@@ -528,7 +528,7 @@ RELATIVE = "relative"
 """The fact `ids` of batches whose rows from files are named by the path inside the input."""
 
 
-def rows_of(facts: Mapping[str, Any]) -> Iterator[Row]:
+def read_batch_rows(facts: Mapping[str, Any]) -> Iterator[Row]:
     """The rows of a batch, in order: those of its shard, each as often as it runs.
 
     Raises:
@@ -549,7 +549,7 @@ def has_absolute_ids(facts: Mapping[str, Any]) -> bool:
     return facts.get("ids") != RELATIVE
 
 
-def shard_of(text: str | None, environment: Mapping[str, str]) -> str | None:
+def choose_shard(text: str | None, environment: Mapping[str, str]) -> str | None:
     """The shard of an option, with the number of this job in place of `auto`.
 
     Raises:

@@ -66,14 +66,14 @@ QuietOption = Annotated[
 
 
 class RowOptions(NamedTuple):
-    """What runs for each row; it stays the same when the batch is continued.
+    """The options of each row; they stay the same when the batch is continued.
 
     Attributes:
         prompt: The template of the prompts; None for that of the plan or the row's own.
         workdir: Where a row runs; see `Workdirs`.
         repeat: How often each row runs.
         economy: Whether answers come at batch prices.
-        shard: Which part of the rows; see `shard_of`.
+        shard: Which part of the rows; see `choose_shard`.
         max_cost_row: US dollars for one row.
     """
 
@@ -137,7 +137,7 @@ class RowOptions(NamedTuple):
 
 
 class BatchOptions(NamedTuple):
-    """How the rows run; None leaves a value as it is in batch.json.
+    """The options for running the rows; None leaves a value as it is in batch.json.
 
     Attributes:
         workers: How many rows run at once.
@@ -224,7 +224,7 @@ class BatchOptions(NamedTuple):
             UsageError: A value is out of range.
         """
         if self.max_cost != _NO_LIMIT:
-            dollars_of(self.max_cost, "--max-cost")
+            parse_dollars(self.max_cost, "--max-cost")
         if self.stop_after not in (None, _NO_LIMIT) and not _FAILURES.fullmatch(self.stop_after):
             raise UsageError(
                 f"--stop-after: expected a number or a percentage, got {self.stop_after!r}"
@@ -262,7 +262,7 @@ class BatchOptions(NamedTuple):
         return {name: None if value == _NO_LIMIT else value for name, value in given.items()}
 
 
-def dollars_of(text: str | None, option: str) -> Decimal | None:
+def parse_dollars(text: str | None, option: str) -> Decimal | None:
     """An amount of an option; None if it is not given.
 
     Raises:

@@ -13,7 +13,7 @@ from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.private_files import make_private_folder
 from amplifier_batch.input import PromptTemplate, Row
 from amplifier_batch.record.folder import is_running
-from amplifier_support.files import is_special, reason_of
+from amplifier_support.files import describe_reason, is_special
 from amplifier_support.programs import TimedOut, find_program, git_environment, run
 
 Kind = Literal["same", "fresh", "copy", "clone"]
@@ -22,7 +22,7 @@ _CLONE_SECONDS = 600.0
 
 
 class Workdir(NamedTuple):
-    """Where a row runs.
+    """The working directory of a row.
 
     Attributes:
         kind: In a folder itself, in an empty one, or in a copy or a git clone of a folder.
@@ -58,7 +58,7 @@ class Workdir(NamedTuple):
             unfinished.rename(target)
         except OSError as error:
             raise AppError(
-                f"cannot create the folder of the row {target}: {reason_of(error)}"
+                f"cannot create the folder of the row {target}: {describe_reason(error)}"
             ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -139,7 +139,9 @@ def _realpath(path: str) -> str:
 
 
 def _exclusions(*folders: Path) -> Callable[[str, Sequence[str]], list[str]]:
-    """What a copy leaves out: folders of this batch and of others that run, pipes, sockets and devices."""
+    """Return a filter of a copy: it leaves out folders of this batch and of others that run, pipes,
+    sockets and devices.
+    """
     skipped = {os.path.realpath(folder) for folder in folders}
 
     def left_out(folder: str, names: Sequence[str]) -> list[str]:

@@ -29,12 +29,12 @@ __all__ = [
     "describe_exception",
     "describe_foreign",
     "describe_owner",
+    "describe_place",
+    "find_module",
+    "find_origin",
+    "find_root",
     "line_in",
     "log_failure",
-    "module_of",
-    "origin_of",
-    "place_of",
-    "root_of",
     "warnings_logged",
     "where_defined",
 ]
@@ -122,10 +122,10 @@ def log_failure(
         then: The consequence, such as ``it was skipped``.
         event: The event it was called on, if any.
     """
-    module = module_of(code)
-    root = None if module is None else root_of(module)
+    module = find_module(code)
+    root = None if module is None else find_root(module)
     text = describe_exception(error, root)
-    if not place_of(error, root):
+    if not describe_place(error, root):
         # It failed before its first line, for example because of a wrong number of arguments.
         text += f" ({where_defined(code)})"
     whose, on = describe_owner(code, owner), f" on {event}" if event else ""
@@ -145,10 +145,10 @@ def describe_foreign(
         name: Its name in the plan; default: its package.
         call: The method that was called, if not obvious.
     """
-    module = module_of(obj)
-    described = describe_exception(error, None if module is None else root_of(module))
+    module = find_module(obj)
+    described = describe_exception(error, None if module is None else find_root(module))
     whose = f"{kind} '{name or _package(obj)}'" + (f": {call}()" if call else "")
-    if place_of(error, None if module is None else root_of(module)):
+    if describe_place(error, None if module is None else find_root(module)):
         return f"{whose} raised {described}"
     return f"{whose} raised {described} ({where_defined(obj)})"
 
@@ -167,14 +167,14 @@ def blame(
     The exception keeps its type and text, which callers may depend on. Arguments as for
     `describe_foreign`; `fault` describes what the module did wrong if it raised nothing itself.
     """
-    if origin_of(error) is None:
+    if find_origin(error) is None:
         whose = f"{kind} '{name or _package(obj)}'"
         mistake = None if fault else programming_error(error)
         described = describe_foreign(mistake or error, kind=kind, obj=obj, name=name, call=call)
         text = f"{whose}: {fault}" if fault else described
-        module = module_of(obj)
-        path = None if module is None else root_of(module)
-        is_mistake = mistake is not None and bool(place_of(mistake, path))
+        module = find_module(obj)
+        path = None if module is None else find_root(module)
+        is_mistake = mistake is not None and bool(describe_place(mistake, path))
         vars(error)["_amplifier_origin"] = Origin(
             kind, name or _package(obj), text, path, is_mistake
         )
@@ -182,30 +182,30 @@ def blame(
 
 def add_hint(error: BaseException, hint: str) -> None:
     """Add to the recorded origin of an exception how to fix it."""
-    if (origin := origin_of(error)) is not None:
+    if (origin := find_origin(error)) is not None:
         vars(error)["_amplifier_origin"] = origin._replace(hint=hint)
 
 
-def origin_of(error: BaseException) -> Origin | None:
+def find_origin(error: BaseException) -> Origin | None:
     """The origin that `blame` recorded on an exception, if any."""
     return vars(error).get("_amplifier_origin")
 
 
-def module_of(obj: Any) -> ModuleType | None:
+def find_module(obj: Any) -> ModuleType | None:
     """The Python module that defines a function, a class or an object's class."""
     return sys.modules.get(_owner(obj).__module__)
 
 
 def where_defined(obj: Any) -> str:
-    """Where a function starts (file and line), or the qualified name of an object's class."""
+    """Return a function's file and line, or the qualified name of an object's class."""
     while isinstance(obj, functools.partial):
         obj = obj.func
     obj = inspect.unwrap(obj)
     function = obj.__func__ if inspect.ismethod(obj) else obj
     if not isinstance(function, (FunctionType, type)):
         function = type(obj).__call__
-    module = module_of(obj)
-    root = None if module is None else root_of(module)
+    module = find_module(obj)
+    root = None if module is None else find_root(module)
     if isinstance(function, FunctionType) and root is not None:
         code = function.__code__
         if file := _shown(code.co_filename, root):
@@ -228,7 +228,7 @@ def _owner(obj: Any) -> Any:
     return obj if isinstance(obj, (type, FunctionType)) else obj.__class__
 
 
-def root_of(module: ModuleType) -> Path | None:
+def find_root(module: ModuleType) -> Path | None:
     """Folder of a module's top-level package, or its file if it is a single file."""
     top = sys.modules.get(module.__name__.partition(".")[0], module)
     if not hasattr(top, "__path__"):
@@ -243,13 +243,13 @@ def describe_exception(error: BaseException, root: Path | None) -> str:
     """Describe an exception: its type, its message, and the line in `root` it came from."""
     named = type(error).__name__
     text = _message(error)
-    place = place_of(error, root)
+    place = describe_place(error, root)
     return (f"{named}: {text}" if text else named) + (f" ({place})" if place else "")
 
 
 def _message(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
-        # Its text repeats the file and line, which `place_of` reports.
+        # Its text repeats the file and line, which `describe_place` reports.
         return error.msg
     if not isinstance(error, ValidationError):
         try:
@@ -263,7 +263,7 @@ def _message(error: BaseException) -> str:
     return "; ".join(listed)
 
 
-def place_of(error: BaseException, root: Path | None) -> str:
+def describe_place(error: BaseException, root: Path | None) -> str:
     """The innermost line below `root` in an exception's traceback; empty if there is none."""
     if root is None:
         return ""

@@ -20,7 +20,7 @@ CancelCallback = Callable[[], Awaitable[Any] | Any]
 
 
 def task_cancel_count() -> int:
-    """How many cancellation requests have been delivered to the running task.
+    """Return the number of cancellation requests delivered to the running task.
 
     A `CancelledError` raised by foreign code is a cancellation of the caller only if this
     number has increased; otherwise the foreign code has merely failed. A request made while

@@ -1,4 +1,4 @@
-"""What modules are given: mount points, capabilities, contribution channels, hooks and cleanup.
+"""The interface of modules: mount points, capabilities, contribution channels, hooks and cleanup.
 
 Mount points:
 

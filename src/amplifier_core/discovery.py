@@ -44,7 +44,7 @@ _KIND_BY_ID = (
 )
 
 
-def kind_of(module_id: str, package: ModuleType | None = None) -> str:
+def find_kind(module_id: str, package: ModuleType | None = None) -> str:
     """Kind of a module: as declared by its package, or else guessed from its id.
 
     Raises:
@@ -155,7 +155,7 @@ def _entry_points(**named: Any) -> "EntryPoints":
 def _info(module_id: str, version: str) -> "ModuleInfo":
     from amplifier_core.models import ModuleInfo
 
-    kind: Any = kind_of(module_id)
+    kind: Any = find_kind(module_id)
     return ModuleInfo(
         id=module_id,
         name=module_id,

@@ -116,7 +116,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if value is None or (isinstance(value, (str, int, float)) and not isinstance(value, Enum)):
         return value
     if depth < _MAX_DEPTH:
-        fields_of = _fields_of(value)
+        fields_of = _read_fields(value)
         if fields_of is not None:
             return PlainData({str(key): plain(item, depth + 1) for key, item in fields_of.items()})
         if isinstance(value, (list, tuple, set, frozenset)):
@@ -129,7 +129,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     return str(value)
 
 
-def _fields_of(value: Any) -> Mapping[Any, Any] | None:
+def _read_fields(value: Any) -> Mapping[Any, Any] | None:
     if isinstance(value, Mapping):
         return cast("Mapping[Any, Any]", value)
     if isinstance(value, BaseModel):

@@ -31,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from amplifier_core._foreign import describe_exception, place_of
+from amplifier_core._foreign import describe_exception, describe_place
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.discovery import (
     ENTRY_POINT_GROUP,
@@ -39,10 +39,10 @@ from amplifier_core.discovery import (
     conventional_name,
     conventional_package,
     declared_kind,
+    find_kind,
     find_package,
     installed_modules,
     installed_mount,
-    kind_of,
     modules_in,
     project_name,
 )
@@ -67,8 +67,8 @@ __all__ = [
     "ModuleValidationError",
     "MountFunction",
     "Offer",
+    "find_kind",
     "find_package",
-    "kind_of",
     "module_failure_reason",
     "resolve",
 ]
@@ -125,7 +125,7 @@ def before_installed() -> int:
     return sys.path.index(library) + 1 if library in sys.path else len(sys.path)
 
 
-def origin_of(module: ModuleType) -> Path | None:
+def find_origin(module: ModuleType) -> Path | None:
     """File that a module was loaded from; None if it has no file."""
     file = getattr(module, "__file__", None)
     return Path(file).resolve() if file else None
@@ -196,7 +196,7 @@ def import_from_folder(name: str, folder: Path) -> ModuleType:
 
 def refuse_elsewhere(name: str, module: ModuleType, folder: Path) -> None:
     """Raise ImportError unless `module` was loaded from `folder`."""
-    origin = origin_of(module)
+    origin = find_origin(module)
     if origin is None or not origin.is_relative_to(folder.resolve()):
         raise ImportError(
             f"package {name!r} is already loaded from {origin or 'another location'}; "
@@ -325,7 +325,7 @@ class ModuleLoader:
                 place = find_package(module_id, project)
                 with _importing(module_id, project):
                     package = import_from_path(place)
-                return _unchecked(module_id, _mount_of(module_id, package), project)
+                return _unchecked(module_id, _find_mount(module_id, package), project)
         with _importing(module_id):
             mount = getattr(conventional_package(module_id), "mount", None)
         return _unchecked(module_id, mount) if callable(mount) else None
@@ -376,7 +376,7 @@ class ModuleLoader:
         declared = declared_kind(module_id, package)
         if declared != "resolver":
             _check(module_id, package, attribute or "mount")
-        mount = _mount_of(module_id, package, attribute)
+        mount = _find_mount(module_id, package, attribute)
         return LoadedModule(module_id, mount, package, declared, _ready_function(mount), folder)
 
     def _add_requirements(self, offer: Offer) -> None:
@@ -438,7 +438,7 @@ AmplifierModuleLoader = ModuleLoader
 """Name used by the Module Source Protocol."""
 
 
-def _mount_of(module_id: str, package: ModuleType, attribute: str = "") -> Callable[..., Any]:
+def _find_mount(module_id: str, package: ModuleType, attribute: str = "") -> Callable[..., Any]:
     mount = getattr(package, attribute or "mount", None)
     if not callable(mount):
         raise _no_mount(module_id, f"{package.__name__}:{attribute or 'mount'}")
@@ -498,7 +498,7 @@ def _described(error: BaseException, folder: Path | None) -> str:
     root = folder.resolve() if folder is not None else None
     if not isinstance(error, ImportError):
         return describe_exception(error, root)
-    place = place_of(error, root)
+    place = describe_place(error, root)
     return f"{error} ({place})" if place else str(error)
 
 

@@ -182,7 +182,7 @@ class Usage(MessageModel):
 
 
 class Degradation(MessageModel):
-    """What was requested, what was provided instead, and why."""
+    """A requested feature, the one provided instead, and the reason."""
 
     requested: str
     actual: str

@@ -276,7 +276,8 @@ class HookResult(_Model):
 
 
 class CompactionResult(_Model):
-    """What a context's `compact()` reports: sizes of the stored history and of the view for a request.
+    """The report of a context's `compact()`: sizes of the stored history and of the view for a
+    request.
 
     Sizes are in tokens and in messages. The stored history itself is not changed.
     """

@@ -143,7 +143,7 @@ def _requires_an_argument(function: Callable[..., Any]) -> bool:
 
 
 Form = Literal["text", "schema", "provider_info", "callable", "async"]
-"""How a member is checked, see ``amplifier_core.module_checks``."""
+"""The check of a member, see ``amplifier_core.module_checks``."""
 
 
 @dataclass(frozen=True)
@@ -207,11 +207,11 @@ class Kind:
         else:
             found = [] if mounted is None else [(self.name, mounted)]
         if not found and self.conforms(returned):
-            found = [(str(_name_of(returned)), returned)]
+            found = [(str(_read_name(returned)), returned)]
         return found
 
 
-def cleanup_of(returned: object) -> Callable[[], Any] | None:
+def find_cleanup(returned: object) -> Callable[[], Any] | None:
     """The return value of ``mount`` if it is a cleanup: callable without arguments, not an instance."""
     if not callable(returned) or required_arguments(returned):
         return None
@@ -226,7 +226,7 @@ def _has(instance: object, name: str) -> bool:
         return True
 
 
-def _name_of(instance: object) -> Any:
+def _read_name(instance: object) -> Any:
     try:
         return getattr(instance, "name", "returned")
     # As above.

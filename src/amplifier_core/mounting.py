@@ -19,8 +19,8 @@ from amplifier_core import events
 from amplifier_core._foreign import (
     belonging_to,
     describe_exception,
+    find_root,
     required_arguments,
-    root_of,
     warnings_logged,
     where_defined,
 )
@@ -126,7 +126,9 @@ class Footprint:
         return "hook" if any("handler" in text for text in self.registered()) else None
 
     def registered(self) -> list[str]:
-        """What was registered since the snapshot, as ``a handler of tool:pre``, ``the capability x``."""
+        """Return the registrations since the snapshot, as ``a handler of tool:pre``, ``the
+        capability x``.
+        """
         now = _registered(self._coordinator)
         return [text for text, count in now.items() if count > self._registered.get(text, 0)]
 
@@ -486,7 +488,7 @@ async def _call_mount(
         if isinstance(error, ConfigurationError):
             # Its message is for the user; where it was raised would not help them.
             raise ModuleMountError(f"Module '{spec.module}' {MISCONFIGURED}{error}") from error
-        root = root_of(loaded.package) if loaded.package is not None else None
+        root = find_root(loaded.package) if loaded.package is not None else None
         raise ModuleMountError(
             f"Module '{spec.module}' cannot be mounted: mount() raised "
             f"{describe_exception(error, root)}"

@@ -105,7 +105,7 @@ def without_model_keys(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def minimal_environment() -> dict[str, str]:
-    """What an interpreter or a search program needs to start; no PATH."""
+    """Return the variables an interpreter or a search program needs to start; no PATH."""
     return _without_relative_paths(
         {name: os.environ[name] for name in _TO_START if name in os.environ}
     )

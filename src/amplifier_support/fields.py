@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 
-def field_of(data: Any, name: str, default: Any = None) -> Any:
+def read_field(data: Any, name: str, default: Any = None) -> Any:
     """A field of a model or of a mapping with the same keys; `default` if it is missing."""
     if isinstance(data, (dict, Mapping)):  # dict first: the check of an abstract class is slow
         return cast("Mapping[str, Any]", data).get(name, default)
     return getattr(data, name, default)
 
 
-def mapping_of(value: Any) -> Mapping[str, Any]:
+def to_mapping(value: Any) -> Mapping[str, Any]:
     """`value` if it is a mapping, otherwise an empty one."""
     return cast("Mapping[str, Any]", value) if isinstance(value, (dict, Mapping)) else {}

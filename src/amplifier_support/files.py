@@ -620,7 +620,7 @@ def open_inside(root: str, path: str) -> int:
 
 
 STREAM_SECONDS = 10
-"""How long to wait for each piece of what comes through a pipe."""
+"""Seconds to wait for each piece from a pipe."""
 
 
 def open_to_read(path: str | Path) -> int:
@@ -692,7 +692,7 @@ def is_special(path: str) -> bool:
     return kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 
-def reason_of(error: OSError) -> str:
+def describe_reason(error: OSError) -> str:
     """Why a folder cannot be copied; if several files failed, the reason of the first."""
     if isinstance(error, shutil.Error) and error.args[0]:
         path, _, reason = error.args[0][0]

@@ -68,7 +68,7 @@ class UnknownControl(ValueError):
 
 
 class Reading(NamedTuple):
-    """What a journal holds.
+    """The contents of a journal.
 
     Attributes:
         records: Its records, one for each line.

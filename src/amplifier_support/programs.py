@@ -114,7 +114,7 @@ def _is_inside(path: str, roots: set[str]) -> bool:
 
 
 class Finished(NamedTuple):
-    """How a helper ended: its exit code and what it wrote, as text."""
+    """The result of a helper: its exit code and its output, as text."""
 
     code: int
     stdout: str

@@ -44,7 +44,7 @@ class DeferredRequest(NamedTuple):
 
 
 class DeferredAnswer(NamedTuple):
-    """What the service answered to a request.
+    """The service's answer to a request.
 
     Attributes:
         status: HTTP status of the answer; None for an error that only its body describes.

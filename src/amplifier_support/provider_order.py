@@ -32,11 +32,11 @@ def first_mounted(providers: Mapping[str, Any], default: str | None) -> str | No
         providers,
         default,
         name=lambda name: name,
-        priority=lambda name: priority_of(providers[name]),
+        priority=lambda name: read_priority(providers[name]),
     )
 
 
-def priority_of(provider: Any) -> float:
+def read_priority(provider: Any) -> float:
     """The number of a mounted provider: `provider.priority`, else that of its config, else 100."""
     own = getattr(provider, "priority", None)
     if _is_number(own):
@@ -44,7 +44,7 @@ def priority_of(provider: Any) -> float:
     return configured_priority(getattr(provider, "config", None))
 
 
-def model_of(provider: Any) -> str | None:
+def find_model(provider: Any) -> str | None:
     """The model a mounted provider uses by default; None if it does not report one."""
     named = (getattr(provider, name, None) for name in ("model", "default_model"))
     return next((model for model in named if isinstance(model, str) and model), None)

@@ -48,7 +48,8 @@ _DATA = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 _IN_RUN = frozenset(f"{string.ascii_letters}{string.digits}+/=_.~%-".encode())
 _MASK = bytes(ord("x") if byte in _IN_RUN else ord(" ") for byte in range(256))
 _RUN_MASK = b"x" * RUN
-"""What a run is after `_MASK`: finding that is several times faster than a regular expression."""
+"""The form of a run after `_MASK`: finding that is several times faster than a regular expression.
+"""
 
 _DIGIT = re.compile("[0-9]")
 _WORDS = 20
@@ -130,8 +131,9 @@ class Redactor:
         self._clean: set[str] = set()
 
     def begun_at(self, text: str, end: int) -> int:
-        """Where a known value of several words begins that may continue after `end`; `end` if there
-        is none.
+        """Return the start of a known value of several words that may continue after `end`.
+
+        It is `end` if there is none.
         """
         first = end
         for value in self._of_words:
@@ -306,7 +308,7 @@ def _index(shapes: tuple[Shape, ...]) -> _Index:
 
 
 def _runs(text: str) -> str:
-    """What may be tokens, each with the text before it, in lower case."""
+    """Return the possible tokens of a text, each with the text before it, in lower case."""
     # One byte for each character, whatever it is.
     mask = text.encode("ascii", "replace").translate(_MASK)
     parts: list[str] = []

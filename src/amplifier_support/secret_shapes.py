@@ -1,4 +1,4 @@
-"""What secrets look like: the rules that gitleaks publishes, and what those do not cover.
+"""The forms of secrets: the rules that gitleaks publishes, and forms those do not cover.
 
 gitleaks looks for complete tokens of known vendors. The shapes here find what has no vendor (a
 password in a URL, a cookie, a private key) and tokens it does not know or whose length varies.
@@ -43,7 +43,7 @@ _PLACEHOLDER = r"(?!\[|\{|\*+@|\$\{|\$[A-Za-z_]\w*@)"
 
 
 class Shape(NamedTuple):
-    """What a kind of secret looks like.
+    """The form of one kind of secret.
 
     Attributes:
         kind: Name in the replacement.
@@ -232,7 +232,7 @@ _CUT = _any_text(
     rf"(?<![A-Za-z0-9+/=_~%.-]){_RANDOM}{_RUN}\.?(?=(?:\n?\[)?…|\.\.\.\ \(truncated)"
     rf"|(?<=…\]\n){_RUN}",
 )
-"""What may be one part of a token that was cut, whichever kind it is."""
+"""One part of a token that was cut, whichever kind it is."""
 
 PII = (
     # Left to right: a name of the run `[\w.%+-]` begins at its start only, so no run is read twice.

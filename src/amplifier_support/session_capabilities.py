@@ -50,7 +50,7 @@ class Capability(Generic[_Value]):
 
 
 class SessionBudget(Protocol):
-    """What a session may use, and has used."""
+    """The limits and the usage of a session."""
 
     @property
     def is_limited(self) -> bool: ...
@@ -61,7 +61,7 @@ class SessionBudget(Protocol):
         ...
 
     def as_dict(self) -> dict[str, Any]:
-        """What was used; `session.spent` of the session when it is resumed."""
+        """Return the usage; `session.spent` of the session when it is resumed."""
         ...
 
     def listen(self, listener: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from decimal import Decimal, InvalidOperation
 from typing import cast
 
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 
 _MAX_ZEROS = 30
 """Amounts with more zeros before or behind the point are invalid: as text they could fill the memory."""
@@ -41,10 +41,10 @@ def total_tokens(usage: object) -> int | None:
     Args:
         usage: The kernel's `Usage`, or a mapping with the same keys.
     """
-    total = field_of(usage, "total_tokens")
+    total = read_field(usage, "total_tokens")
     if isinstance(total, int) and total > 0:
         return total
-    sides = field_of(usage, "input_tokens"), field_of(usage, "output_tokens")
+    sides = read_field(usage, "input_tokens"), read_field(usage, "output_tokens")
     known = [side for side in (*sides, total) if isinstance(side, int)]
     return sum(known) if known else None
 

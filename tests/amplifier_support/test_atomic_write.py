@@ -21,7 +21,7 @@ from amplifier_support.files import (
 from tests.support.small_disk import file_size_limit
 
 
-def mode_of(path: Path) -> int:
+def resolve_mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -32,7 +32,7 @@ def test_an_existing_file_keeps_its_mode_and_a_new_one_gets_the_given_one(tmp_pa
     for path in (old, new):
         write_atomically(path, b"after", mode=0o600)
         assert path.read_bytes() == b"after"
-    assert (mode_of(old), mode_of(new)) == (0o640, 0o600)
+    assert (resolve_mode(old), resolve_mode(new)) == (0o640, 0o600)
     assert sorted(os.listdir(tmp_path)) == ["new", "old"]
 
 
@@ -72,7 +72,7 @@ def test_a_new_file_is_whole_and_replaces_nothing(
     if not unnamed:
         monkeypatch.setattr(files, "_UNNAMED", None)
     create_atomically(tmp_path / "data", b"first", mode=0o640)
-    assert mode_of(tmp_path / "data") == 0o640
+    assert resolve_mode(tmp_path / "data") == 0o640
     (tmp_path / "link").symlink_to("missing")
     for name in ("data", "link"):
         with pytest.raises(FileExistsError):
@@ -94,8 +94,8 @@ def test_a_planted_link_is_replaced_and_not_followed(
     victim.chmod(0o644)
     (tmp_path / "data").symlink_to(victim)
     write_private(tmp_path / "data", b"mine")
-    assert (victim.read_text(), mode_of(victim)) == ("precious", 0o644)
-    assert ((tmp_path / "data").read_text(), mode_of(tmp_path / "data")) == ("mine", 0o600)
+    assert (victim.read_text(), resolve_mode(victim)) == ("precious", 0o644)
+    assert ((tmp_path / "data").read_text(), resolve_mode(tmp_path / "data")) == ("mine", 0o600)
 
 
 def test_the_temporary_name_can_be_in_another_folder(

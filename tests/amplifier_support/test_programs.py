@@ -40,7 +40,7 @@ def program(folder: Path, name: str = "helper") -> Path:
     return file
 
 
-def path_of(*entries: str | Path) -> str:
+def parse_path(*entries: str | Path) -> str:
     return os.pathsep.join(map(str, entries))
 
 
@@ -63,7 +63,7 @@ def test_programs_of_the_working_folder_and_its_project_do_not_count(
         program(project / folder)
     good = program(tmp_path / "good")
     shown = entry.format(project=project)
-    monkeypatch.setenv("PATH", path_of(shown, good.parent))
+    monkeypatch.setenv("PATH", parse_path(shown, good.parent))
     assert find_program("helper") == str(good)
     assert search_path() == str(good.parent)
     monkeypatch.setenv("PATH", shown)
@@ -94,7 +94,7 @@ def test_the_users_and_the_systems_programs_are_found_from_everywhere(
     home = tmp_path / "home"
     file = program(home / ".local" / "bin")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("PATH", path_of(file.parent, Path(sys.executable).parent, "/bin"))
+    monkeypatch.setenv("PATH", parse_path(file.parent, Path(sys.executable).parent, "/bin"))
     for folder in (home, tmp_path, Path("/"), Path("/bin")):
         monkeypatch.chdir(folder)
         assert find_program("helper") == str(file), folder
@@ -110,7 +110,7 @@ def test_a_removed_working_folder_holds_no_program(
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    monkeypatch.setenv("PATH", path_of("", ".", "/bin"))
+    monkeypatch.setenv("PATH", parse_path("", ".", "/bin"))
     assert find_program("sh") == "/bin/sh"
     monkeypatch.chdir("/")
 
@@ -256,10 +256,10 @@ def test_package_clients_keep_the_credentials_of_their_index() -> None:
 
 
 def test_no_folder_chooses_what_a_command_loads_or_runs() -> None:
-    lists = {"PATH": path_of("", ".", "/a", "b", "/c"), "LD_LIBRARY_PATH": path_of("/a", "")}
+    lists = {"PATH": parse_path("", ".", "/a", "b", "/c"), "LD_LIBRARY_PATH": parse_path("/a", "")}
     files = {"BASH_ENV": "./x", "RIPGREP_CONFIG_PATH": "x", "LD_PRELOAD": "lib/x.so", "MAGIC": ""}
     rest = {"CDPATH": "/a", "PYTHONPATH": "src", "ENV": "test"}
-    expected = {"PATH": path_of("/a", "/c"), "LD_LIBRARY_PATH": "/a"}
+    expected = {"PATH": parse_path("/a", "/c"), "LD_LIBRARY_PATH": "/a"}
     expected |= {"PYTHONPATH": "src", "ENV": "test"}
     assert without_secrets({**lists, **files, **rest}) == expected
     assert without_model_keys({**lists, **files, **rest}) == expected

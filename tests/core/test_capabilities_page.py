@@ -47,7 +47,7 @@ def unit(file: Path) -> str:
     return rest[0].replace("_", "-")
 
 
-def key_of(node: ast.expr, known: dict[str, str]) -> str | None:
+def build_key(node: ast.expr, known: dict[str, str]) -> str | None:
     """The name of the capability that an expression is the key of."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
@@ -74,7 +74,7 @@ def uses_in(file: Path, private: dict[str, str]) -> Iterator[tuple[str, bool]]:
     called: set[ast.expr] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            key = key_of(node.func.value, known)
+            key = build_key(node.func.value, known)
             if key is not None:
                 called.add(node.func.value)
                 yield key, node.func.attr == "of"

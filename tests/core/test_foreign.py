@@ -24,10 +24,10 @@ from amplifier_core._foreign import (
     describe_exception,
     describe_foreign,
     describe_owner,
+    describe_place,
+    find_origin,
+    find_root,
     log_failure,
-    origin_of,
-    place_of,
-    root_of,
     where_defined,
 )
 from amplifier_core.llm_errors import LLMError
@@ -56,10 +56,10 @@ def test_the_innermost_line_of_the_module_is_reported(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text(FAILING)
     error = raised_by(file)
-    assert place_of(error, tmp_path / "package") == "package/deep.py, line 6, in inner"
+    assert describe_place(error, tmp_path / "package") == "package/deep.py, line 6, in inner"
     assert describe_exception(error, file).endswith("with base 10: 'x' (deep.py, line 6, in inner)")
-    assert place_of(error, tmp_path / "other") == ""
-    assert place_of(error, None) == ""
+    assert describe_place(error, tmp_path / "other") == ""
+    assert describe_place(error, None) == ""
     assert (
         describe_exception(error, None) == "ValueError: invalid literal for int() with base 10: 'x'"
     )
@@ -70,7 +70,7 @@ def test_a_line_outside_functions_is_reported_without_a_function_name(tmp_path: 
     file.write_text("\n1 / 0\n")
     with pytest.raises(ZeroDivisionError) as caught:
         exec(compile(file.read_text(), str(file), "exec"), {})
-    assert place_of(caught.value, file) == "top.py, line 2"
+    assert describe_place(caught.value, file) == "top.py, line 2"
 
 
 def test_a_syntax_error_is_reported_with_its_own_line(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_the_root_of_a_module_is_its_top_level_package(
     monkeypatch.syspath_prepend(str(tmp_path))
     names = ("regular_root.inner", "namespace_root.inner", "single_root")
     try:
-        roots = [root_of(importlib.import_module(name)) for name in names]
+        roots = [find_root(importlib.import_module(name)) for name in names]
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0].endswith("_root")]:
             del sys.modules[name]
@@ -137,8 +137,8 @@ def test_the_root_of_a_module_is_its_top_level_package(
         tmp_path / "namespace_root" / "inner",
         tmp_path / "single_root.py",
     ]
-    assert root_of(ModuleType("made_up")) is None
-    assert root_of(sys) is None
+    assert find_root(ModuleType("made_up")) is None
+    assert find_root(sys) is None
 
 
 async def test_the_validators_name_the_line(module_folders: ModuleFolders) -> None:
@@ -206,26 +206,26 @@ def test_blame_tells_mistakes_from_failures(guard: ModuleType) -> None:
     wrapped.__cause__ = caught.value
     for error, fault in ((wrapped, ""), (failure, ""), (invalid, "answered None")):
         blame(error, kind="provider", name="acme", obj=guard.Guard(), fault=fault)
-    origins = [origin_of(error) for error in (wrapped, failure, invalid)]
+    origins = [find_origin(error) for error in (wrapped, failure, invalid)]
     assert [origin and origin.is_mistake for origin in origins] == [True, False, False]
-    origin = origin_of(wrapped)
+    origin = find_origin(wrapped)
     assert origin is not None
     assert origin.text.startswith("provider 'acme' raised KeyError: 'x' (acme_guard/")
     add_hint(wrapped, "use another version")
-    hinted = origin_of(wrapped)
+    hinted = find_origin(wrapped)
     assert hinted is not None
     assert hinted.hint == "use another version"
     unknown = ValueError("no one is to blame")
     add_hint(unknown, "none")
-    assert origin_of(unknown) is None
+    assert find_origin(unknown) is None
 
 
 def test_blame_keeps_the_exception_and_the_first_origin(guard: ModuleType) -> None:
     error = RuntimeError("backend down")
-    assert origin_of(error) is None
+    assert find_origin(error) is None
     blame(error, kind="provider", name="acme", obj=guard.Guard())
     blame(error, kind="orchestrator", name="loop-basic", obj=object())
-    origin = origin_of(error)
+    origin = find_origin(error)
     assert origin is not None
     assert (origin.kind, origin.name) == ("provider", "acme")
     assert "RuntimeError: backend down" in origin.text

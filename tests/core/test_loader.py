@@ -17,11 +17,11 @@ from amplifier_core.loader import (
     AmplifierModuleLoader,
     ModuleLoader,
     ModuleValidationError,
+    find_kind,
+    find_origin,
     find_package,
     import_from_path,
-    kind_of,
     module_failure_reason,
-    origin_of,
 )
 from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
 
@@ -399,16 +399,16 @@ async def test_initialize_mounts_what_was_loaded() -> None:
     ],
 )
 def test_a_kind_is_guessed_from_the_id(module_id: str, kind: str) -> None:
-    assert kind_of(module_id) == kind
+    assert find_kind(module_id) == kind
 
 
 def test_a_declared_kind_takes_precedence_and_must_exist() -> None:
     declared = ModuleType("m")
     declared.__amplifier_module_type__ = "hook"  # type: ignore[attr-defined]
-    assert kind_of("tool-x", declared) == "hook"
+    assert find_kind("tool-x", declared) == "hook"
     declared.__amplifier_module_type__ = "gadget"  # type: ignore[attr-defined]
     with pytest.raises(ModuleValidationError, match="gadget") as caught:
-        kind_of("tool-x", declared)
+        find_kind("tool-x", declared)
     assert caught.value.reason_code == "invalid_module_metadata"
 
 
@@ -472,4 +472,4 @@ def test_a_failing_import_leaves_nothing_in_sys_modules(tmp_path: Path) -> None:
 
 
 def test_a_module_without_a_file_has_no_origin() -> None:
-    assert origin_of(SimpleNamespace()) is None  # type: ignore[arg-type]
+    assert find_origin(SimpleNamespace()) is None  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ import jsonschema
 import pytest
 import yaml
 
-from amplifier_batch.input import digest_of
+from amplifier_batch.input import compute_digest
 from amplifier_batch.record.folder import fixed_facts
 from tests.support.cli import Finished, run_amplifier, start_amplifier
 from tests.support.conditions import Conditions
@@ -487,7 +487,7 @@ def test_files_of_two_checkouts_are_compared_and_older_batches_continue(
     assert "(2 rows" in done.stdout
     # Earlier versions named the files in the digest as the user did.
     monkeypatch.chdir(tmp_path / "one")
-    digest = digest_of(Path("files"), absolute=True)
+    digest = compute_digest(Path("files"), absolute=True)
     facts = {**json.loads(Path("out/batch.json").read_text()), "input_digest": digest}
     del facts["ids"]
     Path("out/batch.json").write_text(json.dumps(facts))

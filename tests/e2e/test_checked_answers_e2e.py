@@ -36,7 +36,7 @@ def schema(tmp_path: Path) -> Path:
     return file
 
 
-def result_of(done: Finished) -> dict[str, Any]:
+def to_result(done: Finished) -> dict[str, Any]:
     result = json.loads(done.stdout)
     RESULT.validate(result)
     assert done.code == result["exit_code"]
@@ -65,7 +65,7 @@ def test_an_answer_is_corrected_with_the_errors_in_the_next_prompt(schema: Path)
     with ScriptedLLM.running(["I cannot.", WRONG, GOOD]) as server:
         env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "k"}
         options = ("-P", "minimal", "--schema", schema, "--output", "json")
-        result = result_of(run_amplifier("run", *options, "count", env=env))
+        result = to_result(run_amplifier("run", *options, "count", env=env))
         sent = [json.dumps(one.body["messages"][-1]) for one in server.completions]
     assert (result["data"], result["response"]) == ({"bugs": 2}, GOOD)
     assert (result["prompts"], result["steps"]) == (1, 3)
@@ -82,7 +82,7 @@ def test_an_answer_that_never_matches_ends_with_5_and_an_empty_stdout(
     assert (done.code, done.stdout) == (5, "")
     assert done.stderr.count("does not match the schema") == 2
     assert "--retries" in done.stderr
-    result = result_of(
+    result = to_result(
         run_amplifier("run", "-f", plan, "--schema", schema, "--output", "json", "count")
     )
     assert (result["exit_code"], result["data"], result["steps"]) == (5, None, 3)
@@ -112,10 +112,10 @@ def test_a_corrected_answer_is_replayed_with_its_sub_agent(schema: Path, tmp_pat
         plan = plan_of(tmp_path, server, {"worker": {}})
         command = ("run", "-f", plan, *options)
         env = {"ANTHROPIC_API_KEY": "test-key"}
-        first = result_of(
+        first = to_result(
             run_amplifier(*command, "--record", "r.jsonl", "go", cwd=tmp_path, env=env)
         )
-    replayed = result_of(run_amplifier(*command, "--replay", "r.jsonl", "go", cwd=tmp_path))
+    replayed = to_result(run_amplifier(*command, "--replay", "r.jsonl", "go", cwd=tmp_path))
     # Only the answer of the main session has this form, not that of the sub-agent.
     assert [form is not None for form in asked_with(server)] == [True, False, True, True]
     for name in ("data", "steps", "usage"):
@@ -211,7 +211,7 @@ def test_a_check_gets_the_answer_and_no_keys_and_ends_at_its_time_limit(tmp_path
         cwd=tmp_path,
         env={"ANTHROPIC_API_KEY": "sk-secret-0123456789"},
     )
-    states = [(one["passed"], one["exit_code"]) for one in result_of(done)["checks"]]
+    states = [(one["passed"], one["exit_code"]) for one in to_result(done)["checks"]]
     assert states == [(True, 0), (True, 0), (False, None)]
     assert "time limit reached" in done.stderr
 
@@ -276,7 +276,7 @@ def run_with_schema(
         f"  - {{module: provider-{provider}, config: {{base_url: '{base_url}', api_key: k{config}}}}}\n"
     )
     arguments = ("-f", plan, "--schema", schema, "--approve", "allow", "--output", "json", "count")
-    return result_of(run_amplifier("run", *arguments, cwd=schema.parent))
+    return to_result(run_amplifier("run", *arguments, cwd=schema.parent))
 
 
 def test_anthropic_gets_the_schema_with_every_request_that_has_tools_too(schema: Path) -> None:

@@ -17,14 +17,14 @@ from tests.support.llm_server import Reply, Request, ScriptedLLM, Status, ToolCa
 READ = Reply("Let me look.", [ToolCall("read_file", {"path": "notes.txt"})])
 
 
-def result_of(run: Finished) -> dict[str, Any]:
+def to_result(run: Finished) -> dict[str, Any]:
     assert run.code == 0, run.stderr
     return json.loads(run.stdout)
 
 
 def events_of(run: Finished) -> list[str]:
     """Names of the events of the run's own session, in order."""
-    log = next(run.home.rglob(f"{result_of(run)['session_id']}/events.jsonl"))
+    log = next(run.home.rglob(f"{to_result(run)['session_id']}/events.jsonl"))
     return [json.loads(line)["event"] for line in log.read_text(encoding="utf-8").splitlines()]
 
 
@@ -52,16 +52,16 @@ def test_sub_agents_are_answered_again_in_another_folder_too(tmp_path: Path) -> 
         shutil.copytree(here, there)
         arguments = ("run", "-f", "plan.yaml", "--output", "json", "Go.")
         first = run_amplifier(*arguments, "--record", "rec.jsonl", cwd=here, env=KEY)
-        assert result_of(first)["response"] == "All is done."
+        assert to_result(first)["response"] == "All is done."
     file = here / "rec.jsonl"
     requests = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     models = {line["request"]["model"] for line in requests if line["type"] == "request"}
     assert models == {"claude-sonnet-5-5", "claude-haiku-4-5"}
     second = run_amplifier(*arguments, "--replay", file, cwd=there)
-    assert result_of(second)["response"] == "All is done."
+    assert to_result(second)["response"] == "All is done."
     assert "not requested" not in second.stderr
     assert sorted(events_of(second)) == sorted(events_of(first))
-    assert result_of(second)["usage"] == result_of(first)["usage"]
+    assert to_result(second)["usage"] == to_result(first)["usage"]
 
 
 def chain_of(folder: Path, server: ScriptedLLM, **session: Any) -> Path:
@@ -97,9 +97,9 @@ def test_a_fallback_is_taken_again(tmp_path: Path) -> None:
         plan = chain_of(tmp_path, server, fallbacks=["second"])
         arguments = ("run", "-f", plan, "--output", "json", "Go.")
         first = run_amplifier(*arguments, "--record", "rec.jsonl", cwd=tmp_path, env=KEYS)
-        assert result_of(first)["response"] == "From the second."
+        assert to_result(first)["response"] == "From the second."
     again = run_amplifier(*arguments, "--replay", "rec.jsonl", cwd=tmp_path)
-    assert result_of(again)["response"] == "From the second."
+    assert to_result(again)["response"] == "From the second."
     assert events_of(again) == events_of(first)
 
 

@@ -84,7 +84,7 @@ def test_three_tool_calls_edit_a_file_and_the_session_resumes_elsewhere(
         assert [request.answered for request in server.completions] == [True] * 4
         last = server.completions[-1].body
         assert roles_of(last)[-1] == "user"
-        assert text_of(last["messages"][-1]) == "what did I ask?"
+        assert read_text(last["messages"][-1]) == "what did I ask?"
         assert "make it polite" in json.dumps(last["messages"])
 
 
@@ -92,7 +92,7 @@ def roles_of(body: dict[str, Any]) -> list[str]:
     return [message["role"] for message in body["messages"]]
 
 
-def text_of(message: dict[str, Any]) -> str:
+def read_text(message: dict[str, Any]) -> str:
     content = message["content"]
     if isinstance(content, str):
         return content

@@ -64,7 +64,7 @@ class Project:
         )
 
 
-def result_of(done: Finished) -> dict[str, Any]:
+def to_result(done: Finished) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
@@ -79,7 +79,7 @@ def test_commands_are_restricted_by_default_and_the_result_says_by_what(project:
     assert done.code == 0, done.stderr
     assert sorted(os.listdir(project.work)) == ["inside"]
     assert not outside.exists()
-    said = result_of(done)["sandbox"]
+    said = to_result(done)["sandbox"]
     assert said["policy"]["network"] == "none"
     assert (said["enforced"], said["missing"]) == ("kernel", None)
     # Nothing of it is left, and the program's own folder is out of reach.
@@ -91,7 +91,7 @@ def test_commands_are_restricted_by_default_and_the_result_says_by_what(project:
 def test_the_user_decides_for_one_run(project: Project) -> None:
     outside = project.place / "outside"
     done = project.run([f"touch {outside}"], "--sandbox", "off")
-    assert result_of(done)["sandbox"] == {"policy": None, "enforced": None, "missing": None}
+    assert to_result(done)["sandbox"] == {"policy": None, "enforced": None, "missing": None}
     assert outside.exists()
     project.run(["touch inside"], "--sandbox", "read-only")
     assert os.listdir(project.work) == []
@@ -132,8 +132,8 @@ def test_what_cannot_be_enforced_ends_the_run_before_the_first_request(
 ) -> None:
     done = project.run([], **plan)
     assert done.code == 78, done.stderr
-    assert result_of(done)["steps"] == 0
-    error = result_of(done)["error"]
+    assert to_result(done)["steps"] == 0
+    error = to_result(done)["error"]
     assert error["message"] == (f"the sandbox for commands is unavailable: {MISSING}")
     assert "--sandbox off" in error["hint"]
 
@@ -168,7 +168,7 @@ def test_a_plan_may_go_without_or_start_no_commands(project: Project) -> None:
     done = project.run(["touch made"], sandbox={**NAMESPACES, "unavailable": "warn"})
     assert (done.code, os.listdir(project.work)) == (0, ["made"]), done.stderr
     assert f"commands run without a sandbox: {MISSING}" in done.stderr
-    said = result_of(done)["sandbox"]
+    said = to_result(done)["sandbox"]
     assert (said["enforced"], said["missing"]) == (None, MISSING)
     assert project.run([], sandbox=NAMESPACES, tools=[]).code == 0
 

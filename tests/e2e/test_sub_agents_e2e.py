@@ -42,7 +42,7 @@ def run(plan: Path, *arguments: str) -> Finished:
     return run_amplifier(*allowed, *arguments, cwd=plan.parent, env=KEY)
 
 
-def result_of(done: Finished, code: int = 0) -> dict[str, Any]:
+def to_result(done: Finished, code: int = 0) -> dict[str, Any]:
     assert done.code == code, done.stderr
     assert "Traceback" not in done.stderr
     # An agent that may not delegate further lacks the tool; the module is not at fault.
@@ -81,7 +81,7 @@ def test_two_agents_work_in_parallel_and_one_is_resumed(folder: Path) -> None:
     agents = {"reader": {"tools": ["tool-filesystem"]}, "sheller": {}}
     with running_agents(lines) as server:
         plan = plan_of(folder, server, agents)
-        result = result_of(run(plan, "Go.", "--session", "s1", "--output", "json"))
+        result = to_result(run(plan, "Go.", "--session", "s1", "--output", "json"))
         assert server.rejections == []
         assert result["response"] == "All is done."
         (resumed,) = tool_results(server.completions[-1].body)
@@ -197,7 +197,7 @@ def test_the_user_can_resume_a_sub_session(folder: Path, tmp_path: Path) -> None
     elsewhere.mkdir()
     with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {"tools": ["tool-bash"]}})
-        result = result_of(run(plan, "Go.", "--session", "s1", "--output", "json"))
+        result = to_result(run(plan, "Go.", "--session", "s1", "--output", "json"))
         child = result["sub_sessions"][0]["session_id"]
         again = run_amplifier(
             "run", "--resume", child, "--approve", "allow", "Who?", cwd=elsewhere, env=KEY
@@ -228,7 +228,7 @@ def test_agents_may_delegate_as_deep_as_the_plan_allows(folder: Path) -> None:
     }
     with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {}, "helper": {}}, config={"max_depth": 2})
-        result = result_of(run(plan, "Go.", "--session", "s1", "--output", "json"))
+        result = to_result(run(plan, "Go.", "--session", "s1", "--output", "json"))
         worker, helper = result["sub_sessions"]
         assert (worker["agent"], worker["parent_id"]) == ("worker", "s1")
         assert (helper["agent"], helper["parent_id"]) == ("helper", worker["session_id"])
@@ -251,7 +251,7 @@ def test_errors_of_an_agent_are_reported_to_its_parent(folder: Path) -> None:
     }
     with running_agents(lines) as server:
         plan = plan_of(folder, server, agents)
-        result = result_of(run(plan, "Go.", "--output", "json"))
+        result = to_result(run(plan, "Go.", "--output", "json"))
         unknown, broken, refused, fine = tool_results(requests_of(server, LEAD)[1])
         assert "unknown agent 'unknown'; available agents: broken, fine, refused" in unknown
         assert "tiemout" in broken
@@ -273,7 +273,7 @@ def test_all_agents_share_one_budget(folder: Path) -> None:
     }
     with running_agents(lines) as server:
         plan = plan_of(folder, server, {"worker": {}}, session={"budget": {"max_steps": 7}})
-        result = result_of(run(plan, "Go.", "--output", "json"), code=7)
+        result = to_result(run(plan, "Go.", "--output", "json"), code=7)
         assert result["outcome"] == "budget"
         assert len(server.completions) == 7
         assert {sub["status"] for sub in result["sub_sessions"]} == {"incomplete"}
@@ -284,7 +284,7 @@ def test_an_agent_may_have_its_own_budget_within_that_of_the_run(folder: Path) -
     agents = {"worker": {"session": {"budget": {"max_steps": 2}}}}
     with running_agents(lines) as server:
         plan = plan_of(folder, server, agents, session={"budget": {"max_steps": 9}})
-        result = result_of(run(plan, "Go.", "--output", "json"))
+        result = to_result(run(plan, "Go.", "--output", "json"))
         assert len(requests_of(server, "worker")) == 2
         (task_result,) = tool_results(requests_of(server, LEAD)[1])
         assert (
@@ -303,7 +303,7 @@ def test_denials_of_an_agent_count_for_the_run(folder: Path) -> None:
         done = run_amplifier(
             "run", "-f", plan, "--approve", "deny", "Go.", "--output", "json", cwd=folder, env=KEY
         )
-        assert result_of(done, code=8)["outcome"] == "denied"
+        assert to_result(done, code=8)["outcome"] == "denied"
         assert "denied" in tool_results(requests_of(server, "worker")[1])[0]
 
 
@@ -362,7 +362,7 @@ def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
             "run", "-f", plan, "--approve", "allow", "--record", "run.jsonl", "Go.",
             "--output", "json", cwd=folder, env={**KEY, "WORKER_KEY": "another"},
         )  # fmt: skip
-        before = result_of(recorded)
+        before = to_result(recorded)
         models = {body["model"] for body in requests_of(server, "worker")}
         assert models == {"claude-haiku-4-5"}
         count = len(server.completions)
@@ -370,7 +370,7 @@ def test_a_recorded_run_is_replayed_with_its_agents(folder: Path) -> None:
             "run", "-f", plan, "--approve", "allow", "--replay", "run.jsonl", "Go.",
             "--output", "json", cwd=folder,
         )  # fmt: skip
-        after = result_of(replayed)
+        after = to_result(replayed)
         assert len(server.completions) == count
     assert after["response"] == before["response"] == "Done."
     for name in ("steps", "usage"):
@@ -472,11 +472,11 @@ def test_code_of_an_agent_runs_only_while_the_project_is_trusted(folder: Path) -
         assert run_here("-P", "cast", "Go.").code == 78
         assert not mark.exists()
         done = run_here("-P", "cast", "Go.", "--trust", "--session", "s1")
-        child = result_of(done)["sub_sessions"][0]["session_id"]
+        child = to_result(done)["sub_sessions"][0]["session_id"]
         assert mark.read_text().count("s1") == 1
         code = source / "amplifier_module_marking" / "__init__.py"
         code.write_text(code.read_text() + "\n# changed\n")
         assert run_here("--resume", child, "Go on.").code == 78
         assert mark.read_text().count("s1") == 1
-        assert result_of(run_here("--resume", child, "--trust", "Go on."))["response"] == "Again."
+        assert to_result(run_here("--resume", child, "--trust", "Go on."))["response"] == "Again."
         assert mark.read_text().count("s1") == 2

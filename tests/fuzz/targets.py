@@ -36,7 +36,7 @@ from amplifier_core.llm_errors import LLMError
 from amplifier_extras.tool_mcp.hub import Results
 from amplifier_modules import provider_anthropic, provider_openai
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules.hooks_approval.commands import Unclear, may_run, segments_of, words_of
+from amplifier_modules.hooks_approval.commands import Unclear, may_run, split_segments, split_words
 from amplifier_modules.hooks_approval.read_only_commands import only_reads
 from amplifier_modules.hooks_approval.rules import danger_in
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
@@ -287,11 +287,11 @@ def _classify(data: bytes) -> None:
     for pattern in ("rm *", "git push", "git push *"):
         may_run(command, pattern)
     try:
-        words = words_of(command)
+        words = split_words(command)
     except Unclear:
         pass
     else:
-        assert segments_of(command) == [words]
+        assert split_segments(command) == [words]
         # Shells remove the backslash from these between double quotes, shlex does not.
         if not re.search(r"\\[$`]", command):
             assert words == shlex.split(command)

@@ -61,7 +61,7 @@ class Loaded(NamedTuple):
     def heavy(self) -> set[str]:
         return HEAVY & self.modules
 
-    def parts_of(self, package: str) -> set[str]:
+    def build_parts(self, package: str) -> set[str]:
         """Names right below `package`."""
         prefix = f"{package}."
         below = (name[len(prefix) :] for name in self.modules if name.startswith(prefix))
@@ -125,7 +125,12 @@ def test_the_help(argument: str, tmp_path: Path) -> None:
 def test_help_for_a_narrow_terminal(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, *amplifier_command(), "--help", COLUMNS="60")
     assert loaded.packages <= {"amplifier_app", "amplifier_support", *TYPER}
-    assert loaded.parts_of("amplifier_app.commands") == {"entry_points", "finish", "group", "help"}
+    assert loaded.build_parts("amplifier_app.commands") == {
+        "entry_points",
+        "finish",
+        "group",
+        "help",
+    }
 
 
 @pytest.mark.parametrize(
@@ -140,7 +145,7 @@ def test_the_help_of_a_group_imports_none_of_its_commands(group: str, tmp_path: 
         "amplifier_batch.commands",
         "amplifier_kit.policy",
     ):
-        assert loaded.parts_of(package) <= {"command"}
+        assert loaded.build_parts(package) <= {"command"}
 
 
 @pytest.mark.parametrize(
@@ -181,12 +186,12 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
     assert "hello" in loaded.stdout
     assert loaded.packages <= OURS | PYDANTIC | HTTP | YAML | parser
     assert loaded.packages >= {"httpx", "pydantic"}, "the probe saw what was loaded"
-    assert loaded.parts_of("amplifier_modules") == {
+    assert loaded.build_parts("amplifier_modules") == {
         *("_shared", "context_simple", "hooks_backup", "hooks_logging", "loop_streaming"),
         *("provider_anthropic", "tool_bash", "tool_filesystem", "tool_search", "tool_todo"),
         "hooks_approval",
     }
-    assert loaded.parts_of("amplifier_app.commands") <= {
+    assert loaded.build_parts("amplifier_app.commands") <= {
         *("duration", "event_loop", "finish", "group", "help", "option", "typer_options", "run"),
     }
     assert not loaded.modules & {

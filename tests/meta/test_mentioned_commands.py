@@ -28,14 +28,14 @@ def mentioned(pattern: str) -> dict[str, str]:
     return found
 
 
-def commands_of(group: str) -> set[str]:
+def walk_commands(group: str) -> set[str]:
     return set(amplifier_command().get_command(None, group).list_commands(None))
 
 
 @pytest.mark.parametrize("group", [name for name in GROUPS if name in COMMANDS])
 def test_commands_of_groups_exist(group: str) -> None:
     words = mentioned(rf"amplifier {group} ([a-z]+(?:-[a-z]+)*)\b(?![.:,;)`'\"]*\w*/)")
-    unknown = {word: file for word, file in words.items() if word not in commands_of(group)}
+    unknown = {word: file for word, file in words.items() if word not in walk_commands(group)}
     assert not unknown
     assert words
 

@@ -251,7 +251,7 @@ REFUSED = [
 ]
 
 
-def model_of(module_id: str) -> Any:
+def find_model(module_id: str) -> Any:
     """The config model of a module."""
     return import_module(BUNDLED[module_id])._module._model()
 
@@ -333,7 +333,7 @@ async def test_a_key_that_restricts_is_refused_with_the_reason(
 def test_a_published_key_means_the_setting(
     module_id: str, published: dict[str, Any], own: dict[str, Any]
 ) -> None:
-    model = model_of(module_id)
+    model = find_model(module_id)
     assert parse_config(model, published, module_id) == parse_config(model, own, module_id)
 
 

@@ -77,13 +77,13 @@ async def mount(coordinator, config):
     folder, held, requests = Path(config["folder"]), config["held"], itertools.count()
     await provider_mock.mount(coordinator, {"replies": config["replies"]})
     provider = coordinator.get("providers", "mock")
-    answer_of = provider.stream_complete
+    to_answer = provider.stream_complete
 
     async def stream_complete(request, **kwargs):
         number = next(requests)
         while number in held and not (folder / f"answer-{number}").exists():
             await asyncio.sleep(0.01)
-        async with aclosing(answer_of(request, **kwargs)) as answer:
+        async with aclosing(to_answer(request, **kwargs)) as answer:
             async for part in answer:
                 yield part
 

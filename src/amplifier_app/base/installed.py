@@ -114,7 +114,7 @@ def _change_time(folder: str) -> int:
         return 0
 
 
-def modules_of(distribution: str) -> list[Installed] | None:
+def list_modules(distribution: str) -> list[Installed] | None:
     """The modules of one distribution; None if it is not installed."""
     from importlib import metadata
 
@@ -150,7 +150,7 @@ def known_ids() -> set[str]:
     return {*bundled_modules(), *on_path, *modules_in_folders()}
 
 
-def version_of(distribution: str) -> str:
+def find_version(distribution: str) -> str:
     """The version of an installed distribution."""
     from importlib import metadata
 

@@ -21,7 +21,7 @@ _SETTINGS_LOCK = ".settings.lock"
 
 
 class _Depth(threading.local):
-    """How often this thread has entered `changing_settings`."""
+    """The number of times this thread has entered `changing_settings`."""
 
     value = 0
 

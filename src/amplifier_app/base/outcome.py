@@ -125,14 +125,14 @@ def has_storage_error(error: BaseException | None) -> bool:
     return False
 
 
-def outcome_of(error: BaseException) -> Outcome:
+def to_outcome(error: BaseException) -> Outcome:
     """The outcome of an exception, without secrets; unknown exceptions are unexpected errors."""
-    found = _outcome_of(error)
+    found = _to_outcome(error)
     hint = None if found.hint is None else redact(found.hint)
     return found._replace(message=redact(found.message), hint=hint)
 
 
-def _outcome_of(error: BaseException) -> Outcome:
+def _to_outcome(error: BaseException) -> Outcome:
     if isinstance(error, AppError):
         ending = next((e for kind, e in _APP_ENDINGS if isinstance(error, kind)), Ending.ERROR)
         if isinstance(error, ConfigError) and error.is_usage:
@@ -160,12 +160,12 @@ def _outcome_of(error: BaseException) -> Outcome:
 
 def _kernel_outcome(error: BaseException) -> Outcome:
     from amplifier_core import llm_errors
-    from amplifier_core._foreign import origin_of
+    from amplifier_core._foreign import find_origin
     from amplifier_core.loader import ModuleValidationError
     from amplifier_core.module_sources import ModuleLoadError, ModuleMountError, ModuleNotFoundError
 
     text = str(error) or type(error).__name__
-    origin = origin_of(error)
+    origin = find_origin(error)
     if isinstance(error, llm_errors.LLMError) and origin is None:
         return _llm_outcome(error, _message_in(text, error.provider))
     if isinstance(error, ModuleMountError) and isinstance(error.__cause__, llm_errors.LLMError):
@@ -199,7 +199,7 @@ def _kernel_outcome(error: BaseException) -> Outcome:
             working_dir()
             temporary_dir()
         except ConfigError as missing:
-            return outcome_of(missing)
+            return to_outcome(missing)
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename is not None else ""
         if isinstance(error, (ConnectionError, TimeoutError)):
@@ -215,7 +215,7 @@ FOR_TRACEBACK = "Run again with AMPLIFIER_DEBUG=1 for the traceback."
 
 
 def hint_for(error: OSError) -> str:
-    """What to do about an error of the operating system."""
+    """Return advice about an error of the operating system."""
     return _HINTS.get(error.errno or 0, FOR_TRACEBACK)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, TextIO
 
 STDIN_GRACE_SECONDS = 2.0
-"""How long to wait for data on an open pipe if there is a prompt argument as well, counted from the
+"""Seconds to wait for data on an open pipe if there is a prompt argument as well, counted from the
 start of the process. `-` waits without a limit."""
 
 _STARTED = time.monotonic()

@@ -1,4 +1,4 @@
-"""What model services accept as a tool: its name, and the JSON Schema of its input."""
+"""The rules of model services for a tool: its name, and the JSON Schema of its input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tool_faults(name: str, tool: Any) -> list[str]:
     if not re.fullmatch(TOOL_NAME, name):
         faults.append(f"model services reject the name {name!r}")
     try:
-        schema = input_schema_of(tool)
+        schema = read_input_schema(tool)
     except _FOREIGN_ERRORS as error:
         return [*faults, f"its schema raised {describe_exception(error, None)}"]
     if schema is None:
@@ -42,7 +42,7 @@ def tool_faults(name: str, tool: Any) -> list[str]:
     )
 
 
-def input_schema_of(tool: Any) -> Any:
+def read_input_schema(tool: Any) -> Any:
     """The input schema that a tool declares; raises what the tool raises."""
     schema = getattr(tool, "input_schema", None)
     if not schema and callable(getattr(tool, "get_schema", None)):

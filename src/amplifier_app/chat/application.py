@@ -96,7 +96,7 @@ _LINK = re.compile(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
 class Content(Protocol):
-    """What the windows show."""
+    """The content of the windows."""
 
     buffer: Buffer
     live: list[str]
@@ -208,7 +208,7 @@ def _line_prefix(line: int, wrapped: int) -> StyleAndTextTuples:
 
 
 class Keyboard(Protocol):
-    """What the keys act on."""
+    """The actions of the keys."""
 
     state: State
     buffer: Buffer
@@ -381,7 +381,7 @@ class ReflowRenderer(Renderer):
         super().erase(leave_alternate_screen)
 
     def _cursor_after_reflow(self, screen: Screen, columns: int) -> Point:
-        """Where the cursor is after each line has been wrapped at `columns`."""
+        """Return the position of the cursor after each line has been wrapped at `columns`."""
         x, y = self._cursor_pos
         above = sum(max(1, -(-self._cells(screen.data_buffer[row]) // columns)) for row in range(y))
         return Point(x=x % columns, y=above + x // columns)

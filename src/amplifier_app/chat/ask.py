@@ -98,7 +98,9 @@ async def ask_on_terminal(
 
 
 def _what_to_type(keys: dict[str, str], count: int) -> str:
-    """How to answer a question with this many options, shown after an answer that chose none."""
+    """Return the instruction for a question with this many options, shown after an answer that
+    chose none.
+    """
     if keys and count == len(keys):
         return "Type y or n; Esc denies."
     number = f"a number from 1 to {count}"

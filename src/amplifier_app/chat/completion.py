@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator, Iterable
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from amplifier_app.chat.project_files import matching, mention_of, project_files
+from amplifier_app.chat.project_files import matching, project_files, to_mention
 from amplifier_app.chat.slash.registry import Chat, find
 from amplifier_app.runtime import describe
 
 _FILES_SECONDS = 10.0
-"""How long a list of files is used."""
+"""Seconds for which a list of files is used."""
 
 
 class ChatCompleter(Completer):
@@ -50,7 +50,7 @@ class ChatCompleter(Completer):
         typed = self._mention(document)
         if typed is not None:
             for name in matching(self._files, typed.removeprefix('"')):
-                mention = mention_of(name)
+                mention = to_mention(name)
                 if mention is not None:
                     yield Completion(
                         mention,

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
-from amplifier_app.base.outcome import OK, Outcome, outcome_of
+from amplifier_app.base.outcome import OK, Outcome, to_outcome
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.signals import Interrupts
 from amplifier_app.base.stdio import Output
@@ -23,7 +23,7 @@ from amplifier_app.chat.outcome_messages import (
 )
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.project_files import PromptFiles
-from amplifier_app.chat.session_header import conversation_of, resume_header
+from amplifier_app.chat.session_header import build_conversation, resume_header
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     Leave,
@@ -43,7 +43,7 @@ from amplifier_app.runtime.approvals import NO_MODES, NO_MODES_HINT, mode_contro
 from amplifier_app.runtime.checks import run_shell
 from amplifier_app.runtime.continuation import last_prompt, prompt_to_continue
 from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
-from amplifier_app.runtime.status import status_of
+from amplifier_app.runtime.status import read_status
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.process.commands import CommandError
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class Begun(Protocol):
-    """What beginning needs of `amplifier_app.chat.conversation.Conversation`."""
+    """The part of `amplifier_app.chat.conversation.Conversation` that beginning needs."""
 
     session: OpenSession
     renderer: Renderer
@@ -78,7 +78,7 @@ async def begin(chat: Begun, prompt: str | None, *, greets: bool) -> None:
         SessionError: The transcript of the session cannot be read.
     """
     session, renderer = chat.session, chat.renderer
-    recorded = await conversation_of(session) if session.facts.resumed else None
+    recorded = await build_conversation(session) if session.facts.resumed else None
     if greets:
         if recorded is not None:
             renderer.reply(await resume_header(session, recorded))
@@ -382,7 +382,7 @@ class Conversation:
         except SessionError:
             raise
         except AppError as error:
-            show_outcome(self.renderer, outcome_of(error), "error")
+            show_outcome(self.renderer, to_outcome(error), "error")
         else:
             if reply is not None:
                 self.renderer.reply(reply)
@@ -436,7 +436,7 @@ class Conversation:
                 raise
             # Providers and modules may raise anything; the chat continues.
             except Exception as error:
-                outcome, has_history = outcome_of(error), not self.is_plain
+                outcome, has_history = to_outcome(error), not self.is_plain
                 show_failure(self.renderer, outcome, self.retry_key(), has_history=has_history)
                 self.on_empty_line = RETRY
         if interrupts.terminated:
@@ -485,7 +485,7 @@ class Conversation:
         self._concurrent.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            show_outcome(self.renderer, outcome_of(error), "error")
+            show_outcome(self.renderer, to_outcome(error), "error")
         self.terminal.refresh()
 
     def _plan_next(self, succeeded: bool) -> None:
@@ -513,4 +513,4 @@ class Conversation:
         )
 
     def _status(self, width: int) -> str:
-        return status_line(status_of(self.session), width)
+        return status_line(read_status(self.session), width)

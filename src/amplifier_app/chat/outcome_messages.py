@@ -1,4 +1,4 @@
-"""What the chat shows when a turn or a command has ended without success."""
+"""Messages of the chat about a turn or a command that has ended without success."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEXT_KEYS = {
     Ending.UNAVAILABLE: " · /model · /provider",
     Ending.PROVIDER: " · /model · /provider",
 }
-"""How a turn failed → what can be done besides trying again."""
+"""Failure of a turn → advice besides trying again."""
 
 
 RETRY = "/retry"

@@ -103,7 +103,7 @@ class Picker(Generic[T, R]):
         return [*text, *self.below(columns)]
 
     def below(self, columns: int) -> StyleAndTextTuples:
-        """What is shown below the entries: the filter and the keys."""
+        """Return the text below the entries: the filter and the keys."""
         below = self.message or clip(f"  type to filter · {self.keys}", columns - 1)
         return [("", f"  › {in_line(self._filter)}"), ("reverse", " "), ("class:dim", f"\n{below}")]
 
@@ -216,7 +216,7 @@ _KEYS = "Enter resume · ^F fork · ^R rename · ^X delete · Tab {}"
 
 
 class Choice(NamedTuple):
-    """What the user chose to do with a session."""
+    """The user's choice for a session."""
 
     action: Literal["resume", "fork"]
     session_id: str

@@ -97,7 +97,7 @@ def _walk(folder: str) -> list[str]:
     return found[:_MAX_LISTED]
 
 
-def mention_of(name: str) -> str | None:
+def to_mention(name: str) -> str | None:
     """Return what is written after `@` for a file, in quotes if necessary; None if it cannot be mentioned."""
     if re.fullmatch(_PATH, name):
         return name
@@ -251,7 +251,7 @@ def _read_lines(folder: str, path: str, first: str | None, last: str | None) -> 
         end = min(end, len(lines))
         text, attribute = "\n".join(lines[begin - 1 : end]), f' lines="{begin}-{end}"'
     if len(text) > MAX_BYTES:
-        hint = f"add some of its lines with @{mention_of(path)}:1-500"
+        hint = f"add some of its lines with @{to_mention(path)}:1-500"
         raise ValueError(f"it is larger than {describe.size(MAX_BYTES)}; {hint}")
     return text.rstrip("\n"), attribute
 

@@ -13,7 +13,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import current_mode
-from amplifier_app.runtime.export.parts import last_prompts, parts_of
+from amplifier_app.runtime.export.parts import build_parts, last_prompts
 from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.session import OpenSession
 from amplifier_app.sessions.backups import files_changed_since
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MAX_LINES = 12
 
 
-async def conversation_of(session: OpenSession) -> Conversation:
+async def build_conversation(session: OpenSession) -> Conversation:
     """The whole conversation of an open session.
 
     Raises:
@@ -55,7 +55,7 @@ async def resume_header(session: OpenSession, conversation: Conversation) -> Gro
         changed = await asyncio.to_thread(files_changed_since, session.saved.path, project)
         if changed:
             lines.append(Text(describe.changed_since(changed), style="yellow"))
-    parts = parts_of(last_prompts(conversation, 1), session.renderer.visibility)
+    parts = build_parts(last_prompts(conversation, 1), session.renderer.visibility)
     shown = [part for part in parts if part.kind in ("prompt", "answer")]
     answers = [part for part in shown if part.kind == "answer"]
     last = [*shown[:1], *answers[-1:]] if prompts else answers[-1:]

@@ -1,4 +1,4 @@
-"""What the conversation needs of a terminal: keyboard input and a line for what waits.
+"""The terminal as the conversation needs it: keyboard input and a line for what waits.
 
 The terminal of a chat without drawing: lines as the terminal itself edits them.
 
@@ -31,7 +31,7 @@ TYPING_PAUSE = 1.0
 
 
 class State(Enum):
-    """What the conversation does."""
+    """The activity of the conversation."""
 
     OPENING = "opening"
     """The session is being opened; lines are kept."""

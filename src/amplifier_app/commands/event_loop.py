@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _END_SECONDS = 10.0
-"""How long tasks that are left may take to end when they are cancelled."""
+"""Seconds that cancelled tasks may take to end."""
 
 
 def run_loop(main: Coroutine[Any, Any, _Result]) -> _Result:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Literal
 
 from amplifier_app.base.json_text import json_line
-from amplifier_app.base.outcome import FOR_TRACEBACK, OK, Ending, Outcome, hint_for, outcome_of
+from amplifier_app.base.outcome import FOR_TRACEBACK, OK, Ending, Outcome, hint_for, to_outcome
 from amplifier_app.base.stdio import Output, to_stderr
 from amplifier_app.render.result import RunReport, result_object
 
@@ -83,7 +83,7 @@ def finish(invocation: Invocation, ended: Outcome | BaseException | int) -> int:
             return ended
         outcome = OK
     else:
-        outcome = outcome_of(ended) if isinstance(ended, BaseException) else ended
+        outcome = to_outcome(ended) if isinstance(ended, BaseException) else ended
         _print_result(invocation, outcome)
     failure = invocation.stdout.failure
     if failure is not None and outcome.ending in _AS_WRITTEN:
@@ -95,7 +95,7 @@ def finish(invocation: Invocation, ended: Outcome | BaseException | int) -> int:
 
 def _outcome_of_stdout(failure: OSError) -> Outcome:
     if isinstance(failure, BrokenPipeError):
-        return outcome_of(failure)
+        return to_outcome(failure)
     reason = (failure.strerror or str(failure)).lower()
     return Outcome(Ending.SESSION, f"cannot write to stdout: {reason}", hint_for(failure))
 

@@ -103,10 +103,10 @@ def plain_record(names: str, about: str) -> tuple[str, str]:
     return names, " ".join(about.split())
 
 
-def commands_of(group: Any, ctx: Any) -> Iterator[tuple[str, Any]]:
+def walk_commands(group: Any, ctx: Any) -> Iterator[tuple[str, Any]]:
     """Every command below a group, with its words."""
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         yield name, command
         if hasattr(command, "list_commands"):
-            yield from ((f"{name} {below}", one) for below, one in commands_of(command, ctx))
+            yield from ((f"{name} {below}", one) for below, one in walk_commands(command, ctx))

@@ -7,14 +7,14 @@ from typing import Any
 
 from amplifier_app import trust
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.sources.loading import AS_ENVIRONMENT_SAYS, Fetching, load
 
 
 def takes_plan_options(*names: str) -> Callable[[Callable[..., None]], Any]:
     """Give a command these options of `run`, in place of its parameter of type `Request`."""
-    return takes_options_of(Request, *names, group="Plan")
+    return takes_options(Request, *names, group="Plan")
 
 
 def chosen_plan(

@@ -18,7 +18,7 @@ from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE
 from amplifier_app.plan.documents.profile_paths import ProfileFile, profile_files
 from amplifier_app.plan.documents.scopes import USER, read_settings
 from amplifier_app.plan.tree.edit import set_value
-from amplifier_app.plan.tree.nodes import text_of
+from amplifier_app.plan.tree.nodes import read_text
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.trust import folder_if_trusted
@@ -41,7 +41,7 @@ def list_profiles(output: OutputOption = "text") -> None:
     The profile marked with * is the default.
     """
     project = folder_if_trusted()
-    chosen = text_of(read_settings(project).profile) or DEFAULT_PROFILE
+    chosen = read_text(read_settings(project).profile) or DEFAULT_PROFILE
     files = reversed(list(profile_files(project)))
     found = list({profile.name: profile for profile in files}.values())
     rows = [_facts(profile, project, chosen) for profile in sorted(found)]
@@ -72,7 +72,7 @@ def _facts(profile: ProfileFile, project: Path | None, chosen: str) -> dict[str,
     except ConfigError as error:
         # One invalid file must not hide the others; `profile show` reports all its problems.
         return {**facts, "description": "", "problem": f"invalid: {str(error).splitlines()[0]}"}
-    description = text_of(document.items.get("description")) or ""
+    description = read_text(document.items.get("description")) or ""
     return {**facts, "description": description, "problem": ""}
 
 
@@ -121,5 +121,5 @@ def _choose(name: str, where: Target) -> Changed:
     nearest = settings.profile
     warning = None
     if nearest is not None and nearest.at.file != str(where.file):
-        warning = f"{text_of(nearest)} is still the default here, set in {nearest.at}"
+        warning = f"{read_text(nearest)} is still the default here, set in {nearest.at}"
     return Changed(where.file, f"{name} is now the default profile", warning)

@@ -13,7 +13,7 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.option import Option
 
 
-def takes_options_of(
+def takes_options(
     declared: type[Any], *names: str, group: str | None = None
 ) -> Callable[[Callable[..., None]], Any]:
     """Give a command the options that a NamedTuple declares, in place of its parameter of that type.
@@ -87,11 +87,11 @@ def _option(hint: Any, group: str | None) -> Any:
     settings = dict(option.settings)
     if Path in (kind, *get_args(kind)):
 
-        def path_of(text: str) -> Path:
+        def parse_path(text: str) -> Path:
             # As a path it would be the current folder.
             if not text:
                 raise _empty(option.flags[0], "a file")
             return Path(text)
 
-        settings["parser"] = path_of
+        settings["parser"] = parse_path
     return Annotated[kind, typer.Option(*option.flags, rich_help_panel=panel, **settings)]

@@ -56,7 +56,7 @@ def usage_error(error: BaseException, *, root: bool = False) -> BaseException:
 
 
 def _as_option(context: Any, word: str) -> str | None:
-    """How to pass a plan or a profile to a command that takes them as options."""
+    """Return the options for a plan or a profile passed to a command that takes them as options."""
     if {"--plan", "--profile"} - {*_options(context)}:
         return None
     if word.endswith(SUFFIXES) or os.path.isfile(word):
@@ -82,7 +82,7 @@ def _name(parameter: Any) -> str:
 
 
 def _invalid(error: Any) -> str:
-    """What is wrong with a value."""
+    """Describe the fault of a value."""
     message = str(error.message)
     found = getattr(error.__cause__, "errors", None)
     if found is not None:

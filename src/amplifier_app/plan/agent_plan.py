@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan import overrides
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.tree.entries import entries_of, entry_key
+from amplifier_app.plan.tree.entries import entry_key, list_entries
 from amplifier_app.plan.tree.merge import overlay_agent
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, text_of, with_items
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, read_text, with_items
 from amplifier_support.text import did_you_mean
 
 SELF = "self"
@@ -42,8 +42,8 @@ class Narrowing(NamedTuple):
         return cls(None if only is None else _names(only), _names(without))
 
     def keeps(self, entry: MapNode) -> bool:
-        """Whether to keep an entry of the section."""
-        names = {entry_key(entry), text_of(entry.items.get("module"))}
+        """Return True for an entry of the section to keep."""
+        names = {entry_key(entry), read_text(entry.items.get("module"))}
         if self.only is not None and not names & self.only:
             return False
         return not names & self.without
@@ -82,7 +82,7 @@ def agent_plan(
     if isinstance(agent, MapNode):
         items = {key: node for key, node in agent.items.items() if key not in _FOR_THE_CHOICE}
         tree = overlay_agent(tree, with_items(agent, items))
-        tree = overrides.without_default_of_others(tree, entries_of(tree, "providers"))
+        tree = overrides.without_default_of_others(tree, list_entries(tree, "providers"))
     elif name != SELF:
         raise _unknown(name, sorted(known))
     for section, narrowing in (("tools", tools), ("hooks", hooks)):

@@ -22,8 +22,8 @@ from amplifier_app.plan.documents import plan_files
 from amplifier_app.plan.documents.scopes import Override
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.resolution import Dropped, Resolution, Unset, resolve
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_key, mounted_entries
-from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, text_of, with_items
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, list_entries, mounted_entries
+from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, read_text, with_items
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement
@@ -178,7 +178,7 @@ class ResolvedPlan:
 
     @property
     def display(self) -> Mapping[str, str]:
-        """What settings set for `display`: `show` and `screen`."""
+        """The settings under `display`: `show` and `screen`."""
         return self.merged.display
 
     @property
@@ -208,12 +208,12 @@ class ResolvedPlan:
     @property
     def instruction(self) -> str | None:
         """The system prompt, if the plan has one."""
-        return text_of(self.tree.items.get("instruction"))
+        return read_text(self.tree.items.get("instruction"))
 
     @property
     def default_provider(self) -> str | None:
         """The key of the provider that is used first, if there is any."""
-        entry = overrides.first_provider(self.tree, entries_of(self.tree, "providers"))
+        entry = overrides.first_provider(self.tree, list_entries(self.tree, "providers"))
         return entry_key(entry) if entry is not None else None
 
     @property
@@ -222,7 +222,7 @@ class ResolvedPlan:
         answer in its place."""
         if self.chosen.provider is not None:
             # None for an agent with providers of its own, or a replay.
-            entries = entries_of(self.tree, "providers")
+            entries = list_entries(self.tree, "providers")
             return overrides.provider_key(entries, self.chosen.provider)
         return self.default_provider if self.chosen.model is not None else None
 
@@ -232,7 +232,7 @@ class ResolvedPlan:
         return plan_digest(self.tree)
 
     def origin(self, path: str | Sequence[str | int]) -> Location:
-        """Where a value was set, such as `tools.tool-bash.config.timeout`.
+        """Return the location of a value, such as `tools.tool-bash.config.timeout`.
 
         `sources.tool-bash` is the location where settings override the module's source.
 

@@ -22,7 +22,7 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree.entries import ModuleEntry, entry_key, module_entries
 from amplifier_app.plan.tree.interpolation import interpolate
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, text_of
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
 
 
 def _planned(one: ModuleEntry) -> PlannedModule:
-    module = text_of(one.node.items.get("module")) or ""
-    source = text_of(one.node.items.get("source"))
+    module = read_text(one.node.items.get("module")) or ""
+    source = read_text(one.node.items.get("source"))
     return PlannedModule(one.kind, entry_key(one.node) or "", module, source, one.node, one.agent)
 
 
@@ -126,18 +126,18 @@ def sourced_modules(plan: ResolvedPlan) -> list[SourcedModule]:
     return list(dict.fromkeys(_sourced(node, texts, left_out=out) for node, out in nodes))
 
 
-def requires_of(plan: ResolvedPlan) -> dict[str, tuple[PlanRequirement, ...]]:
+def read_requires(plan: ResolvedPlan) -> dict[str, tuple[PlanRequirement, ...]]:
     """The requirements that entries add to their modules, skipped entries included.
 
     Raises:
         PlanError: A requirement of a skipped entry is invalid.
     """
-    from amplifier_app.plan.requirements import requirements_of
+    from amplifier_app.plan.requirements import parse_requirements
 
     problems = Problems(plan.merged.texts)
     tree, found = plan.tree, dict(plan.requires)
     left_out = _left_out(plan, {node.at for node in _modules(tree)}, problems)
-    for module, requires in requirements_of(left_out, problems).items():
+    for module, requires in parse_requirements(left_out, problems).items():
         found[module] = tuple(
             {one.written: one for one in (*found.get(module, ()), *requires)}.values()
         )
@@ -151,7 +151,7 @@ def written_override(plan: ResolvedPlan, module: str) -> str | None:
     raw = plan.merged.sources.get(module)
     if override is None:
         return None
-    return _portable(override.source, text_of(raw), secret=False)
+    return _portable(override.source, read_text(raw), secret=False)
 
 
 def written_value(source: str) -> str:
@@ -178,7 +178,7 @@ def _left_out(plan: ResolvedPlan, mounted: set[Location], problems: Problems) ->
         filled = interpolate(source, environ, problems) if isinstance(source, Scalar) else None
         if isinstance(source, Scalar) and not problems.any_at(source.at):
             try:
-                text = plan.merged.source(text_of(filled) or "", source.at.file)
+                text = plan.merged.source(read_text(filled) or "", source.at.file)
                 items["source"] = source._replace(value=text)
             except SourceSyntaxError as error:
                 problems.add(error.message, source.at, error.hint)
@@ -186,7 +186,7 @@ def _left_out(plan: ResolvedPlan, mounted: set[Location], problems: Problems) ->
 
 
 def _sourced(node: MapNode, texts: dict[Location, str], *, left_out: bool) -> SourcedModule:
-    module = text_of(node.items["module"]) or ""
+    module = read_text(node.items["module"]) or ""
     source = node.items.get("source")
     if not isinstance(source, Scalar) or not isinstance(source.value, str):
         return SourcedModule(module, None, None, node.at, left_out)

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
-from amplifier_app.plan.tree.entries import entries_of, entry_key
+from amplifier_app.plan.tree.entries import entry_key, list_entries
 from amplifier_app.plan.tree.nodes import (
     ListNode,
     MapNode,
     Node,
     Scalar,
-    node_of,
     plain_data,
-    text_of,
+    read_text,
+    to_node,
     with_items,
 )
 from amplifier_app.plan.tree.paths import NoSuchPath, Path, find, parse_path, with_value
@@ -92,7 +92,7 @@ def parse_value(text: str, at: Location, problems: Problems) -> Node | None:
     if found or node is None:
         problems.add("the value is not valid YAML", at, "quote it, or use plain text")
         return None
-    return node_of(plain_data(node), at, literal=True)
+    return to_node(plain_data(node), at, literal=True)
 
 
 def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Problems) -> MapNode:
@@ -128,7 +128,7 @@ def provider_key(entries: Sequence[Node], name: str) -> str | None:
         if wanted in keys:
             return wanted
     for entry in entries:
-        module = text_of(entry.items.get("module")) if isinstance(entry, MapNode) else None
+        module = read_text(entry.items.get("module")) if isinstance(entry, MapNode) else None
         key = entry_key(entry)
         if key is not None and module in (name, _PREFIX + name):
             return key
@@ -197,7 +197,7 @@ def asking(tree: MapNode, name: str, model: str | None) -> MapNode:
         PlanError: The plan has no such provider.
     """
     section = tree.items.get("providers")
-    entries = entries_of(tree, "providers")
+    entries = list_entries(tree, "providers")
     key = find_provider(entries, name)
     tree, entries = prefer(tree, entries, key)
     if model:
@@ -218,15 +218,15 @@ def without_default_of_others(tree: MapNode, entries: Sequence[Node]) -> MapNode
 
 def _default_provider(tree: MapNode) -> str | None:
     try:
-        return text_of(find(tree, _DEFAULT_PROVIDER))
+        return read_text(find(tree, _DEFAULT_PROVIDER))
     except NoSuchPath:
         return None
 
 
 def mounted_as(entry: MapNode) -> str:
     """The name a provider is mounted under."""
-    instance = text_of(entry.items.get("instance_id"))
-    return instance or (text_of(entry.items.get("module")) or "").removeprefix(_PREFIX)
+    instance = read_text(entry.items.get("instance_id"))
+    return instance or (read_text(entry.items.get("module")) or "").removeprefix(_PREFIX)
 
 
 def with_model(

@@ -17,7 +17,7 @@ from amplifier_app.plan.source_spec import (
     parse_source,
     without_password,
 )
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Scalar, text_of
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def package_of_bundle(source: str, folder: Path, at: Location) -> PlanRequiremen
     return PlanRequirement(text, without_password(text), at, if_imported=True)
 
 
-def requirements_of(
+def parse_requirements(
     entries: Iterable[MapNode], problems: Problems
 ) -> dict[str, tuple[PlanRequirement, ...]]:
     """Module id → requirements added by its entries.
@@ -118,9 +118,9 @@ def requirements_of(
     """
     found: dict[str, dict[str, PlanRequirement]] = {}
     for entry in entries:
-        module, listed = text_of(entry.items.get("module")), entry.items.get("requires")
+        module, listed = read_text(entry.items.get("module")), entry.items.get("requires")
         for node in listed.items if isinstance(listed, ListNode) else ():
-            text = text_of(node)
+            text = read_text(node)
             if not isinstance(node, Scalar) or text is None or node.unset:
                 continue
             try:

@@ -32,9 +32,9 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree.entries import (
     ENTRY_SECTIONS,
-    entries_of,
     entry_key,
     entry_keys,
+    list_entries,
     module_entries,
 )
 from amplifier_app.plan.tree.interpolation import interpolate
@@ -45,7 +45,7 @@ from amplifier_app.plan.tree.nodes import (
     MapNode,
     Node,
     Scalar,
-    text_of,
+    read_text,
     with_items,
 )
 from amplifier_app.plan.tree.paths import with_value
@@ -120,8 +120,8 @@ def apply_conditions(
 
 
 def _dropped_entry(entry: MapNode, reason: str, variables: tuple[str, ...] = ()) -> Dropped:
-    module = text_of(entry.items.get("module")) or ""
-    source = text_of(entry.items.get("source"))
+    module = read_text(entry.items.get("module")) or ""
+    source = read_text(entry.items.get("source"))
     when = entry.items.get("when")
     fallback = isinstance(when, MapNode) and _is_true(when.items.get("no_other"))
     config = entry.items.get("config")
@@ -134,7 +134,7 @@ def _dropped_entry(entry: MapNode, reason: str, variables: tuple[str, ...] = ())
 def _names(when: MapNode) -> tuple[str, ...]:
     node = when.items.get("env")
     nodes = node.items if isinstance(node, ListNode) else [node]
-    return tuple(text for item in nodes if (text := text_of(item)))
+    return tuple(text for item in nodes if (text := read_text(item)))
 
 
 def unset(names: tuple[str, ...]) -> str:
@@ -243,7 +243,7 @@ def resolve(
 
 def _lacks_provider(merged: MergedPlan, tree: MapNode, chosen: overrides.Overrides) -> bool:
     """Return True if a provider is to be added to the plan."""
-    entries = entries_of(tree, "providers")
+    entries = list_entries(tree, "providers")
     if not entries:
         return chosen.provider is not None or merged.bundle
     if chosen.provider is None or not chosen.adds_provider:
@@ -263,7 +263,7 @@ def _with_sets(tree: MapNode, chosen: overrides.Overrides, problems: Problems) -
 def _with_providers(
     tree: MapNode, chosen: overrides.Overrides, environ: Mapping[str, str]
 ) -> tuple[MapNode, list[Dropped]]:
-    providers = entries_of(tree, "providers")
+    providers = list_entries(tree, "providers")
     key = overrides.find_provider(providers, chosen.provider) if chosen.provider else None
     kept, dropped = apply_conditions(providers, environ, key)
     tree, kept = overrides.prefer(tree, kept, key)
@@ -278,10 +278,10 @@ def _with_fallbacks(tree: MapNode, problems: Problems) -> MapNode:
     named = session.items.get("fallbacks") if isinstance(session, MapNode) else None
     if not isinstance(named, ListNode):
         return tree
-    entries = entries_of(tree, "providers")
+    entries = list_entries(tree, "providers")
     names: list[Node] = []
     for node in named.items:
-        text = text_of(node)
+        text = read_text(node)
         if text is None or "${" in text:
             names.append(node)
             continue
@@ -311,7 +311,7 @@ def _with_agents(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode, li
     changed: dict[str, Node] = {}
     for name, agent in agents.items.items():
         assert isinstance(agent, MapNode)
-        kept, dropped = apply_conditions(entries_of(agent, "providers"), environ, None)
+        kept, dropped = apply_conditions(list_entries(agent, "providers"), environ, None)
         changed[name] = _with_entries(agent, kept)
         notes += [f"agent {name}: {one.note}" for one in dropped]
     return with_items(tree, {**tree.items, "agents": with_items(agents, changed)}), notes
@@ -327,20 +327,20 @@ def _unknown_exclusions(tree: MapNode) -> Iterator[str]:
     for name, agent in agents.items.items() if isinstance(agents, MapNode) else ():
         exclude = agent.items.get("exclude") if isinstance(agent, MapNode) else None
         for node in exclude.items if isinstance(exclude, ListNode) else ():
-            text = text_of(node)
+            text = read_text(node)
             if text is not None and text not in present:
                 what = f"agent {name} excludes {text!r}, which the plan does not have"
                 yield f"{node.at}: {what}; {suggest(text, present)}"
 
 
 def with_sources(
-    tree: MapNode, source_of: Callable[[Scalar], str | None], problems: Problems
+    tree: MapNode, find_source: Callable[[Scalar], str | None], problems: Problems
 ) -> MapNode:
     """Replace the source of every module; invalid ones become problems.
 
     Args:
         tree: A plan.
-        source_of: Returns the replacement of a source; None keeps it.
+        find_source: Returns the replacement of a source; None keeps it.
         problems: Collects the problems.
     """
     for one in module_entries(tree):
@@ -348,7 +348,7 @@ def with_sources(
         if not isinstance(source, Scalar):
             continue
         try:
-            text = source_of(source)
+            text = find_source(source)
         except SourceSyntaxError as error:
             problems.add(error.message, source.at, error.hint)
             continue
@@ -410,11 +410,11 @@ def _requires(
     adding = [entry for entry in entries if "requires" in entry.items]
     if not adding and not merged.checkouts:
         return {}
-    from amplifier_app.plan.requirements import package_of_bundle, requirements_of
+    from amplifier_app.plan.requirements import package_of_bundle, parse_requirements
 
-    found = requirements_of(adding, problems)
+    found = parse_requirements(adding, problems)
     for entry in entries if merged.checkouts else ():
-        source, module = entry.items.get("source"), text_of(entry.items.get("module"))
+        source, module = entry.items.get("source"), read_text(entry.items.get("module"))
         folder = None if source is None else merged.folders.get(source.at.file)
         if source is None or folder is None or module is None:
             continue
@@ -505,7 +505,7 @@ def with_provider(
         ConfigError: The settings cannot be read.
     """
     offered = _offered(merged)
-    present = entries_of(tree, "providers")
+    present = list_entries(tree, "providers")
     if name is not None:
         entry, why = _named(offered, name, has_others=bool(present))
         added = [(entry, why)]
@@ -558,7 +558,7 @@ def _variables(entry: MapNode) -> list[str]:
     when = entry.items.get("when")
     node = when.items.get("env") if isinstance(when, MapNode) else None
     nodes: Sequence[Node] = node.items if isinstance(node, ListNode) else [node] if node else []
-    return [text for one in nodes if (text := text_of(one))]
+    return [text for one in nodes if (text := read_text(one))]
 
 
 def _place(entry: MapNode) -> str:
@@ -570,15 +570,15 @@ def _offered(merged: MergedPlan) -> _Offered:
     tree = MapNode({}, NOWHERE)
     for one in settings.files:
         tree, _ = overlay_settings(tree, one.tree)
-    own = entries_of(tree, "providers")
-    name = text_of(settings.profile) or DEFAULT_PROFILE
+    own = list_entries(tree, "providers")
+    name = read_text(settings.profile) or DEFAULT_PROFILE
     try:
         profile = read_profile(name, settings, fetch=merged.fetch)
     except ConfigError:
         # A broken default profile must not stop this plan.
         return _Offered(own, ())
     return _Offered(
-        own, [_with_source(profile, entry) for entry in entries_of(profile.document, "providers")]
+        own, [_with_source(profile, entry) for entry in list_entries(profile.document, "providers")]
     )
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.tree.entries import entries_of
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, node_of, with_items
+from amplifier_app.plan.tree.entries import list_entries
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, to_node, with_items
 from amplifier_support.files import open_to_read
 from amplifier_support.journal import readable_records
 
@@ -37,7 +37,7 @@ class Script(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Where the model traffic is recorded to or comes from; at most one is set.
+    """The file that model traffic is recorded to or comes from; at most one is set.
 
     Attributes:
         record: The file to record it to, absolute.
@@ -73,7 +73,7 @@ class Traffic(NamedTuple):
             return tree
         at = Location("--replay")
         recorded = _recorded_providers(self.replay)
-        entries = entries_of(tree, "providers")
+        entries = list_entries(tree, "providers")
         kept = [self._stand_in(e, mount_name(e)) for e in entries if mount_name(e) in recorded]
         named = {mount_name(entry) for entry in entries}
         kept += [self._stand_in(MapNode({}, at), name) for name in recorded if name not in named]
@@ -94,7 +94,7 @@ class Traffic(NamedTuple):
     ) -> Node:
         if not isinstance(agent, MapNode) or not isinstance(agent.items.get("providers"), ListNode):
             return agent
-        entries = [e for e in entries_of(agent, "providers") if mount_name(e) in recorded]
+        entries = [e for e in list_entries(agent, "providers") if mount_name(e) in recorded]
         if not entries:  # it was not used in the recording; it gets the plan's providers
             return with_items(agent, {k: v for k, v in agent.items.items() if k != "providers"})
         stand_ins = ListNode([self._stand_in(e, mount_name(e)) for e in entries], agent.at)
@@ -103,14 +103,14 @@ class Traffic(NamedTuple):
     def _stand_in(self, entry: MapNode, name: str) -> MapNode:
         match = {} if self.match == "all" else {"match": self.match}
         config = {"replay": self.replay, "provider": name, **match}
-        return _in_place_of(entry, name, _entry(entry.at, MODULE, config=config))
+        return _replace_entry(entry, name, _entry(entry.at, MODULE, config=config))
 
 
 NO_TRAFFIC = Traffic()
 
 
 def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], str]) -> MapNode:
-    own = entries_of(tree, "providers") or [MapNode({}, script.replies.at)]
+    own = list_entries(tree, "providers") or [MapNode({}, script.replies.at)]
 
     def with_script(entries: Sequence[MapNode], replies: ListNode) -> ListNode:
         scripted = [
@@ -127,7 +127,7 @@ def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], 
                 {
                     **agent.items,
                     "providers": with_script(
-                        entries_of(agent, "providers") or own,
+                        list_entries(agent, "providers") or own,
                         script.agents.get(name) or _no_script(name, agents.at),
                     ),
                 },
@@ -142,16 +142,16 @@ def _with_script(tree: MapNode, script: Script, mount_name: Callable[[MapNode], 
 def _scripted_entry(entry: MapNode, name: str, replies: ListNode) -> MapNode:
     stand_in = _entry(entry.at, SCRIPT_MODULE, config={})
     config = MapNode({"replies": replies}, replies.at)
-    return _in_place_of(entry, name, with_items(stand_in, {**stand_in.items, "config": config}))
+    return _replace_entry(entry, name, with_items(stand_in, {**stand_in.items, "config": config}))
 
 
 def _no_script(agent: str, at: Location) -> ListNode:
     message = f"there is no script for the agent '{agent}'"
     error = {"type": "InvalidRequestError", "message": message}
-    return ListNode([node_of({"error": error}, at, literal=True)], at)
+    return ListNode([to_node({"error": error}, at, literal=True)], at)
 
 
-def _in_place_of(entry: MapNode, name: str, stand_in: MapNode) -> MapNode:
+def _replace_entry(entry: MapNode, name: str, stand_in: MapNode) -> MapNode:
     """The entry `made` with the name of another one, and the settings of it that are kept."""
     config = entry.items.get("config")
     held = config.items if isinstance(config, MapNode) else {}
@@ -167,7 +167,7 @@ def _in_place_of(entry: MapNode, name: str, stand_in: MapNode) -> MapNode:
 
 
 def _entry(at: Location, module: str, *, config: dict[str, Any]) -> MapNode:
-    stand_in = node_of({"module": module, "config": config}, at, literal=True)
+    stand_in = to_node({"module": module, "config": config}, at, literal=True)
     assert isinstance(stand_in, MapNode)
     return stand_in
 

@@ -13,7 +13,7 @@ from amplifier_app.render.ansi import cells, line_rows, paint
 from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, summary
 from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.files import open_regular
 
 _MAX_CHANGED = 24
@@ -37,7 +37,7 @@ _Edit = tuple[str, str, bool]
 
 
 class Preview(NamedTuple):
-    """What a call would change.
+    """The changes that a call would make.
 
     Attributes:
         path: The file.
@@ -68,7 +68,7 @@ def card_lines(
         height: The number of lines if not all is shown, as far as possible.
     """
     limit, context = (_MAX_ALL, _WIDE_CONTEXT) if whole else (_MAX_CHANGED, _CONTEXT)
-    preview = preview_of(request, context)
+    preview = build_preview(request, context)
     name = visible(f"{agent}: {request.tool_name}" if agent else request.tool_name, 200)
     right = [summary([preview.diff])] if preview else []
     if request.total > 1:
@@ -126,7 +126,7 @@ def key_lines(request: ToolApproval, width: int, *, shows_all: bool = False) -> 
     return [line for line in lines if line]
 
 
-def preview_of(request: ToolApproval, context: int = _CONTEXT) -> Preview | None:
+def build_preview(request: ToolApproval, context: int = _CONTEXT) -> Preview | None:
     """Return what a call of a tool that changes one file would change, without doing it.
 
     Args:
@@ -216,7 +216,7 @@ def _edits(values: Mapping[str, Any]) -> list[_Edit]:
     given = cast("list[Any]", listed) if isinstance(listed, list) else [values]
     found: list[_Edit] = []
     for one in given:
-        edit = mapping_of(one)
+        edit = to_mapping(one)
         old, new = edit.get("old_string"), edit.get("new_string")
         if not isinstance(old, str) or not isinstance(new, str) or not old:
             return []

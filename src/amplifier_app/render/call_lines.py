@@ -19,7 +19,7 @@ from amplifier_app.runtime.turns.turn import (
     peek,
     result_in,
 )
-from amplifier_support.fields import field_of, mapping_of
+from amplifier_support.fields import read_field, to_mapping
 
 _MAX_RESULT = 1_000_000
 
@@ -42,7 +42,7 @@ class FinishedCall(NamedTuple):
     @property
     def input(self) -> Mapping[str, Any]:
         """Its input; empty if it is not a mapping."""
-        return mapping_of(input_in(self.data))
+        return to_mapping(input_in(self.data))
 
     @property
     def error(self) -> Any:
@@ -81,7 +81,7 @@ class FinishedCall(NamedTuple):
         return f"{one_line(self.agent, 40)}: {about}" if self.agent else about
 
     def summary(self, limit: int = 200) -> str:
-        """How it ended, in one line: `ok, 8.1 s`, `failed, 12 ms: no such file`."""
+        """Describe its end in one line: `ok, 8.1 s`, `failed, 12 ms: no such file`."""
         took = describe.duration(self.seconds)
         if not self.has_failed:
             return f"ok, {took}"
@@ -89,7 +89,7 @@ class FinishedCall(NamedTuple):
             problem = describe.error_text(self.data, limit)
             return problem if self.is_denied or self.was_skipped else f"failed, {took}: {problem}"
         lines = [line for line in self.output.splitlines() if line.strip()]
-        error = field_of(self._result, "error")
+        error = read_field(self._result, "error")
         message = one_line(str(peek(error, "message") or ""), limit)
         # A command says in its last lines what is wrong, then follows how it ended.
         last_line = lines[-2] if len(lines) > 1 and lines[-1] == f"[{message}]" else ""
@@ -99,11 +99,11 @@ class FinishedCall(NamedTuple):
 
 
 def call_key(data: dict[str, Any]) -> str:
-    """What the events of one call have in common: its id, or else the name of its tool."""
+    """Return the key that the events of one call share: its id, or else the name of its tool."""
     return str(peek(data, "tool_call_id") or peek(data, "tool_name"))
 
 
-def seconds_of(data: dict[str, Any], waited: float) -> float:
+def measure_seconds(data: dict[str, Any], waited: float) -> float:
     """Return how long a call took: as reported, or else as measured here."""
     milliseconds = peek(data, "duration_ms")
     return milliseconds / 1000 if isinstance(milliseconds, (int, float)) else waited
@@ -129,15 +129,15 @@ class CallLines:
 
     Args:
         write: Shows a line.
-        number_of: Returns the number of a call by its id.
+        read_number: Returns the number of a call by its id.
         limit: Maximum length of what is quoted of a call, in characters.
     """
 
     def __init__(
-        self, write: Callable[[str], None], number_of: Callable[[str], int | None], limit: int
+        self, write: Callable[[str], None], read_number: Callable[[str], int | None], limit: int
     ) -> None:
         self._write = write
-        self._number_of = number_of
+        self._find_number = read_number
         self._limit = limit
         self._running: dict[str, _Running] = {}
         self.turn_started()
@@ -193,18 +193,18 @@ class CallLines:
         if running is not None:
             running.timer.cancel()
             waited = time.monotonic() - running.started
-        call = FinishedCall(data, seconds_of(data, waited))
+        call = FinishedCall(data, measure_seconds(data, waited))
         if not call.has_failed:
             self._changed.update(changed_files(data))
         self._write(f"{self._about(data)}: {call.summary(self._limit)}")
 
     def agent_changed(self, agent: str, data: dict[str, Any]) -> None:
         """Report a change of a file by a sub-agent."""
-        call = FinishedCall(data, seconds_of(data, 0.0), agent=agent)
+        call = FinishedCall(data, measure_seconds(data, 0.0), agent=agent)
         self._changed.update(changed_files(data))
         self._write(f"{call.about(min(self._limit, 100))}: {call.summary(self._limit)}")
 
     def _about(self, data: dict[str, Any]) -> str:
         call_id = peek(data, "tool_call_id")
-        number = self._number_of(str(call_id)) if call_id else None
+        number = self._find_number(str(call_id)) if call_id else None
         return about_call(data, number, min(self._limit, 100))

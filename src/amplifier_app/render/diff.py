@@ -13,7 +13,7 @@ from amplifier_app.render.ansi import cells, clip, fold, paint, wrapped
 from amplifier_app.render.call_lines import FinishedCall
 from amplifier_app.render.screen import image_blocks
 from amplifier_app.runtime import describe
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _STYLES = {"-": "red", "+": "green"}
@@ -292,7 +292,7 @@ def draw_call(
     body += [paint(line, "dim") for line in (*_checklist(call, width), *image_lines(call.data))]
     mark = paint("✗", "red") if call.has_failed else paint("✓", "green")
     head = _head(mark, call, " · ".join(notes), width)
-    path = describe.file_of(call.data)
+    path = describe.find_file(call.data)
     if link is not None and path and f" {path} " in head and os.path.exists(path):
         head = head.replace(path, link(path, path), 1)
     return Shown([head, *(f"{_INDENT}{line}".rstrip() for line in body)], is_folded)
@@ -351,9 +351,9 @@ def image_lines(data: dict[str, Any]) -> list[str]:
 
 
 def _image_line(block: Any) -> str:
-    source = field_of(block, "source") or block
-    kind = one_line(str(field_of(source, "media_type") or "image"), 40)
-    encoded = field_of(source, "data")
+    source = read_field(block, "source") or block
+    kind = one_line(str(read_field(source, "media_type") or "image"), 40)
+    encoded = read_field(source, "data")
     size = describe.size(len(encoded) * 3 // 4) if isinstance(encoded, str) else ""
     return f"[image: {f'{kind} {size}'.strip()}]"
 

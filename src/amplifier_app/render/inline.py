@@ -110,7 +110,7 @@ def wrap(text: str, width: int) -> list[tuple[int, int]]:
     return rows
 
 
-def rows_of(spans: Sequence[Span], rows: Sequence[tuple[int, int]]) -> list[str]:
+def build_rows(spans: Sequence[Span], rows: Sequence[tuple[int, int]]) -> list[str]:
     """Return rows of a text as lines with colour sequences."""
     lines: list[str] = []
     index, position = 0, 0  # the span at the start of the row, and its position in the text

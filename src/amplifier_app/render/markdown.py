@@ -19,7 +19,7 @@ from markdown_it.rules_block.table import table as standard_table
 from markdown_it.token import Token
 
 from amplifier_app.render.ansi import cells, fold, paint
-from amplifier_app.render.inline import Span, StyledText, code_lines, rows_of, styled, wrap
+from amplifier_app.render.inline import Span, StyledText, build_rows, code_lines, styled, wrap
 
 ROWS_MEASURED = 11
 """Rows, with the head, that decide the widths of the columns. Later rows are wrapped to them, so that
@@ -127,7 +127,7 @@ def _record(
 
 def _lines(spans: Sequence[Span], width: int) -> list[str]:
     text = "".join(span.text for span in spans)
-    return rows_of(spans, wrap(text, width))
+    return build_rows(spans, wrap(text, width))
 
 
 # HTML would be dropped, images reduced to an icon, link definitions swallowed; a line of dashes
@@ -176,7 +176,7 @@ class Rows(NamedTuple):
     final: int
 
 
-def nodes_of(tokens: Sequence[Token]) -> list[Node]:
+def build_nodes(tokens: Sequence[Token]) -> list[Node]:
     """Return the top-level blocks."""
     roots: list[Node] = []
     path: list[list[Node]] = [roots]
@@ -343,7 +343,7 @@ class BlockRenderer:
 
     def items(self, node: Node, width: int) -> list[tuple[Node, Rows]]:
         """Render each item of a list."""
-        number = number_of(node) if self._number is None else self._number
+        number = read_number(node) if self._number is None else self._number
         self._number = None
         found: list[tuple[Node, Rows]] = []
         for index, item in enumerate(node.children):
@@ -386,7 +386,7 @@ def _wrapped(text: StyledText, width: int, skip: int) -> list[str]:
         skip -= cut
         spans.append(Span(span.text[cut:], span.style))
     whole = "".join(span.text for span in spans)
-    return rows_of(spans, wrap(whole, width))
+    return build_rows(spans, wrap(whole, width))
 
 
 def _expand_tabs(line: Sequence[Span]) -> list[Span]:
@@ -410,7 +410,7 @@ def is_list(node: Node) -> bool:
     return node.token.type in ("bullet_list_open", "ordered_list_open")
 
 
-def number_of(node: Node) -> int | None:
+def read_number(node: Node) -> int | None:
     """Return the number of the first item of a list; None if it is not ordered."""
     if node.token.type != "ordered_list_open":
         return None
@@ -425,7 +425,7 @@ _LONG_PARAGRAPH = 2000
 
 _MARKS = re.compile(r"\A\s*(?:(?:>|[-*+]|\d{1,9}[.)])\s+)*")
 _UNDECIDED = re.compile(r"[-*+_=#`~|:>.)\d\s]*|(?:```|~~~).*")
-"""What the beginning of a line can be that more text can turn into another kind of block."""
+"""The beginnings of a line that more text can turn into another kind of block."""
 
 _IN_PARAGRAPH = "x" * (HEAD_WITHIN + 1) + " "
 """Replaces the text before a cut, so that the rest is parsed as part of the paragraph."""
@@ -500,7 +500,7 @@ class MarkdownStream:
             if _UNDECIDED.fullmatch(_MARKS.sub("", line)):
                 self._text, undecided = before + newline, line
         lines = self._text.split("\n")
-        nodes = nodes_of(parser.parse(self._text, {"complete": complete}))
+        nodes = build_nodes(parser.parse(self._text, {"complete": complete}))
         renderer = BlockRenderer(
             lines,
             complete=complete,
@@ -537,7 +537,7 @@ class MarkdownStream:
         *,
         is_last: bool,
     ) -> None:
-        number = number_of(node) if self._number is None else self._number
+        number = read_number(node) if self._number is None else self._number
         for index, (item, rows) in enumerate(renderer.items(node, width)):
             if index:
                 self._begin(

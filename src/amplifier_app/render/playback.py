@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from amplifier_app.runtime.event_log import time_of
+from amplifier_app.runtime.event_log import read_time
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.observers.subscriptions import show_once
 from amplifier_app.runtime.observers.visibility import visible_only
@@ -36,7 +36,7 @@ def moments(events: Sequence[Mapping[str, Any]]) -> Iterator[Moment]:
     before: float | None = None
     for event in events:
         data = event.get("data")
-        at = time_of(event)
+        at = read_time(event)
         if not isinstance(data, dict) or at is None:
             continue
         name, wait = str(event.get("event")), 0.0 if before is None else max(0.0, at - before)

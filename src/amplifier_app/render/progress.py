@@ -1,4 +1,4 @@
-"""What a turn is doing now, in one line, and what it used, in another."""
+"""The activity of a turn in one line, and its usage in another."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, cast
 from amplifier_app.base.stdio import Output, terminal_size
 from amplifier_app.render.ansi import cells, clip, wrapped
 from amplifier_app.runtime.turns.turn import result_in
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 
 # Terminals with synchronized updates draw nothing in between; others ignore the sequences.
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
@@ -29,7 +29,7 @@ was on it to the scrollback."""
 
 
 class Screen(Protocol):
-    """Where a renderer draws. All text may have colours (SGR) and links (OSC 8), nothing else."""
+    """The surface of a renderer. Text may have colours (SGR) and links (OSC 8), nothing else."""
 
     @property
     def width(self) -> int:
@@ -213,9 +213,9 @@ def shows_pictures(environment: Mapping[str, str]) -> bool:
 
 def image_blocks(data: dict[str, Any]) -> Iterator[Any]:
     """The images in the result of a tool event."""
-    content = field_of(result_in(data), "content")
+    content = read_field(result_in(data), "content")
     for block in cast("list[Any]", content) if isinstance(content, list) else ():
-        if field_of(block, "type") == "image":
+        if read_field(block, "type") == "image":
             yield block
 
 
@@ -229,7 +229,7 @@ def picture(block: Any, width: int, height: int) -> str:
         width: Columns of the terminal.
         height: Its rows.
     """
-    encoded = field_of(field_of(block, "source") or block, "data")
+    encoded = read_field(read_field(block, "source") or block, "data")
     if not isinstance(encoded, str) or len(encoded) > _MAX_BYTES * 4 // 3:
         return ""
     try:

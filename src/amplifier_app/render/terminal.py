@@ -23,7 +23,7 @@ from amplifier_app.base.sanitize import (
     with_colours,
 )
 from amplifier_app.render.ansi import cells, clip, fold, paint
-from amplifier_app.render.call_lines import FinishedCall, about_call, call_key, seconds_of
+from amplifier_app.render.call_lines import FinishedCall, about_call, call_key, measure_seconds
 from amplifier_app.render.diff import Shown, checklist_lines, draw_call, todo_items
 from amplifier_app.render.markdown import MarkdownStream
 from amplifier_app.render.progress import (
@@ -679,7 +679,7 @@ class TerminalRenderer(Renderer):
         self._message.finish()
         self._message.print_retries()
         if not self._quiet:
-            self._activity.call_started(data, self._number_of(data))
+            self._activity.call_started(data, self._find_number(data))
             self._schedule()
         self._refresh()
 
@@ -693,11 +693,11 @@ class TerminalRenderer(Renderer):
         self._activity.call_wrote(data)
 
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
-        call = FinishedCall(data, 0.0, self._number_of(data))
+        call = FinishedCall(data, 0.0, self._find_number(data))
         waited = self._activity.call_ended(data, failed=call.has_failed)
         if self._quiet:
             return
-        call = call._replace(seconds=seconds_of(data, waited))
+        call = call._replace(seconds=measure_seconds(data, waited))
         self._message.finish()
         shown = self._print_call(call, was_seen=peek(data, "tool_call_id") in self._seen)
         if self.signals and self._signals.shows_pictures:
@@ -722,7 +722,7 @@ class TerminalRenderer(Renderer):
         self._scrollback.print(shown.lines)
         return shown
 
-    def _number_of(self, data: dict[str, Any]) -> int | None:
+    def _find_number(self, data: dict[str, Any]) -> int | None:
         call_id = peek(data, "tool_call_id")
         return self.call_number(str(call_id)) if call_id else None
 
@@ -747,7 +747,7 @@ class TerminalRenderer(Renderer):
     def sub_session_changed(self, agent: str, data: dict[str, Any], *, was_seen: bool) -> None:
         if not self._quiet:
             self._print_call(
-                FinishedCall(data, seconds_of(data, 0.0), agent=agent), was_seen=was_seen
+                FinishedCall(data, measure_seconds(data, 0.0), agent=agent), was_seen=was_seen
             )
             self._refresh()
 

@@ -19,7 +19,7 @@ _HINT_LINES = 10
 
 
 class Requirements(NamedTuple):
-    """What an answer must meet.
+    """The requirements of an answer.
 
     Attributes:
         schema: The JSON Schema of the answer; None if it is text.
@@ -38,7 +38,7 @@ class Attempts:
     Args:
         session: The session.
         requirements: What the answer must meet.
-        outcome_of: The outcome of a turn.
+        to_outcome: The outcome of a turn.
 
     Attributes:
         data: The JSON value of the answer; None without a schema.
@@ -48,11 +48,11 @@ class Attempts:
         self,
         session: OpenSession,
         requirements: Requirements,
-        outcome_of: Callable[[TurnResult], Outcome],
+        to_outcome: Callable[[TurnResult], Outcome],
     ) -> None:
         self._session = session
         self._required = requirements
-        self._outcome_of = outcome_of
+        self._to_outcome = to_outcome
         self._turns: list[TurnResult] = []
         self._response: str | None = None
         self._checking: asyncio.Task[list[CheckResult]] | None = None
@@ -143,7 +143,7 @@ class Attempts:
                 self._session.turn = NO_TURN._replace(response=answer, status="success")
         finally:
             self._turns.append(self._session.turn)
-        return self._outcome_of(self._session.turn)
+        return self._to_outcome(self._session.turn)
 
     async def _examine(self) -> tuple[Outcome | None, str]:
         """Why the last answer is not accepted, and the prompt to send next."""

@@ -333,7 +333,7 @@ MEANINGS = {
     "read-only": "nothing may be changed",
     "auto": "nothing needs approval except what is known to be dangerous; rules can still deny",
 }
-"""What each mode means, for users."""
+"""The meaning of each mode, for users."""
 
 
 def mode_control(coordinator: Any) -> ModeControl | None:
@@ -348,7 +348,7 @@ def current_mode(coordinator: Any) -> str | None:
 
 
 def policy_other_than_asking(coordinator: Any) -> str | None:
-    """How approval requests of the session are answered without asking; None if the user is asked."""
+    """Describe the policy that answers without asking; None if the user is asked."""
     system = coordinator.approval_system
     return system.policy if isinstance(system, Approvals) and system.policy != "ask" else None
 
@@ -398,7 +398,7 @@ class Decide(Protocol):
 
 
 @contextlib.asynccontextmanager
-async def policy_of(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
+async def open_policy(plan: ResolvedPlan) -> AsyncGenerator[Decide]:
     """The policy of a plan, from its own module, mounted without the rest of the plan.
 
     Raises:

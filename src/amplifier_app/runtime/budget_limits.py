@@ -24,8 +24,8 @@ BUDGET_LIMITS = {
 _LIMITS = {**BUDGET_LIMITS, "max_iterations": ("step limit of the prompt", "{}")}
 
 
-def name_of(limit: str) -> str:
-    """What to call a limit: "cost budget"."""
+def describe_limit(limit: str) -> str:
+    """Return the name of a limit: "cost budget"."""
     return _LIMITS.get(limit, ("budget", ""))[0]
 
 
@@ -39,7 +39,7 @@ def describe_amount(limit: str, amount: float) -> str:
 def describe_reached(limit: str, allowed: float, spent: float) -> str:
     """That a limit is reached: "cost budget reached: used $2.03, limit $2"."""
     amounts = f"used {describe_amount(limit, spent)}, limit {describe_amount(limit, allowed)}"
-    return f"{name_of(limit)} reached: {amounts}"
+    return f"{describe_limit(limit)} reached: {amounts}"
 
 
 def assignment(limit: str, amount: float | None) -> str:
@@ -100,7 +100,7 @@ def ask_at_limits(coordinator: Any, renderer: Renderer, *, is_sub_session: bool)
 
 
 def increment(allowed: float, spent: float) -> int | float:
-    """How much to add to a limit: half of it, or as many halves as usage needs."""
+    """Return the amount to add to a limit: half of it, or as many halves as usage needs."""
     half = max(1, allowed // 2) if isinstance(allowed, int) else allowed / 2
     return half * (int(max(0, spent - allowed) // half) + 1)
 
@@ -137,7 +137,7 @@ def _warn_before_last_steps(coordinator: Any, renderer: Renderer) -> None:
 
 
 def _warn(renderer: Renderer, limit: str, amount: float, allowed: float) -> None:
-    share = f"{100 * amount / allowed:.0f} % of the {name_of(limit)} is used"
+    share = f"{100 * amount / allowed:.0f} % of the {describe_limit(limit)} is used"
     amounts = f"{describe_amount(limit, amount)} of {describe_amount(limit, allowed)}"
     renderer.notice(f"{share}: {amounts}", "warning", "session")
 

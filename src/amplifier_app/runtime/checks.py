@@ -22,7 +22,7 @@ _SHELL = "/bin/sh"
 
 
 class ShellResult(NamedTuple):
-    """What a command did.
+    """The result of a command.
 
     Attributes:
         output: The end of what it wrote.
@@ -128,7 +128,7 @@ class CheckResult(NamedTuple):
 
     @property
     def ending(self) -> str:
-        """How it ended, in a few words."""
+        """Its end, in a few words."""
         if self.exit_code is None:
             return f"time limit reached after {self.duration_ms / 1000:.3g} s"
         if self.exit_code < 0:
@@ -136,7 +136,7 @@ class CheckResult(NamedTuple):
         return f"exit code {self.exit_code}"
 
 
-def checks_of(plan: Mapping[str, Any], commands: Sequence[str]) -> tuple[Check, ...]:
+def load_checks(plan: Mapping[str, Any], commands: Sequence[str]) -> tuple[Check, ...]:
     """The checks of a plan, then those of the command line.
 
     Raises:

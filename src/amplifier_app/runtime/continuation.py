@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amplifier_app.runtime.turns.module_faults import messages_of
+from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.recording_context import answer_at_end
 
@@ -18,8 +18,10 @@ CONTINUE = "Continue."
 
 
 async def prompt_to_continue(session: OpenSession, prompt: str) -> str:
-    """What to send to go on with `prompt`: the prompt itself if the model has not reacted to it."""
-    messages = await messages_of(session.session)
+    """Return the prompt to go on with `prompt`: the prompt itself if the model has not reacted to
+    it.
+    """
+    messages = await read_messages(session.session)
     steered = session.steering.sent
     answered = [*messages]
     while _role(answered) == "user" and _content(answered[-1]) in (prompt, CONTINUE, *steered):
@@ -67,7 +69,7 @@ async def last_prompt(session: OpenSession, recorded: Conversation) -> LastPromp
         return None
     text = prompts[-1].text
     after: list[dict[str, Any]] = []  # the last first
-    for message in reversed(await messages_of(session.session)):
+    for message in reversed(await read_messages(session.session)):
         if message.get("role") == "user" and _content(message) == text:
             begun = any(one.get("role") in _ANSWERING for one in after)
             return LastPrompt(text, begun, answer_at_end(after[:1]) is not None)
@@ -77,7 +79,7 @@ async def last_prompt(session: OpenSession, recorded: Conversation) -> LastPromp
 
 async def finished_answer(session: OpenSession) -> str | None:
     """The answer to the last prompt, if the model has given it; None if the prompt is unfinished."""
-    return answer_at_end(await messages_of(session.session))
+    return answer_at_end(await read_messages(session.session))
 
 
 def _content(message: dict[str, Any]) -> Any:

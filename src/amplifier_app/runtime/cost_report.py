@@ -1,4 +1,4 @@
-"""What the parts of a conversation have cost.
+"""The cost of the parts of a conversation.
 
 Every model call is billed for the whole context it is sent. Its cost is therefore divided among what put
 the context there: the output belongs to the answer, and the input to the system prompt, the prompts,
@@ -91,7 +91,7 @@ def model_prices() -> dict[str, ModelPrices]:
     return found
 
 
-def prices_of(model: str) -> ModelPrices:
+def find_prices(model: str) -> ModelPrices:
     """The prices of a model.
 
     Raises:
@@ -135,7 +135,7 @@ class Source(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a part of a session has cost.
+    """The cost of a part of a session.
 
     Attributes:
         name: The part.
@@ -275,14 +275,14 @@ def _charges(
             context += _of_answer(item)
         elif isinstance(item, Prompt):
             source = Source("prompts", "prompts", f"prompt {item.number}: {_begin(item.text)}")
-            context.append(_content_of(source, item.text))
+            context.append(_measure_text(source, item.text))
         elif item.message:
             context.append(_of_note(item))
         else:
             name = "context that replaced an earlier one"
             text = json.dumps(item.replacement, default=str)
             source = Source("", name, name)
-            context[:] = [_content_of(source, text)] if item.replacement else []
+            context[:] = [_measure_text(source, text)] if item.replacement else []
 
 
 def _of_step(
@@ -358,26 +358,28 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens | None:
 # The context
 
 
-def _content_of(source: Source, text: str) -> _Held:
+def _measure_text(source: Source, text: str) -> _Held:
     size = len(text.encode("utf-8", "replace"))
     return _Held(source, Fraction(max(size, 1), _BYTES_PER_TOKEN))
 
 
 def _of_note(note: Note) -> _Held:
     name = "system prompt" if note.is_instruction else "added by hooks"
-    return _content_of(Source(name, name, name), as_text(note.message.get("content")))
+    return _measure_text(Source(name, name, name), as_text(note.message.get("content")))
 
 
 def _of_answer(step: Step) -> list[_Held]:
     name = f"answer {step.number}: {_begin(_text_of_step(step))}"
     inputs = "".join(json.dumps(call.input, default=str) for call in step.calls)
-    held = [_content_of(Source("", "answers", name), _text_of_step(step) + inputs)]
+    held = [_measure_text(Source("", "answers", name), _text_of_step(step) + inputs)]
     return held + [_of_result(call) for call in step.calls if call.result is not None]
 
 
 def _of_result(call: Call) -> _Held:
     name = one_line(call.name, 60)
-    return _content_of(Source("", name, f"result of call {call.number}: {name}"), call.result or "")
+    return _measure_text(
+        Source("", name, f"result of call {call.number}: {name}"), call.result or ""
+    )
 
 
 def _text_of_step(step: Step) -> str:

@@ -13,7 +13,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.turns.turn import input_in, peek, result_in
 from amplifier_app.sessions.tool_calls import agent_answer
 from amplifier_support.clock import utc_now, utc_time
-from amplifier_support.fields import field_of, mapping_of
+from amplifier_support.fields import read_field, to_mapping
 
 _MAIN_FIELDS = ("command", "file_path", "path", "pattern", "query", "url", "name", "prompt", "task")
 """Input fields that identify a call, most specific first."""
@@ -61,7 +61,7 @@ def tool_input(data: dict[str, Any], limit: int = 100) -> str:
 
 def call(name: str, input: Any) -> str:
     """Summarize a tool call in a few words: its command, or else its name and input."""
-    command = mapping_of(input).get("command")
+    command = to_mapping(input).get("command")
     if isinstance(command, str) and command.strip():
         return one_line(command, 60)
     return one_line(f"{name} {tool_input({'tool_input': input})}", 60)
@@ -69,11 +69,11 @@ def call(name: str, input: Any) -> str:
 
 def changed_files(data: dict[str, Any]) -> list[str]:
     """Return the files that a successful tool call has changed, as far as its event shows."""
-    path = file_of(data)
+    path = find_file(data)
     return [path] if path and peek(data, "tool_name") in _EDITING_TOOLS else []
 
 
-def file_of(data: dict[str, Any]) -> str | None:
+def find_file(data: dict[str, Any]) -> str | None:
     """Return the file or folder that the input of a tool call names."""
     value = input_in(data)
     if not isinstance(value, Mapping):
@@ -97,7 +97,7 @@ def task(agent: Any, instruction: str) -> str:
 def result_text(data: dict[str, Any]) -> str:
     """Return a tool's result as unsanitized text."""
     result = result_in(data)
-    answer = agent_answer(field_of(result, "output"))
+    answer = agent_answer(read_field(result, "output"))
     if answer is not None:
         return answer
     serialized = getattr(result, "get_serialized_output", None)
@@ -115,12 +115,12 @@ def result_text(data: dict[str, Any]) -> str:
 def shown_result(data: dict[str, Any]) -> str:
     """Return a tool's result as unsanitized text for people: of a command, what it has written."""
     result = result_in(data)
-    output = field_of(result, "output")
-    written = [field_of(output, name) for name in ("stdout", "stderr")]
+    output = read_field(result, "output")
+    written = [read_field(output, name) for name in ("stdout", "stderr")]
     if not isinstance(written[0], str):
         return result_text(data)
     text = "".join(part for part in written if isinstance(part, str)).rstrip("\n")
-    code = field_of(output, "returncode")
+    code = read_field(output, "returncode")
     return f"{text}\n[exit code {code}]" if isinstance(code, int) else text
 
 
@@ -128,7 +128,7 @@ def block_text(data: dict[str, Any]) -> str:
     """Return the text of a finished text or thinking block."""
     block = peek(data, "block")
     for name in ("text", "thinking"):
-        found = field_of(block, name)
+        found = read_field(block, name)
         if isinstance(found, str):
             return found
     return ""
@@ -160,7 +160,7 @@ def duration(seconds: float) -> str:
 
 
 def age(time: str, now: datetime | None = None) -> str:
-    """How long ago an ISO 8601 time was: `just now`, `5 min ago`, `3 h ago`, `2 d ago`, or a date."""
+    """Return the age of an ISO 8601 time: `just now`, `5 min ago`, `3 h ago`, `2 d ago`, a date."""
     try:
         then = datetime.fromisoformat(time)
     except ValueError:

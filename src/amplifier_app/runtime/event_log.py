@@ -25,7 +25,7 @@ def read_events(session: Path) -> Iterator[dict[str, Any]]:
                     yield event
 
 
-def time_of(event: Mapping[str, Any]) -> float | None:
+def read_time(event: Mapping[str, Any]) -> float | None:
     """When an event happened, in seconds since the epoch; None if its time cannot be read."""
     try:
         return datetime.fromisoformat(event["ts"]).timestamp()

@@ -18,7 +18,7 @@ from amplifier_support.session_capabilities import MODE
 T = TypeVar("T")
 
 OFF = "off"
-"""What ends a mode, in place of a name."""
+"""The word that ends a mode, in place of a name."""
 
 _ACTIVE = "active_mode"
 _SAVED = "module_mode"

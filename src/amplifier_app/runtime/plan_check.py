@@ -35,8 +35,13 @@ from amplifier_app.runtime.capabilities import (
     register_mentions,
     set_stored_keys,
 )
-from amplifier_app.runtime.mounting.mount import LimitedLoader, Opening, reason_with_key, seconds_of
-from amplifier_app.runtime.mounting.mount_problems import mount_problem, package_of
+from amplifier_app.runtime.mounting.mount import (
+    LimitedLoader,
+    Opening,
+    read_mount_timeout,
+    reason_with_key,
+)
+from amplifier_app.runtime.mounting.mount_problems import import_package, mount_problem
 from amplifier_app.runtime.sandbox import (
     check_sandbox,
     own_policies,
@@ -128,7 +133,7 @@ class CheckReport(NamedTuple):
         return Ending.MODULE if kinds == {"module"} else Ending.CONFIGURATION
 
 
-def report_of(error: PlanError, name: str) -> CheckReport:
+def to_report(error: PlanError, name: str) -> CheckReport:
     """Return the report on a plan that cannot be loaded."""
     return CheckReport(name, findings=tuple(Finding("plan", one) for one in error.problems))
 
@@ -272,7 +277,7 @@ class _Checker:
     def _loader(self, agent: str | None) -> LimitedLoader:
         """The loader of a session: a sub-agent may have a module from a source of its own."""
         if agent not in self._loaders:
-            limit = seconds_of(self._session.config)
+            limit = read_mount_timeout(self._session.config)
             self._loaders[agent] = LimitedLoader(self._session.coordinator, limit, self._opening)
         return self._loaders[agent]
 
@@ -391,7 +396,7 @@ class _Checker:
 
     def _config_findings(self, module: PlannedModule, found: ResolvedSource) -> list[Finding]:
         try:
-            schema = config_schema(package_of(found, module.module))
+            schema = config_schema(import_package(found, module.module))
         except ModuleError as error:
             problem = Problem(error.message, module.entry.key_at("module"))
             return [Finding("module", problem)]

@@ -25,11 +25,11 @@ from amplifier_app.runtime.observers.observer import Display, Renderer
 from amplifier_app.runtime.turns.module_faults import blame_module
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.llm_errors import LLMError, LLMTimeoutError, programming_error
-from amplifier_core.loader import ModuleLoader, kind_of
+from amplifier_core.loader import ModuleLoader, find_kind
 from amplifier_core.message_models import ChatRequest, Message
 from amplifier_core.module_sources import ModuleMountError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
-from amplifier_support.provider_order import model_of
+from amplifier_support.provider_order import find_model
 
 if TYPE_CHECKING:
     from amplifier_app.plan import ResolvedPlan
@@ -46,7 +46,7 @@ CredentialPlace = Literal["environment", "keyring", "file", "plan"]
 
 
 class Credential(NamedTuple):
-    """Where the key of a provider comes from; never the key itself.
+    """The source of a provider's key; never the key itself.
 
     Attributes:
         variable: The environment variable, or the config key.
@@ -160,7 +160,7 @@ def _offers() -> dict[str, str]:
     return {
         one.module_id: f"{one.distribution} {one.version}"
         for one in available
-        if kind_of(one.module_id) == "provider"
+        if find_kind(one.module_id) == "provider"
     }
 
 
@@ -255,7 +255,7 @@ async def describe(provider: Provider, sources: AppModuleSourceResolver) -> Desc
             return Described(instance.get_info(), ready=False)
 
 
-def credentials_of(
+def find_credentials(
     info: ProviderInfo, provider: Provider, stored: Mapping[str, keys.Where]
 ) -> list[Credential]:
     """Return where the keys of a provider come from, the one it uses first."""
@@ -332,7 +332,7 @@ async def ask(
                 seconds = time.monotonic() - begun
                 usage = response.usage
                 return Answered(
-                    model=(response.metadata or {}).get("model") or model or model_of(instance),
+                    model=(response.metadata or {}).get("model") or model or find_model(instance),
                     seconds=seconds,
                     input_tokens=usage.input_tokens if usage else None,
                     output_tokens=usage.output_tokens if usage else None,

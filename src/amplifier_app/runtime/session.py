@@ -28,14 +28,14 @@ from amplifier_app.runtime.saved.resume import BudgetRecord, Resumption, State
 from amplifier_app.runtime.saved.session_record import SessionRecord, saved_session
 from amplifier_app.runtime.steering import Steering, Stopping
 from amplifier_app.runtime.sub_agents.delegation import Delegation, share
-from amplifier_app.runtime.turns.module_faults import blaming, checked_answer, messages_of
+from amplifier_app.runtime.turns.module_faults import blaming, checked_answer, read_messages
 from amplifier_app.runtime.turns.turn import NO_TURN, Status, TurnResult, Usage
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.session import AmplifierSession
-from amplifier_support.provider_order import model_of
+from amplifier_support.provider_order import find_model
 from amplifier_support.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ToolSelection(NamedTuple):
 
 
 CLEANUP_SECONDS = 10.0
-"""How long modules may take to clean up before they are abandoned."""
+"""Seconds that modules may take to clean up before they are abandoned."""
 
 
 @contextlib.asynccontextmanager
@@ -309,7 +309,7 @@ class OpenSession:
             working_dir=os.getcwd(),
             profile=self.plan.name,
             provider=name,
-            model=model_of(provider),
+            model=find_model(provider),
             tools=tuple(coordinator.get("tools")),
         )
         self.renderer.session_opened(self.facts)
@@ -395,7 +395,7 @@ class OpenSession:
     async def _begin_conversation(self) -> None:
         instruction = self.plan.instruction
         # A context may start with its own messages, for example from a file.
-        if instruction and is_unbegun(instruction, await messages_of(self.session)):
+        if instruction and is_unbegun(instruction, await read_messages(self.session)):
             await self.context.add_message({"role": "system", "content": instruction})
 
     def _turn_ended(self, prompt: str, response: str, status: Status | None, hidden: bool) -> None:

@@ -61,7 +61,7 @@ class Status(NamedTuple):
 
     @property
     def context_percent(self) -> int | None:
-        """How full the context is; None if unknown."""
+        """The percentage of the context in use; None if unknown."""
         if self.context_used is None or not self.context_limit:
             return None
         return round(100 * self.context_used / self.context_limit)
@@ -86,7 +86,7 @@ class Status(NamedTuple):
         return f"{used} of {describe.tokens(self.token_budget)} tokens"
 
 
-def status_of(session: OpenSession) -> Status:
+def read_status(session: OpenSession) -> Status:
     """Return the state of a session; cheap enough to call on every redraw."""
     name, provider = first_provider(session.session)
     folder = session.facts.working_dir

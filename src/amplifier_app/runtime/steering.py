@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import Renderer
-from amplifier_app.runtime.turns.module_faults import messages_of
+from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_app.runtime.turns.turn import RunningTool
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 from amplifier_app.sessions.tool_calls import blocks_in
@@ -89,7 +89,7 @@ class Steering:
 
     async def _user_messages(self) -> Counter[str]:
         try:
-            messages = await messages_of(self._session)
+            messages = await read_messages(self._session)
         # A context may raise anything; the turn reports it.
         except Exception:
             return Counter()

@@ -82,7 +82,7 @@ def _is_valid(record: Mapping[str, Any]) -> bool:
     )
 
 
-def state_of(value: object) -> FileState | None:
+def parse_state(value: object) -> FileState | None:
     """A state as hooks-backup records it; None if it is unknown."""
     parts = cast("list[Any]", value) if isinstance(value, list) else []
     if len(parts) < 2 or not isinstance(parts[1], int):
@@ -139,7 +139,7 @@ def files_changed_since(session: Path, project: str) -> list[str]:
     last: dict[str, FileState | None] = {}
     for record in records:
         for entry in cast("list[dict[str, Any]]", record["files"]):
-            last[str(entry["path"])] = state_of(entry.get("after"))
+            last[str(entry["path"])] = parse_state(entry.get("after"))
     folder = os.path.realpath(project)
     known = [
         (path, state)
@@ -170,7 +170,7 @@ _LARGEST = 64 * 1024 * 1024
 
 
 class Restore(NamedTuple):
-    """What to do with one file.
+    """The action for one file.
 
     Attributes:
         path: Its absolute path.
@@ -193,7 +193,7 @@ class Restore(NamedTuple):
 
 
 class _Path:
-    """What the records say about one file."""
+    """The records of one file."""
 
     def __init__(self) -> None:
         self.now: FileState | None = None  # None: unknown
@@ -205,7 +205,7 @@ class _Path:
 def plan_restore(
     session: Path, conversation: Conversation, step: int, project: str
 ) -> list[Restore]:
-    """What it takes to restore the files that a session changed after a step.
+    """Return the actions that restore the files that a session changed after a step.
 
     Args:
         session: The folder of the session.
@@ -220,8 +220,8 @@ def plan_restore(
     for record, is_after in _records(session, conversation, step):
         for entry in cast("list[dict[str, Any]]", record["files"]):
             known = paths.setdefault(str(entry["path"]), _Path())
-            after = state_of(entry.get("after"))
-            before = state_of(entry["before"]) if "before" in entry else known.now
+            after = parse_state(entry.get("after"))
+            before = parse_state(entry["before"]) if "before" in entry else known.now
             if is_after is None:
                 known.reason = "a sub-agent changed it, before or after this step"
             elif is_after and not known.is_changed:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.tool_calls import CallNumbers, agent_answer, calls_in, results_in
 from amplifier_app.sessions.transcript import is_by_hook
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.usage import token_count
 
 Message = dict[str, Any]
@@ -73,7 +73,7 @@ class Step(NamedTuple):
         """Tokens and cost as the provider reported them, without invalid counts; empty if unknown."""
         return {
             name: value
-            for name, value in mapping_of(self._metadata.get("usage")).items()
+            for name, value in to_mapping(self._metadata.get("usage")).items()
             if not isinstance(value, int) or token_count(value) is not None
         }
 
@@ -84,7 +84,7 @@ class Step(NamedTuple):
 
     @property
     def _metadata(self) -> Mapping[str, Any]:
-        return mapping_of(self.message.get("metadata"))
+        return to_mapping(self.message.get("metadata"))
 
 
 class Note(NamedTuple):
@@ -154,7 +154,7 @@ class Conversation:
 
 
 class Size(NamedTuple):
-    """How long a conversation is."""
+    """The length of a conversation."""
 
     prompts: int
     steps: int
@@ -265,7 +265,7 @@ def compare(left: Conversation, right: Conversation) -> Comparison:
 
 
 def _essence(item: Item) -> Any:
-    """What an item says and does."""
+    """Return the part of an item that says or does something."""
     if isinstance(item, Step):
         calls = [(call.name, call.input, call.shown) for call in item.calls]
         return ("step", _content(item.message), calls)

@@ -220,7 +220,7 @@ class SessionFolder:
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with its metadata; None if nothing."""
+        """The fault of its metadata; None if it has none."""
         return self._read_metadata.fault
 
     @property

@@ -196,9 +196,9 @@ def sub_session_of_fork(
         return None
     origin = [named, *_sources(store, named)][-1].id
     for parent in sources.values():
-        spawned = _find(store, _copy_of(origin, parent.id)) or _find(store, origin)
+        spawned = _find(store, _copy_id(origin, parent.id)) or _find(store, origin)
         if spawned is not None and spawned.metadata.get("parent") == parent.id:
-            return _copy(store, fork, parent, spawned, _copy_of(origin, fork.id))
+            return _copy(store, fork, parent, spawned, _copy_id(origin, fork.id))
     return None
 
 
@@ -247,7 +247,7 @@ def _find(store: SessionStore, session_id: Any) -> SessionFolder | None:
     return store.find(session_id) if known else None
 
 
-def _copy_of(origin: str, parent: str) -> str:
+def _copy_id(origin: str, parent: str) -> str:
     """The id of the copy that a session makes of a sub-session."""
     digest = hashlib.sha256(f"{parent} {origin}".encode()).hexdigest()[:16]
     return f"{parent}-{digest}" if ID.fullmatch(f"{parent}-{digest}") else digest

@@ -100,7 +100,7 @@ class Match(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What an index answered, as `matches` of `total`."""
+    """The answer of an index, as `matches` of `total`."""
 
     matches: list[Match]
     total: int
@@ -143,7 +143,7 @@ class Index:
         listed = [Listed(SessionSummary(*rest), spawned) for spawned, *rest in rows]
         return Page(listed, counts[0], counts[1] - counts[0])
 
-    def sub_sessions_of(self, session_id: str) -> list[SessionSummary]:
+    def list_sub_sessions(self, session_id: str) -> list[SessionSummary]:
         """The sub-sessions of a session, also those further down, oldest first."""
         columns = ", ".join(f"session.{name}" for name in _COLUMNS)
         rows = self._database.execute(
@@ -388,7 +388,7 @@ def _transaction(database: sqlite3.Connection) -> Generator[None]:
 
 
 def _signature(path: str) -> str:
-    """What changes with the content of a file; empty if there is none."""
+    """Return a text that changes with the content of a file; empty if there is none."""
     try:
         found = os.stat(path)
     except OSError:

@@ -11,7 +11,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_support.files import open_private_in, try_lock
 
 _ASK, _ASK_SECONDS = 20, 0.01
-"""How often, and at what interval in seconds, to read the holder's pid from the lock file."""
+"""The number of times, and the interval in seconds, to read the holder's pid from the lock file."""
 
 
 class InUse(SessionError):

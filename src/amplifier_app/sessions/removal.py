@@ -136,7 +136,7 @@ def remove_leftovers(root: Path) -> list[str]:
     return gone
 
 
-def size_of(path: Path) -> int:
+def measure_size(path: Path) -> int:
     """Bytes of all files below a folder; links count as themselves."""
     total = 0
     for folder, _, names in os.walk(path):

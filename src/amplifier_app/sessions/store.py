@@ -187,7 +187,7 @@ class SessionStore:
             reverse=True,
         )
 
-    def sub_sessions_of(self, session_id: str) -> list[SessionSummary]:
+    def list_sub_sessions(self, session_id: str) -> list[SessionSummary]:
         """The sub-sessions that a session spawned, oldest first."""
         found = [one for one in self.summaries() if one.agent and one.parent == session_id]
         return found[::-1]

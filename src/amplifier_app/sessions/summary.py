@@ -1,4 +1,4 @@
-"""What `metadata.json` says about a session, whatever state the file is in."""
+"""The summary of a session in `metadata.json`, whatever state the file is in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_support import clock
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.files import read_regular
 from amplifier_support.usage import dollars
 
@@ -129,7 +129,7 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, dict)
 
 
-def _is_mapping_of(is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
+def _mapping_check(is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
     def check(value: object) -> bool:
         return isinstance(value, dict) and all(
             map(is_valid, cast("dict[str, object]", value).values())
@@ -160,11 +160,11 @@ _IS_VALID: Mapping[str, Callable[[object], bool]] = {
     **dict.fromkeys(("project", "profile", "plan_digest", "provider", "parent"), _is_text),
     **dict.fromkeys(("title", "model", "mode", "module_mode", "agent"), _is_text_or_none),
     **dict.fromkeys(("prompts", "depth"), _is_count),
-    "usage": _is_mapping_of(_is_count),
+    "usage": _mapping_check(_is_count),
     # Null until a turn has ended, with an orchestrator that does not count.
-    "spent": lambda value: value is None or _is_mapping_of(_is_scalar)(value),
-    "budget": _is_mapping_of(lambda value: value is None or _is_number(value)),
-    **dict.fromkeys(("modules", "chosen"), _is_mapping_of(_is_text)),
+    "spent": lambda value: value is None or _mapping_check(_is_scalar)(value),
+    "budget": _mapping_check(lambda value: value is None or _is_number(value)),
+    **dict.fromkeys(("modules", "chosen"), _mapping_check(_is_text)),
     **dict.fromkeys(("forked_from", "spawned_with"), _is_mapping),
     "trusted_project": _is_project,
 }
@@ -201,7 +201,7 @@ class SessionSummary(NamedTuple):
 
     @property
     def about(self) -> str:
-        """What a list shows: its title, of a sub-session also its agent, or what is wrong."""
+        """The text for a list: its title, of a sub-session also its agent, or its fault."""
         if self.fault is not None:
             return f"({self.fault})"
         title = self.title or "(no title)"
@@ -257,17 +257,17 @@ def read_summary(path: Path) -> SessionSummary:
 
 
 def cost_in(metadata: Mapping[str, Any]) -> Decimal | None:
-    """What the session has cost so far in US dollars; None if any price is unknown."""
+    """Return the cost of the session so far in US dollars; None if any price is unknown."""
     return (
         None
         if has_unpriced_calls(metadata)
-        else dollars(mapping_of(metadata.get("spent")).get("cost_usd"))
+        else dollars(to_mapping(metadata.get("spent")).get("cost_usd"))
     )
 
 
 def has_unpriced_calls(metadata: Mapping[str, Any]) -> bool:
     """Return True if the session has made model calls whose price is unknown."""
-    return bool(mapping_of(metadata.get("spent")).get("unpriced"))
+    return bool(to_mapping(metadata.get("spent")).get("unpriced"))
 
 
 def _text(data: Mapping[str, Any], key: str) -> str | None:

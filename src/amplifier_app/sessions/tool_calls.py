@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 
 
 class StoredCall(NamedTuple):
@@ -64,7 +64,7 @@ def agent_answer(result: Any) -> str | None:
     if isinstance(result, str) and result.startswith("{") and '"session_id"' in result:
         with contextlib.suppress(ValueError):
             result = json.loads(result)
-    fields = mapping_of(result)
+    fields = to_mapping(result)
     answer = fields.get("response") if "session_id" in fields else None
     return answer if isinstance(answer, str) else None
 

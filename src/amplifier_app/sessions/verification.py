@@ -55,7 +55,7 @@ class Finding(NamedTuple):
 
 
 def verify(path: Path) -> list[Finding]:
-    """What is wrong with the session in `path`; nothing is changed.
+    """Return the faults of the session in `path`; nothing is changed.
 
     Nothing is wrong with one that is removed meanwhile.
     """

@@ -41,7 +41,7 @@ from amplifier_app.sources.requirements.dependencies import (
     PackageCache,
     refuse_without_versions,
 )
-from amplifier_app.sources.requirements.fixed_versions import MODULE_PACKAGES, requirements_of
+from amplifier_app.sources.requirements.fixed_versions import MODULE_PACKAGES, read_requirements
 from amplifier_app.sources.requirements.layout import Layout, find_layout, read_project
 from amplifier_app.sources.requirements.names import requirement_name
 from amplifier_app.sources.requirements.requires import Addition
@@ -201,7 +201,7 @@ class Fetcher:
         """
         # What a bundle's repository offers is for modules that have to be fetched.
         requires = [one for one in requires if not one.if_imported]
-        own = requirements_of(found.distribution) if found.distribution else []
+        own = read_requirements(found.distribution) if found.distribution else []
         if found.kind == "bundled":
             packages = MODULE_PACKAGES.get(module_id, ())
             own = [text for text in own if requirement_name(text) in packages]
@@ -354,13 +354,13 @@ class Fetcher:
 
 def _from_environment(module_id: str, source: PackageSource) -> ResolvedSource | None:
     """The module of an installed package; None if the package is not installed."""
-    points = installed.modules_of(source.name)
+    points = installed.list_modules(source.name)
     if points is None:
         name = source.name.replace("-", "_")
         if not source.versions and _is_importable(name):
             return ResolvedSource("package", name, entry_point=f"{name}:mount")
         return None
-    version = installed.version_of(source.name)
+    version = installed.find_version(source.name)
     if source.versions and not _satisfies(version, source.versions):
         raise SourceError(
             f"package {source.name!r} is installed as {version}, "

@@ -13,7 +13,7 @@ from amplifier_app.plan.documents.plan_files import DEFAULT_PROFILE
 from amplifier_app.plan.documents.scopes import Settings, read_settings
 from amplifier_app.plan.model import ResolvedPlan, apply_overrides
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
-from amplifier_app.plan.tree.nodes import text_of
+from amplifier_app.plan.tree.nodes import read_text
 from amplifier_app.plan.tree.problems import PlanError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Fetching(NamedTuple):
-    """How to fetch the bundles that a plan includes.
+    """The settings for fetching the bundles that a plan includes.
 
     Attributes:
         offline: Use only the cache. Defaults to AMPLIFIER_OFFLINE.
@@ -110,7 +110,7 @@ def load_profile(
     at = None
     if name is None:
         named = settings.profile
-        name = text_of(named) or DEFAULT_PROFILE
+        name = read_text(named) or DEFAULT_PROFILE
         at = named.at if named is not None else None
     merged = plan_files.read_profile(
         name, settings, at, fetch=fetching.open, keep_problems=keep_problems

@@ -109,7 +109,7 @@ class Lock(BaseModel):
             ConfigError: The file is missing, damaged, not a lock, or of a newer program.
         """
         try:
-            return cls._of(json.loads(read_lock(path)))
+            return cls._from_data(json.loads(read_lock(path)))
         except FileNotFoundError:
             problem = f"the {cls.WHAT} does not exist", f"write it with: {cls.WRITTEN_BY}"
         except OSError as error:
@@ -128,7 +128,7 @@ class Lock(BaseModel):
         raise ConfigError(problem[0], hint=problem[1], location=Location(str(path)))
 
     @classmethod
-    def _of(cls, data: Any) -> Self:
+    def _from_data(cls, data: Any) -> Self:
         if not isinstance(data, dict) or data.get("format") != cls.FORMAT:
             raise _Unreadable(f"not an Amplifier {cls.WHAT}", "specify another file")
         version = data.get("version")

@@ -1,4 +1,4 @@
-"""What is wrong with a plan's modules, as far as it can be seen without fetching or mounting any.
+"""Faults of a plan's modules, as far as they can be seen without fetching or mounting any.
 
 Used to complete the report on a plan that cannot run: everything its author can fix at once.
 """

@@ -23,7 +23,7 @@ from amplifier_app.base.paths import is_offline
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.modules import (
     SourcedModule,
-    requires_of,
+    read_requires,
     sourced_modules,
     written_override,
     written_value,
@@ -123,7 +123,7 @@ def wanted_modules(plan: ResolvedPlan) -> list[Wanted]:
                 f"({first.at}) and {wanted.written or wanted.place} ({module.at})",
                 hint="A lock has one source for each module; use the same one in both places.",
             )
-    requires = requires_of(plan)
+    requires = read_requires(plan)
     return [one._replace(requires=requires.get(one.module, ())) for one, _ in found.values()]
 
 
@@ -171,7 +171,7 @@ async def resolve_all(
     wanted = wanted_modules(plan)
     kept = await _entries_to_keep(plan, wanted, old, renew) if old is not None else {}
     locked = Lock(plan=plan.name, modules=kept)
-    requires = requires_of(plan)
+    requires = read_requires(plan)
     resolver = resolver_for(
         plan, lock=locked, partial=True, renew=not is_offline(), requires=requires
     )
@@ -183,7 +183,7 @@ async def _entries_to_keep(
     plan: ResolvedPlan, wanted: list[Wanted], old: Lock, renew: Collection[str]
 ) -> dict[str, LockEntry]:
     """The lock entries that still apply."""
-    resolver = resolver_for(plan, lock=old, requires=requires_of(plan))
+    resolver = resolver_for(plan, lock=old, requires=read_requires(plan))
     candidates = [
         one
         for one in wanted
@@ -225,7 +225,7 @@ def lock_entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
 
 
 def differences(old: Lock, new: Lock) -> list[Difference]:
-    """What changed between two locks, by module and bundle."""
+    """Return the changes between two locks, by module and bundle."""
     pairs = {name: (old.entry(name), new.entry(name)) for name in {*old.modules, *new.modules}}
     for name in {*old.bundles, *new.bundles}:
         pairs[f"bundle {name}"] = (old.bundles.get(name), new.bundles.get(name))
@@ -292,7 +292,7 @@ def source_differences(plan: ResolvedPlan, lock: Lock) -> list[Difference]:
 
 
 def _source_differences(wanted: Wanted, entry: LockEntry) -> Iterator[Difference]:
-    """What can be compared without fetching: the source as written, and a folder's files."""
+    """Yield the differences that need no fetching: the source as written, and a folder's files."""
     if entry.source != wanted.written:
         yield Difference(wanted.module, "source", entry.source, wanted.written)
         return
@@ -374,7 +374,7 @@ def _drift_error(differences: Iterable[str], file: Path) -> ConfigError:
 
 
 def _not_here(plan: ResolvedPlan, resolver: AppModuleSourceResolver) -> list[str]:
-    """What modules would download by themselves, from `missing_offline(config, cache)`.
+    """Return the downloads that modules would start, from `missing_offline(config, cache)`.
 
     Only bundled and installed modules are asked: no code of the others runs before mounting.
     """
@@ -392,7 +392,7 @@ def _not_here(plan: ResolvedPlan, resolver: AppModuleSourceResolver) -> list[str
 
 
 def missing_files(entry: dict[str, Any], entry_point: str) -> list[str]:
-    """What one module would download by itself, one sentence for each item.
+    """Return the downloads that one module would start, one sentence for each item.
 
     Args:
         entry: Its entry in the mount plan.

@@ -25,7 +25,7 @@ Place = Literal[
     "folders",
     "convention",
 ]
-"""Where a module is looked for, in this order; see `amplifier_app.sources.resolver`."""
+"""The places where a module is looked for, in this order; see `amplifier_app.sources.resolver`."""
 
 
 class Considered(NamedTuple):
@@ -128,7 +128,7 @@ class ResolvedSource(ModuleSource):
 
     @property
     def identity(self) -> str:
-        """What exactly is used: the commit, the hash of the archive, the version, or else the path."""
+        """The exact content: the commit, the hash of the archive, the version, or else the path."""
         if self.distribution is not None and self.commit is None:
             return f"{self.distribution} {self.version}"
         return self.commit or self.archive or self.text

@@ -55,7 +55,7 @@ class Override(Protocol):
 
 
 class Candidate(NamedTuple):
-    """What one place has for a module.
+    """The offer of one place for a module.
 
     Attributes:
         place: The place.
@@ -99,12 +99,12 @@ class Places:
         self._origin = origin
 
     def candidates(self, module_id: str, hint: str | None) -> Iterator[Candidate]:
-        """What each place has for a module, in search order and computed lazily.
+        """Yield each place's offer for a module, in search order and computed lazily.
 
         Raises:
             SourceError: Its workspace folder is a link out of the workspace.
         """
-        named = self._environ.get(variable_of(module_id))
+        named = self._environ.get(name_variable(module_id))
         if named:
             yield Candidate("environment", named, named)
         folder = self._in_workspace(module_id)
@@ -128,7 +128,7 @@ class Places:
             yield Candidate("convention", target.partition(":")[0], entry_point=target)
 
     def origin(self, module_id: str, hint: str | None) -> Location | None:
-        """Where the plan has a module with this source."""
+        """Return the location of a module with this source in the plan."""
         return self._origin(module_id, hint)
 
     def considered(self, module_id: str, hint: str | None) -> tuple[Considered, ...]:
@@ -153,7 +153,7 @@ class Places:
         """Every place in order, with the reason to show if it has nothing."""
         workspace = f"no folder {self._workspace / module_id}" if self._workspace else None
         return {
-            "environment": f"{variable_of(module_id)} is not set",
+            "environment": f"{name_variable(module_id)} is not set",
             "workspace": workspace or "no trusted project",
             "settings": "no source in settings",
             "plan": "no source in the plan",
@@ -191,7 +191,7 @@ class Places:
         return folder
 
 
-def variable_of(module_id: str) -> str:
+def name_variable(module_id: str) -> str:
     """The environment variable that sets a module's source."""
     return PREFIX + module_id.upper().replace("-", "_").replace(".", "_")
 
@@ -472,7 +472,7 @@ async def _in_thread(work: Callable[[threading.Event], T]) -> T:
 def _with_location(error: SourceError, module_id: str, chosen: Candidate) -> SourceError:
     """The error with where the source is set, if that is not the plan."""
     if chosen.place == "environment":
-        message = f"{variable_of(module_id)}: {error.message}"
+        message = f"{name_variable(module_id)}: {error.message}"
         return type(error)(message, hint=error.hint)
     return type(error)(error.message, hint=error.hint, location=error.location or chosen.at)
 
@@ -544,7 +544,7 @@ def _mounted(plan: ResolvedPlan) -> list[tuple[str, str | None]]:
 
 
 def _origin(plan: ResolvedPlan, module_id: str, source: str | None) -> Location | None:
-    """Where the plan sets the source of a module, or names the module."""
+    """Return the location of a module's source in the plan, or of the module's name."""
     # Imported here because only errors need it.
     from amplifier_app.plan.modules import sourced_modules
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from importlib.metadata import distributions as metadata_of
+from importlib.metadata import distributions as read_metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from amplifier_app.base import installed
 from amplifier_app.base.installed import normalised
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.dependencies import DependencyCache
-from amplifier_app.sources.requirements.fixed_versions import requirements_of
+from amplifier_app.sources.requirements.fixed_versions import read_requirements
 from amplifier_app.sources.requirements.layout import required_by
 from amplifier_app.sources.requirements.names import distributions, recorded_files
 from amplifier_app.sources.requirements.preferred_path import PREFERRED
@@ -113,7 +113,7 @@ def _preferred_conflict(sources: Mapping[str, ResolvedSource]) -> tuple[str, lis
             holder, version = preferred.get(name, ("", ""))
             if not holder or name in own or _satisfies(version, text):
                 continue
-            present = installed.version_of(name)
+            present = installed.find_version(name)
             mine = _Use(holder, version, _why(sources[holder], name))
             return name, [mine, _Use(who, present, why)]
     return None
@@ -130,7 +130,7 @@ def _from_environment(source: ResolvedSource) -> Iterator[tuple[str, str, str]]:
         if name and name not in seen:
             seen.add(name)
             waiting += [
-                (one, f"requires {name}, which requires {one}") for one in requirements_of(name)
+                (one, f"requires {name}, which requires {one}") for one in read_requirements(name)
             ]
 
 
@@ -177,7 +177,7 @@ def _why(source: ResolvedSource, name: str) -> str:
         if _requirement_name(text) == name:
             return f"requires {text}"
     for folder in (*source.preferred_paths, *source.import_paths):
-        for found in metadata_of(path=[str(folder)]):
+        for found in read_metadata(path=[str(folder)]):
             for text in found.requires or ():
                 if _requirement_name(text) == name:
                     wanted = text.partition(";")[0].strip()

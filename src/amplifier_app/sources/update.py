@@ -132,7 +132,7 @@ def _can_change(wanted: Wanted) -> bool:
     """Return True if a source can have newer versions, pinned or not."""
     parsed = wanted.parsed
     if isinstance(parsed, PackageSource):
-        return installed.modules_of(parsed.name) is None
+        return installed.list_modules(parsed.name) is None
     return isinstance(parsed, GitSource)
 
 

@@ -280,6 +280,6 @@ def _replace(copy: Path, target: Path, content: str, stage: Path) -> State:
     return "copied"
 
 
-def sources_of(done: Iterable[Vendored]) -> dict[str, str]:
+def map_sources(done: Iterable[Vendored]) -> dict[str, str]:
     """Module id → its new source, for modules that were copied."""
     return {one.module: one.source for one in done if one.state != "not copied"}

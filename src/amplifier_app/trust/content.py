@@ -95,18 +95,18 @@ class Content(NamedTuple):
     @property
     def hash(self) -> str:
         """`"sha256:…"` over names, kinds and bytes."""
-        return hash_of(self.entries)
+        return compute_hash(self.entries)
 
     def covers(self, path: Path) -> bool:
         """Return True if a file or a folder, with links resolved, is part of it."""
         return _is_below(Path(os.path.realpath(path)), self.roots)
 
-    def entry_of(self, path: Path) -> Entry | None:
+    def find_entry(self, path: Path) -> Entry | None:
         """The entry of a file, with links resolved; None if it is not part of it."""
         return self.entries.get(_name(Path(os.path.realpath(path)), self.root))
 
 
-def hash_of(entries: Mapping[str, Entry]) -> str:
+def compute_hash(entries: Mapping[str, Entry]) -> str:
     """One hash over names, kinds and bytes."""
     digest = hashlib.sha256()
     for name in sorted(entries):

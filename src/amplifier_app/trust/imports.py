@@ -139,7 +139,7 @@ def _check(path: str, data: bytes) -> None:
         ImportError: The file is not byte for byte the trusted one.
     """
     for content in _owners(path):
-        entry = content.entry_of(Path(path))
+        entry = content.find_entry(Path(path))
         if entry is None:
             raise ImportError(
                 f"{path} is not part of the trusted content of its project", path=path

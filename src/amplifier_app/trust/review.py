@@ -12,7 +12,7 @@ from typing import Any
 
 from amplifier_app.base.sanitize import visible
 from amplifier_app.trust.content import Content, Entry
-from amplifier_app.trust.selection import facts_of
+from amplifier_app.trust.selection import collect_facts
 
 _CONTEXT = 3
 
@@ -33,7 +33,9 @@ def _described(entry: Entry) -> str:
 
 
 def selection(content: Content) -> list[str]:
-    """What the documents select, one line each: modules, their sources, URLs, variables."""
+    """Return the selections of the documents, one line each: modules, their sources, URLs,
+    variables.
+    """
     lines = [
         f"{visible(fact.at.file)}:{fact.at.line}: {fact.what} {visible(fact.text)}"
         for fact in facts(content)
@@ -42,11 +44,11 @@ def selection(content: Content) -> list[str]:
 
 
 def facts(content: Content) -> list[Any]:
-    """What the documents of a project select (`selection.Fact`), file by file."""
+    """Return the selections of a project's documents (`selection.Fact`), file by file."""
     found: list[Any] = []
     # Settings always apply, a profile only when chosen.
     for name, data in sorted(content.documents.items(), key=lambda item: _depth(item[0])):
-        found += facts_of(name, data)
+        found += collect_facts(name, data)
     return found
 
 

@@ -34,11 +34,11 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.interpolation import interpolate, names_in
-from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, text_of
+from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.trust.content import Selected
 from amplifier_core.discovery import PARTS
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 
 if TYPE_CHECKING:
     from amplifier_app.plan.model import ResolvedPlan
@@ -89,8 +89,8 @@ def selected_by(path: Path, data: bytes, project: Path | None = None) -> list[Se
     return found
 
 
-def facts_of(file: str, data: bytes) -> list[Fact]:
-    """What a document selects, in document order.
+def collect_facts(file: str, data: bytes) -> list[Fact]:
+    """Return the selections of a document, in document order.
 
     Args:
         file: The document's name.
@@ -103,7 +103,7 @@ def facts_of(file: str, data: bytes) -> list[Fact]:
             key = " ".join(keys[keys.index("sandbox") + 1 :])
             value = "off" if node.value is False else str(node.value)
             found.append(Fact(node.at, "sandbox", f"{key} {value}".strip()))
-        text = text_of(node)
+        text = read_text(node)
         if text is None:
             continue
         if keys[0] in ("namespaces", "namespace_root"):
@@ -162,7 +162,7 @@ def _is_source(keys: tuple[str, ...]) -> bool:
 def _expanded_text(node: Scalar) -> str | None:
     """The text with variables expanded where they are set."""
     filled = interpolate(node, os.environ, Problems())
-    return text_of(filled)
+    return read_text(filled)
 
 
 def _local(text: str, folder: Path) -> Path | None:
@@ -186,7 +186,7 @@ def sources_of_project(
         owns: Returns whether a document belongs to the project.
     """
     written = [node for keys, node in _values(plan.tree) if _is_source(keys)]
-    named = [(node.at, text_of(node)) for node in written]
+    named = [(node.at, read_text(node)) for node in written]
     named += [(override.at, override.source) for override in plan.sources.values()]
     found: list[tuple[Location, Path]] = []
     for at, text in named:
@@ -236,22 +236,22 @@ def _paths_named_in(folder: Path) -> Iterator[Path]:
         for _, text in _texts(project.get(table)):
             yield from (Path(unquote(path)) for path in _FILE_URL.findall(text))
             yield from (folder / os.path.expanduser(path) for path in _NAMED.findall(text))
-    settings = mapping_of(mapping_of(project.get("tool")).get("uv"))
+    settings = to_mapping(to_mapping(project.get("tool")).get("uv"))
     for key, text in _texts(settings):
         if match := _FILE_URL.match(text):
             yield Path(unquote(match[1]))
         elif key in ("path", "find-links") or _PATH.match(text):
             yield folder / os.path.expanduser(text)
-    members = mapping_of(settings.get("sources")).values()
-    if any(mapping_of(member).get("workspace") for member in members):
+    members = to_mapping(settings.get("sources")).values()
+    if any(to_mapping(member).get("workspace") for member in members):
         yield from _workspace_around(folder)
 
 
 def _workspace_around(folder: Path) -> Iterator[Path]:
     """The root of the workspace that uv would find."""
     for parent in folder.parents:
-        tool = mapping_of(_read(parent / "pyproject.toml").get("tool"))
-        if "workspace" in mapping_of(tool.get("uv")):
+        tool = to_mapping(_read(parent / "pyproject.toml").get("tool"))
+        if "workspace" in to_mapping(tool.get("uv")):
             yield parent
             return
 

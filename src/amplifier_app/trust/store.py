@@ -20,7 +20,7 @@ from amplifier_app.base import paths
 from amplifier_app.base import private_files as files
 from amplifier_app.base.errors import ConfigError, Location, SessionError
 from amplifier_app.base.locks import hold_lock
-from amplifier_app.trust.content import MAX_BYTES, Content, Entry, hash_of
+from amplifier_app.trust.content import MAX_BYTES, Content, Entry, compute_hash
 from amplifier_support.clock import utc_now
 from amplifier_support.files import FOLDER_MODE, open_regular
 
@@ -183,7 +183,7 @@ def _parsed(data: bytes, file: Path) -> Record:
             entries,
             read["always"] is True,
         )
-        belongs = version == _VERSION and hash_of(entries) == record.hash
+        belongs = version == _VERSION and compute_hash(entries) == record.hash
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _damage_error(file, "unknown format") from None
     if not belongs:

@@ -12,7 +12,7 @@ import typer
 
 from amplifier_app.base.json_text import json_text
 from amplifier_app.commands.schema import read_schema
-from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_batch.options import DEFAULT_WORKERS, BatchOptions, FolderArgument
@@ -73,7 +73,7 @@ set_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @set_app.command()
-@takes_options_of(BatchOptions, "workers", "max_cost", "stop_after")
+@takes_options(BatchOptions, "workers", "max_cost", "stop_after")
 def set_limits(
     folder: FolderArgument, *, options: BatchOptions, output: OutputOption = "text"
 ) -> None:

@@ -13,7 +13,7 @@ from amplifier_app.base.stdio import claim_stdout, to_stderr
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.runtime import describe
 from amplifier_batch.dispatch import OF_EVERY_ROW
 from amplifier_batch.execution.execute import execute
@@ -25,7 +25,7 @@ from amplifier_batch.execution.setup import (
     require_batches,
     save_stdin,
 )
-from amplifier_batch.input import STDIN, shard_of
+from amplifier_batch.input import STDIN, choose_shard
 from amplifier_batch.options import (
     ROW_OPTIONS,
     ApproveOption,
@@ -34,7 +34,7 @@ from amplifier_batch.options import (
     NewFolderOption,
     QuietOption,
     RowOptions,
-    dollars_of,
+    parse_dollars,
 )
 from amplifier_batch.record.folder import BatchFolder, new_folder
 from amplifier_batch.record.writer import writing
@@ -43,9 +43,9 @@ run_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @run_app.command()
-@takes_options_of(RowOptions)
-@takes_options_of(Request, *ROW_OPTIONS)
-@takes_options_of(BatchOptions)
+@takes_options(RowOptions)
+@takes_options(Request, *ROW_OPTIONS)
+@takes_options(BatchOptions)
 def run(
     context: typer.Context,
     plan: Annotated[
@@ -82,8 +82,8 @@ def run(
     invocation: Invocation = context.obj
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
     options.validate().check_economy(row.economy, options.engine)
-    row = row._replace(shard=shard_of(row.shard, os.environ))
-    request = plan_request(plan, request, dollars_of(row.max_cost_row, "--max-cost-row"))
+    row = row._replace(shard=choose_shard(row.shard, os.environ))
+    request = plan_request(plan, request, parse_dollars(row.max_cost_row, "--max-cost-row"))
     request = request._replace(approve=approve)
     chosen = choose(request, invocation.stdout)
     if row.economy:
@@ -105,7 +105,7 @@ resume_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @resume_app.command()
-@takes_options_of(BatchOptions)
+@takes_options(BatchOptions)
 def resume(
     context: typer.Context,
     folder: FolderArgument,
@@ -138,7 +138,7 @@ _OUTCOMES = [ending.value for ending in Ending if ending is not Ending.OK]
 
 
 @retry_app.command()
-@takes_options_of(BatchOptions)
+@takes_options(BatchOptions)
 def retry(
     context: typer.Context,
     folder: FolderArgument,

@@ -1,4 +1,4 @@
-"""What the engines have in common: a pool of worker processes, each with many rows."""
+"""The base of the engines: a pool of worker processes, each with many rows."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a row gets for its request.
+    """The reply to a row's request.
 
     Attributes:
         answer: The answer; None if the row is to send the request to its provider now.
@@ -151,7 +151,7 @@ class Engine(Protocol):
 
 
 _STARTS = 10
-"""How many workers may end before they are ready, one after the other."""
+"""Number of workers that may end before they are ready, one after the other."""
 
 
 class Link(Protocol):
@@ -170,7 +170,7 @@ class Link(Protocol):
         ...
 
     async def wait_for_end(self) -> str:
-        """How the worker died, such as `SIGKILL` or `exit code 1`."""
+        """Return the cause of the worker's death, such as `SIGKILL` or `exit code 1`."""
         ...
 
     async def close(self) -> None:
@@ -439,7 +439,7 @@ async def local_engine(
 
 
 def _cores() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

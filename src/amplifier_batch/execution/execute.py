@@ -23,8 +23,8 @@ from amplifier_app.runtime import describe
 from amplifier_batch.dispatch import OF_EVERY_ROW, Dispatcher, Limits, Stop
 from amplifier_batch.engines.pool import WorkerPool, local_engine
 from amplifier_batch.engines.ray import ray_engine
-from amplifier_batch.execution.setup import limits_of, open_broker
-from amplifier_batch.input import PromptTemplate, Row, rows_of
+from amplifier_batch.execution.setup import open_broker, read_limits
+from amplifier_batch.input import PromptTemplate, Row, read_batch_rows
 from amplifier_batch.options import BatchOptions
 from amplifier_batch.record.folder import RESULTS, WORK, BatchFolder, has_begun
 from amplifier_batch.record.writer import BatchWriter, writing
@@ -97,7 +97,8 @@ async def dispatching(
     changed: Callable[[], None] = lambda: None,
     notice: Callable[[str], None] = lambda text: None,
 ) -> AsyncGenerator[Dispatcher]:
-    """What runs the rows of a batch that have not ended; its workers end with the context.
+    """Provide the dispatcher of the rows of a batch that have not ended; its workers end with the
+    context.
 
     Args:
         writer: The batch.
@@ -135,7 +136,7 @@ async def dispatching(
 def _engine(
     writer: BatchWriter, setup: Mapping[str, Any], workdirs: Workdirs
 ) -> AbstractAsyncContextManager[WorkerPool]:
-    """What runs the rows."""
+    """Return the engine that runs the rows."""
     folder, facts = writer.folder, writer.folder.facts
     environment = {"AMPLIFIER_SESSIONS": str(folder.sessions)}
     # The working directory belongs to the process.
@@ -149,13 +150,13 @@ def _engine(
 def _limits_now(folder: BatchFolder) -> Limits:
     """The limits in batch.json, which `amplifier batch set` may have changed."""
     folder.refresh()
-    return limits_of(folder.facts)
+    return read_limits(folder.facts)
 
 
 def _unfinished_rows(facts: Mapping[str, Any], writer: BatchWriter) -> Iterator[Row]:
     if writer.progress.counts.ended == writer.folder.runs:
         return iter(())  # Without reading the input, which takes seconds if it is large.
-    return (row for row in rows_of(facts) if writer.progress.of(row.key).outcome is None)
+    return (row for row in read_batch_rows(facts) if writer.progress.of(row.key).outcome is None)
 
 
 def _outcome(writer: BatchWriter, dispatcher: Dispatcher) -> Outcome:

@@ -1,4 +1,4 @@
-"""What batch.json says about a batch: a new one, its limits, and whether it still holds."""
+"""The facts about a batch in batch.json: a new one, its limits, and its validity."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError, UsageError
-from amplifier_app.base.outcome import Ending, outcome_of
+from amplifier_app.base.outcome import Ending, to_outcome
 from amplifier_app.base.private_files import open_private
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.event_loop import run_loop
-from amplifier_app.commands.run.choose import Chosen, choose, sources_of
+from amplifier_app.commands.run.choose import Chosen, choose, open_sources
 from amplifier_app.commands.run.one_shot import read_schema
 from amplifier_app.commands.run.request import Request
 from amplifier_app.sources.lockfile import lock_path_for, read_lock
@@ -28,15 +28,15 @@ from amplifier_batch.engines.pool import Engine
 from amplifier_batch.input import (
     RELATIVE,
     PromptTemplate,
-    digest_of,
+    compute_digest,
     has_absolute_ids,
-    rows_of,
+    read_batch_rows,
 )
 from amplifier_batch.options import (
     DEFAULT_WORKERS,
     BatchOptions,
     RowOptions,
-    dollars_of,
+    parse_dollars,
 )
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.writer import BatchWriter
@@ -48,7 +48,7 @@ _MAX_WAITING = 1000
 _PIECE = 1 << 16
 
 
-def limits_of(facts: Mapping[str, Any]) -> Limits:
+def read_limits(facts: Mapping[str, Any]) -> Limits:
     """The limits in the facts of a batch.
 
     Raises:
@@ -67,7 +67,7 @@ def limits_of(facts: Mapping[str, Any]) -> Limits:
         )
     return Limits(
         workers,
-        dollars_of(options.max_cost, "--max-cost"),
+        parse_dollars(options.max_cost, "--max-cost"),
         failures,
         waiting=facts.get("waiting") or (_MAX_WAITING if _rows_share(facts) else workers),
     )
@@ -110,7 +110,7 @@ def _check_schema(request: Request) -> None:
 
 
 def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -> dict[str, Any]:
-    """What batch.json has about a new batch, after every row was looked at.
+    """Return the contents of batch.json for a new batch, after every row was looked at.
 
     Args:
         request: The plan and the options of every row.
@@ -140,12 +140,15 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
         **_digests(request, chosen, source, absolute=False),
     }
     template, number = PromptTemplate(prompt), 0
-    for one in rows_of(facts):
+    for one in read_batch_rows(facts):
         template.render(one)
         workdirs.of(one, one.id)
         number += 1
     if not number:
-        if row.shard is not None and next(rows_of({**facts, "shard": None}), None) is not None:
+        if (
+            row.shard is not None
+            and next(read_batch_rows({**facts, "shard": None}), None) is not None
+        ):
             hint = "Use at most as many shards as the input has rows."
             raise ConfigError(f"shard {row.shard} of {source} has no rows", hint=hint)
         raise ConfigError(f"{source} has no rows", hint="Check the input.")
@@ -179,7 +182,7 @@ def reopen_request(folder: BatchFolder, output: Output) -> Request:
     found = _digests(request, chosen, source, absolute=absolute)
     if absolute and found["input_digest"] != facts.get("input_digest"):
         # Earlier versions took the names of files as they were given.
-        found["input_digest"] = digest_of(Path(os.path.relpath(source)), absolute=True)
+        found["input_digest"] = compute_digest(Path(os.path.relpath(source)), absolute=True)
     names = {"plan_digest": "plan", "lock_digest": "lock file", "input_digest": "input"}
     changed = [names[key] for key, digest in found.items() if facts.get(key) != digest]
     if changed:
@@ -208,7 +211,7 @@ def _digests(
     return {
         "plan_digest": chosen.plan.digest,
         "lock_digest": lock,
-        "input_digest": digest_of(source, absolute=absolute),
+        "input_digest": compute_digest(source, absolute=absolute),
     }
 
 
@@ -258,7 +261,7 @@ def require_batches(request: Request, chosen: Chosen) -> None:
     """
 
     async def check() -> None:
-        async with batch_services(chosen.plan, await sources_of(request, chosen)):
+        async with batch_services(chosen.plan, await open_sources(request, chosen)):
             pass
 
     run_loop(check())
@@ -280,12 +283,12 @@ async def open_broker(
     """
 
     async def fail(error: Exception) -> None:
-        outcome = outcome_of(error)
+        outcome = to_outcome(error)
         hint = _SMALLER if outcome.ending is Ending.PROVIDER else outcome.hint
         await dispatcher.stop(Stop(outcome.ending, outcome.message, hint))
 
     chosen = choose(request, Output(_STDERR))
-    async with batch_services(chosen.plan, await sources_of(request, chosen)) as services:
+    async with batch_services(chosen.plan, await open_sources(request, chosen)) as services:
         deadline = writer.folder.facts.get("deadline")
         broker = Broker(
             services,

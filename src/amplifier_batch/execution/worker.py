@@ -30,10 +30,10 @@ from typing import Any, NoReturn
 
 from amplifier_app.base import paths
 from amplifier_app.base.json_text import json_line
-from amplifier_app.base.outcome import Outcome, has_storage_error, outcome_of
+from amplifier_app.base.outcome import Outcome, has_storage_error, to_outcome
 from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
 from amplifier_app.commands.event_loop import run_loop
-from amplifier_app.commands.run.choose import Chosen, choose, session_to_resume, sources_of
+from amplifier_app.commands.run.choose import Chosen, choose, open_sources, session_to_resume
 from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, read_schema, requirements
 from amplifier_app.commands.run.opening import open_chosen
 from amplifier_app.commands.run.request import Request
@@ -139,7 +139,7 @@ class Worker:
     def shot(
         self, session: OpenSession, task: RowTask, approvals: Approvals, opening: Opening
     ) -> OneShot:
-        """What sends the prompt of a row."""
+        """Return the function that sends the prompt of a row."""
         required = requirements(self._request, session, self._schema, self._checks, task.fields)
         return OneShot(session, opening, approvals, required)
 
@@ -155,7 +155,7 @@ class Worker:
 
     @property
     def policy(self) -> Policy:
-        """How approval requests are answered: no one can be asked."""
+        """Return the policy for approval requests: no one can be asked."""
         return self._request.approve or "deny"
 
     @property
@@ -226,7 +226,7 @@ class RowRun:
             outcome = await self._run()
         # Whatever a module raises ends this row, not the others.
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            outcome = outcome_of(error)
+            outcome = to_outcome(error)
             is_storage_error = has_storage_error(error)
             if isinstance(error, InUse):
                 # The dispatcher tries again; a copy of the session would be a second row.
@@ -340,7 +340,7 @@ async def _serve(output: Output) -> NoReturn:
     request = Request.from_data(setup["request"])
     chosen = choose(request, output)
     worker = Worker(
-        request, chosen, await sources_of(request, chosen), output, economy=setup["economy"]
+        request, chosen, await open_sources(request, chosen), output, economy=setup["economy"]
     )
     worker.report({"ready": True})
     while line := await reader.readline():
@@ -361,7 +361,7 @@ def main() -> None:
         try:
             run_loop(_serve(output))
         except Exception as error:
-            outcome = outcome_of(error)
+            outcome = to_outcome(error)
             print(f"{outcome.message}\n{outcome.hint or ''}".rstrip(), file=sys.stderr)
             _end(outcome.exit_code)
 

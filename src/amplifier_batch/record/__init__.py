@@ -1,4 +1,4 @@
-"""What a batch keeps on disk, and what it means after a crash.
+"""The files of a batch on disk, and their meaning after a crash.
 
     facts       batch.json: the plan, the input and the options
     folder      the files of a batch, and what they say

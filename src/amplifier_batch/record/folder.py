@@ -33,7 +33,7 @@ from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.render.result import cost_object
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.lock import is_locked
-from amplifier_batch.input import key_of
+from amplifier_batch.input import build_key
 from amplifier_batch.record.journal import Record, change_error, damage_error, scan
 from amplifier_batch.record.progress import Counts, Progress
 from amplifier_batch.record.results import is_result
@@ -101,7 +101,7 @@ def fixed_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in _CHANGEABLE}
 
 
-def version_of(file: Path) -> tuple[int, int] | None:
+def read_version(file: Path) -> tuple[int, int] | None:
     """A value that changes when a file is replaced."""
     try:
         status = file.stat()
@@ -151,7 +151,7 @@ class BatchFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.shown = str(path)
-        self._version = version_of(self._file)
+        self._version = read_version(self._file)
         self.facts = self._read()
 
     @classmethod
@@ -199,7 +199,7 @@ class BatchFolder:
         Raises:
             AppError: They cannot be read.
         """
-        version = version_of(self._file)
+        version = read_version(self._file)
         if version != self._version:
             self._version, self.facts = version, self._read()
 
@@ -240,24 +240,24 @@ class BatchFolder:
 
     @property
     def repeat(self) -> int:
-        """How often each row runs."""
+        """The number of runs of each row."""
         return int(self.facts.get("repeat") or 1)
 
     @property
     def runs(self) -> int:
-        """How many lines of results there will be: one for each run of each row."""
+        """The number of lines of results there will be: one for each run of each row."""
         return int(self.facts["rows"]) * self.repeat
 
     @property
     def unit(self) -> str:
-        """What is counted: a row, or a run of a row that has several."""
+        """The counted unit: a row, or a run of a row that has several."""
         return "row" if self.repeat == 1 else "run"
 
-    def key_of(self, result: Record) -> str:
+    def build_key(self, result: Record) -> str:
         """The key of the run that a line of results describes; see `Row`."""
-        return key_of(result["row"], result["repeat"] if self.repeat > 1 else 0)
+        return build_key(result["row"], result["repeat"] if self.repeat > 1 else 0)
 
-    def name_of(self, result: Record) -> str:
+    def read_name(self, result: Record) -> str:
         """The row that a line of results describes, with its run if there are several."""
         return f"{result['row']} (run {result['repeat']})" if self.repeat > 1 else result["row"]
 
@@ -314,7 +314,7 @@ class BatchFolder:
         return counts, is_locked(self.lock)
 
     def progress(self) -> Progress:
-        """How far each row is.
+        """Return the progress of each row.
 
         Raises:
             SessionError: The journal is damaged.

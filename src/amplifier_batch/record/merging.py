@@ -12,7 +12,7 @@ from typing import Any
 
 from amplifier_app.base.errors import ConfigError, SessionError
 from amplifier_app.base.private_files import open_private
-from amplifier_batch.input import parse_key, session_id_of
+from amplifier_batch.input import build_session_id, parse_key
 from amplifier_batch.open_files import allow_many_files
 from amplifier_batch.record.folder import WORK, BatchFolder, new_folder
 from amplifier_batch.record.journal import Record
@@ -66,21 +66,21 @@ def _fill(
         # Each part is sorted by itself and stays open, so that memory holds one result of each.
         results = (part.results(by_number=True) for part in parts)
         for result in heapq.merge(*results, key=lambda one: (one["number"], one["repeat"])):
-            writer.claim(merged.key_of(result), result["attempts"], result["session_id"])
+            writer.claim(merged.build_key(result), result["attempts"], result["session_id"])
             writer.end(result)
         for key, (part, progress) in states.items():
             state = progress.of(key)
             if state.outcome is None:
                 # It goes on with its session, and in its own folder if it has one.
                 row_id, run = parse_key(key, merged.repeat)
-                session = session_id_of(row_id, state.attempt, run)
+                session = build_session_id(row_id, state.attempt, run)
                 _copy_folders(part.path / WORK, merged.path / WORK, session)
                 writer.claim(key, state.attempt, session)
                 writer.release(key, "merged", progress.recorded.get(key))
 
 
 def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progress]]:
-    """Where each row that was touched is, and how far."""
+    """Return each row that was touched with its folder and its progress."""
     found: dict[str, tuple[BatchFolder, Progress]] = {}
     for part in parts:
         progress = part.progress()

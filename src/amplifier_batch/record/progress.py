@@ -93,11 +93,11 @@ def follow_batch(batches: dict[str, SentBatch], record: Mapping[str, Any]) -> No
 
 
 Cell: TypeAlias = tuple[int, int]
-"""How many runs of a row have ended, and how many of them have passed."""
+"""The number of runs of a row that have ended, and of those that have passed."""
 
 
 class Counts:
-    """What `status` shows; it needs no memory per row.
+    """The counts that `status` shows; they need no memory per row.
 
     Attributes:
         outcomes: Ended rows by outcome.
@@ -121,7 +121,7 @@ class Counts:
     def add(self, record: Record) -> None:
         """Count a record of the journal."""
         event = record.get("event")
-        self.cost += cost_of(record)
+        self.cost += read_cost(record)
         if event == "sending" or record.get("key") in self.open_batches:
             follow_batch(self.open_batches, record)
         if event == "claimed":
@@ -200,7 +200,7 @@ def _count(value: Any) -> int:
 
 
 class Place(NamedTuple):
-    """Where a request is: its batch, and its number in it."""
+    """The place of a request: its batch, and its number in it."""
 
     key: str
     number: int
@@ -230,8 +230,10 @@ class SentRequests:
             # After a limit, `retry` continues the session.
             self._places.pop(record["id"], None)
 
-    def place_of(self, row: str, request: DeferredRequest) -> Place | None:
-        """Where the answer to a request is or will be; None if the request was not sent."""
+    def find_place(self, row: str, request: DeferredRequest) -> Place | None:
+        """Return the place of the answer to a request, now or later; None if the request was not
+        sent.
+        """
         place = self._places.get(row, {}).get(request.session)
         if place is None or place.step != request.step:
             return None
@@ -298,7 +300,7 @@ class Progress:
             self._set(record["id"], RowState(int(record["attempt"]), None, True))
         elif event == "released":
             self.running.discard(record["id"])
-            if cost := cost_of(record):
+            if cost := read_cost(record):
                 self.recorded[record["id"]] = self.recorded.get(record["id"], Decimal(0)) + cost
         elif event == "ended":
             self.running.discard(record["id"])
@@ -311,7 +313,7 @@ class Progress:
                 goes_on = row["outcome"] == "budget"
                 self._set(row_id, RowState(self.rows[row_id].attempt, None, goes_on))
                 if goes_on:
-                    self.recorded[row_id] = cost_of(row)
+                    self.recorded[row_id] = read_cost(row)
                 self._move(row_id, -1, has_passed=_has_passed(row))
             self.counts.cells = Counter(self.cells.values())
 
@@ -345,7 +347,7 @@ def _has_passed(record: Mapping[str, Any]) -> bool:
     return record["outcome"] == Ending.OK.value
 
 
-def cost_of(record: Mapping[str, Any]) -> Decimal:
+def read_cost(record: Mapping[str, Any]) -> Decimal:
     """The cost in a record of the journal; 0 if it has none."""
     cost = record.get("cost")
     dollars = Decimal(str(cost)) if cost is not None else Decimal(0)

@@ -75,17 +75,17 @@ def is_result(line: Mapping[str, Any]) -> bool:
     )
 
 
-def dollars_of(result: Mapping[str, Any]) -> float | None:
-    """What the session of a row has cost; None if unknown."""
+def read_dollars(result: Mapping[str, Any]) -> float | None:
+    """Return the cost of a row's session; None if unknown."""
     return (result.get("cost") or {}).get("usd")
 
 
-def seconds_of(result: Mapping[str, Any]) -> float:
-    """How long the row ran."""
+def read_seconds(result: Mapping[str, Any]) -> float:
+    """Return the seconds for which the row ran."""
     return result["duration_ms"] / 1000
 
 
-def reason_of(result: Mapping[str, Any]) -> str:
+def read_reason(result: Mapping[str, Any]) -> str:
     """Why the row failed; empty if it passed."""
     return (result.get("error") or {}).get("message") or ""
 

@@ -18,7 +18,7 @@ from amplifier_app.sessions.lock import InUse, SessionLock
 from amplifier_batch.record.folder import RESULTS, BatchFolder, fixed_facts, read_facts
 from amplifier_batch.record.journal import Appender, Record, check_lines, damage_error, scan
 from amplifier_batch.record.progress import REPLACEMENT, Progress
-from amplifier_batch.record.results import dollars_of, is_result
+from amplifier_batch.record.results import is_result, read_dollars
 from amplifier_support import journal as lines
 
 
@@ -75,7 +75,10 @@ class BatchWriter:
         self._results = Appender(path / RESULTS, scan(path / RESULTS, found.append, known))
         # What a crash left without its record.
         for number, result in enumerate(found, self.progress.counts.ended + 1):
-            if not is_result(result) or self.progress.of(folder.key_of(result)).outcome is not None:
+            if (
+                not is_result(result)
+                or self.progress.of(folder.build_key(result)).outcome is not None
+            ):
                 raise damage_error(path / RESULTS, number)
             known += len(lines.encode(result))
             self._note_ended(result, known)
@@ -120,9 +123,9 @@ class BatchWriter:
             with open(descriptor, "wb") as kept:
                 for result in self.folder.results():
                     if selects(result):
-                        rows[self.folder.key_of(result)] = {
+                        rows[self.folder.build_key(result)] = {
                             "outcome": result["outcome"],
-                            "cost": dollars_of(result),
+                            "cost": read_dollars(result),
                         }
                     else:
                         size += kept.write(lines.encode(result))
@@ -154,8 +157,8 @@ class BatchWriter:
             os.close(self.log)
 
     def _note_ended(self, result: Record, size: int) -> None:
-        total = dollars_of(result)
-        key = self.folder.key_of(result)
+        total = read_dollars(result)
+        key = self.folder.build_key(result)
         before = self.progress.recorded.get(key, Decimal(0))
         record = {
             "event": "ended",

@@ -1,4 +1,4 @@
-"""How a measure is distributed over the rows, and its histogram as SVG."""
+"""The distribution of a measure over the rows, and its histogram as SVG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TAIL = 0.99
 """The share of the rows up to which the axis extends, if the others would stretch it."""
 
 _STRETCH = 2.0
-"""How many times longer the axis may be to include them."""
+"""Maximum factor by which the axis may be longer to include them."""
 
 _WIDTH, _HEIGHT = 380, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 38, 12, 30, 36

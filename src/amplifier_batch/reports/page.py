@@ -25,7 +25,7 @@ from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import Counts
-from amplifier_batch.record.results import dollars_of, reason_of, seconds_of
+from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.reports.distribution import Distribution, histogram
 from amplifier_batch.reports.session_pages import SessionPages
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
@@ -85,7 +85,7 @@ def as_page(folder: BatchFolder, pages: SessionPages | None = None) -> Iterator[
 
 
 class _Found:
-    """What one pass over the results finds."""
+    """The results of one pass over the results file."""
 
     def __init__(self, folder: BatchFolder, pages: SessionPages | None) -> None:
         self.cost = Distribution("cost", "US dollars", _dollars)
@@ -94,7 +94,7 @@ class _Found:
         self.models: Counter[str] = Counter()
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.rows: dict[bool, list[str]] = {True: [], False: []}
-        self._name_of = folder.name_of
+        self._read_name = folder.read_name
         self._pages = pages
         self._redact = redactor().text
         self._size = 0
@@ -102,14 +102,14 @@ class _Found:
     def add(self, result: Record) -> None:
         """Count a row, and keep its line of the table if that fits."""
         passed = result["outcome"] == _OK
-        self.time.add(seconds_of(result), passed=passed)
+        self.time.add(read_seconds(result), passed=passed)
         self.steps.add(result["steps"], passed=passed)
-        if (cost := dollars_of(result)) is not None:
+        if (cost := read_dollars(result)) is not None:
             self.cost.add(cost, passed=passed)
         if model := result.get("model"):
             self.models[model] += 1
         if not passed:
-            self.reasons[result["outcome"], _kind_of(reason_of(result))] += 1
+            self.reasons[result["outcome"], _classify(read_reason(result))] += 1
         rows = self.rows[passed]
         if self._size > _MAX_TEXT or (passed and len(rows) >= _MAX_PASSED):
             return
@@ -118,13 +118,13 @@ class _Found:
         rows.append(line)
 
     def _line(self, result: Record, *, passed: bool) -> str:
-        outcome, cost, seconds = result["outcome"], dollars_of(result), seconds_of(result)
+        outcome, cost, seconds = result["outcome"], read_dollars(result), read_seconds(result)
         number = result["number"]
-        name = _text(self._name_of(result)[:200])
+        name = _text(self._read_name(result)[:200])
         link = self._pages.link(result) if self._pages else None
         if link:
             name = f'<a href="{escape(link)}">{name}</a>'
-        what = "" if passed else f"<p class=why>{self._safe(reason_of(result), _MAX_REASON)}</p>"
+        what = "" if passed else f"<p class=why>{self._safe(read_reason(result), _MAX_REASON)}</p>"
         if self._size < _MAX_ANSWERS:
             what += self._answer(result["response"])
         return (
@@ -154,7 +154,7 @@ class _Found:
         return _text(text if len(text) <= max_characters else f"{text[:max_characters]} …")
 
 
-def _kind_of(reason: str) -> str:
+def _classify(reason: str) -> str:
     """A reason without what differs from row to row, such as the id of a request."""
     return _IDENTIFIER.sub("…", one_line(reason, 160))
 
@@ -284,13 +284,13 @@ def _table(counts: Counts, found: _Found) -> Iterator[str]:
     left_out = [
         f"{number:,} that {name}"
         for passed, name in ((False, "failed"), (True, "passed"))
-        if (number := _number_of(counts, passed=passed) - len(found.rows[passed])) > 0
+        if (number := _count_runs(counts, passed=passed) - len(found.rows[passed])) > 0
     ]
     if left_out:
         yield f"<p class=note>Not in this table: {' and '.join(left_out)}. All rows are in results.jsonl.</p>\n"
 
 
-def _number_of(counts: Counts, *, passed: bool) -> int:
+def _count_runs(counts: Counts, *, passed: bool) -> int:
     ok = counts.outcomes[_OK]
     return ok if passed else counts.ended - ok
 

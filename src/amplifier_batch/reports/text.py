@@ -15,7 +15,7 @@ from amplifier_app.runtime.export.parts import redactor
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.progress import Counts
-from amplifier_batch.record.results import dollars_of, reason_of, seconds_of
+from amplifier_batch.record.results import read_dollars, read_reason, read_seconds
 from amplifier_batch.statistics.pass_rates import CONFIDENCE, pass_rates
 
 _COLUMNS = (
@@ -52,7 +52,7 @@ def as_markdown(folder: BatchFolder) -> Iterator[str]:
     failed = (result for result in folder.results(by_number=True) if result["outcome"] != _OK)
     head = "\n| number | row | outcome | why |\n|---:|---|---|---|\n"
     for result in failed:
-        name, why = folder.name_of(result), redact(reason_of(result))
+        name, why = folder.read_name(result), redact(read_reason(result))
         cells = (str(result["number"]), name, result["outcome"], why)
         yield head + "| " + " | ".join(_cell(cell) for cell in cells) + " |\n"
         head = ""
@@ -79,7 +79,7 @@ def as_junit(folder: BatchFolder) -> Iterator[str]:
     return suite(
         folder.path.name,
         (
-            _case(folder.name_of(result), result, redact)
+            _case(folder.read_name(result), result, redact)
             for result in folder.results(by_number=True)
         ),
         tests=counts.ended,
@@ -95,9 +95,9 @@ def _case(name: str, result: Record, redact: Callable[[str], str]) -> Case:
         "amplifier.batch",
         name,
         None if outcome == _OK else problem,
-        redact(reason_of(result)),
+        redact(read_reason(result)),
         redact(result["response"]),
-        seconds_of(result),
+        read_seconds(result),
     )
 
 
@@ -113,9 +113,9 @@ def as_csv(folder: BatchFolder) -> Iterator[str]:
                 result["repeat"],
                 result["outcome"],
                 result["exit_code"],
-                dollars_of(result),
+                read_dollars(result),
                 result["steps"],
-                f"{seconds_of(result):.3f}",
+                f"{read_seconds(result):.3f}",
                 result["session_id"],
                 _as_text(redact(result["response"])),
             )

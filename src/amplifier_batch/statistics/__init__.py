@@ -1,1 +1,3 @@
-"""What the results say: `summary` in a line, `pass_rates` with intervals, `comparison` of two batches."""
+"""Statistics of results: `summary` in a line, `pass_rates` with intervals, `comparison` of two
+batches.
+"""

@@ -10,7 +10,7 @@ from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import Ending
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
-from amplifier_batch.record.results import dollars_of, seconds_of
+from amplifier_batch.record.results import read_dollars, read_seconds
 
 RESAMPLES = 2000
 CONFIDENCE = 0.98
@@ -122,10 +122,10 @@ def _by_row(batch: BatchFolder) -> dict[str, _Row]:
     for result in batch.results():
         row = _Row(result["number"], result["outcome"], _values(result))
         runs.setdefault(result["row"], []).append(row)
-    return {row: rows[0] if len(rows) == 1 else _mean_of(rows) for row, rows in runs.items()}
+    return {row: rows[0] if len(rows) == 1 else _average(rows) for row, rows in runs.items()}
 
 
-def _mean_of(runs: Sequence[_Row]) -> _Row:
+def _average(runs: Sequence[_Row]) -> _Row:
     values: dict[str, float | None] = {}
     for name in runs[0].values:
         known = [value for run in runs if (value := run.values[name]) is not None]
@@ -137,9 +137,9 @@ def _mean_of(runs: Sequence[_Row]) -> _Row:
 def _values(result: Record) -> dict[str, float | None]:
     return {
         "passed": float(result["outcome"] == Ending.OK.value),
-        "cost in dollars": dollars_of(result),
+        "cost in dollars": read_dollars(result),
         "tokens": (result.get("usage") or {}).get("total_tokens"),
-        "seconds": seconds_of(result),
+        "seconds": read_seconds(result),
         "steps": result["steps"],
         "tool calls": len(result["tools"]),
     }

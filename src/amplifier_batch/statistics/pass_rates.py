@@ -58,12 +58,12 @@ def pass_rates(folder: BatchFolder, counts: Counts) -> list[PassRate]:
     if folder.repeat > 1:
         known = counts.knows_cells
         cells = counts.cells if known else Counter(folder.progress().cells.values())
-        return rates_of(cells, folder.repeat)
+        return compute_rates(cells, folder.repeat)
     passed = counts.outcomes[Ending.OK.value]
-    return rates_of({(1, 1): passed, (1, 0): counts.ended - passed}, 1)
+    return compute_rates({(1, 1): passed, (1, 0): counts.ended - passed}, 1)
 
 
-def rates_of(cells: Cells, repeat: int) -> list[PassRate]:
+def compute_rates(cells: Cells, repeat: int) -> list[PassRate]:
     """The pass rates of rows that were run up to `repeat` times.
 
     pass@k is the unbiased estimate 1 - C(n - c, k) / C(n, k) of a row with c passes in n runs, as the mean of

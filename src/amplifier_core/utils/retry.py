@@ -30,7 +30,7 @@ _JITTER_READ_AS: Final = 0.2
 
 
 class RetryConfig:
-    """How often and with which delays (in seconds) a call is retried; read-only.
+    """The number and the delays (in seconds) of retries of a call; read-only.
 
     Args:
         max_retries: retries after the first attempt, so that a call is made at most ``max_retries + 1`` times.

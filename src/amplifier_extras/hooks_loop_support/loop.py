@@ -28,15 +28,15 @@ from amplifier_modules._shared.loop.fallback import (
     PROVIDER_FALLBACK,
     Fallbacks,
     LimitRequests,
-    fallbacks_of,
+    find_fallbacks,
 )
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
-from amplifier_modules._shared.loop.replies import lost_usage, usage_of, with_lost
+from amplifier_modules._shared.loop.replies import lost_usage, read_usage, with_lost
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.delegate import Delegate
 from amplifier_modules._shared.providers.base import collecting
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 
 MODULE_ID = "hooks-loop-support"
 
@@ -136,7 +136,7 @@ class Turn:
         try:
             with collecting() as lost:
                 response = await self._ask(name, method, args, options)
-            usage = with_lost(usage_of(response), lost)
+            usage = with_lost(read_usage(response), lost)
             self.calls += 1
             return response
         finally:
@@ -175,7 +175,7 @@ class Turn:
                         break
                     finally:
                         lost += attempts
-                usage = (usage or {}) | usage_of(chunk)
+                usage = (usage or {}) | read_usage(chunk)
                 yield chunk
             self.calls += 1
             ticket.settle(with_lost(usage or {}, lost))
@@ -208,7 +208,7 @@ class Turn:
 
     def parser(self, name: str) -> Any:
         """`parse_tool_calls` of the provider that answers for the provider `name`."""
-        return self._unmetered[self._fallbacks.instead_of(name)].parse_tool_calls
+        return self._unmetered[self._fallbacks.substitute(name)].parse_tool_calls
 
     async def _admit(self) -> Ticket:
         if self.reached is None and not self.is_immediate:
@@ -231,7 +231,7 @@ class Turn:
     async def _ask(
         self, name: str, method: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]
     ) -> Any:
-        target = self._fallbacks.instead_of(name)
+        target = self._fallbacks.substitute(name)
         while True:
             if target != name:
                 method = self._unmetered[target].complete
@@ -375,7 +375,7 @@ class SupportedLoop(Delegate):
         await turn.channel.ask(
             "orchestrator:complete",
             {
-                "orchestrator": _name_of(self._coordinator),
+                "orchestrator": _read_name(self._coordinator),
                 "turn_count": turn.calls,
                 "status": "success" if answer else "incomplete",
                 "reason": OUT_OF_BUDGET,
@@ -385,7 +385,7 @@ class SupportedLoop(Delegate):
         return answer or str(turn.reached)
 
     async def _run(self, turn: Turn, session: dict[str, Any]) -> Any:
-        """What the orchestrator returns; nothing if a limit made it raise."""
+        """Return the orchestrator's result; nothing if a limit made it raise."""
 
         exits: list[SystemExit] = []
 
@@ -411,10 +411,10 @@ class SupportedLoop(Delegate):
             return ""
 
 
-def _name_of(coordinator: Any) -> str:
+def _read_name(coordinator: Any) -> str:
     """The module id of the orchestrator, as in the plan."""
-    entry = mapping_of(coordinator.config.get("session")).get("orchestrator")
-    return str(mapping_of(entry).get("module") or entry or MODULE_ID)
+    entry = to_mapping(coordinator.config.get("session")).get("orchestrator")
+    return str(to_mapping(entry).get("module") or entry or MODULE_ID)
 
 
 async def mount(coordinator: Any, settings: LoopSupportConfig) -> None:
@@ -435,5 +435,5 @@ async def mount(coordinator: Any, settings: LoopSupportConfig) -> None:
         coordinator.register_contributor("session.stats", MODULE_ID, budget.stats)
     events = [BUDGET_REACHED, PROVIDER_FALLBACK]
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(events))
-    names = fallbacks_of(coordinator) if settings.fallbacks else []
+    names = find_fallbacks(coordinator) if settings.fallbacks else []
     await coordinator.mount("orchestrator", SupportedLoop(inner, coordinator, budget, names))

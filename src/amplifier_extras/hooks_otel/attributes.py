@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from amplifier_support.fields import field_of, mapping_of
+from amplifier_support.fields import read_field, to_mapping
 
 PROVIDERS = {
     "azure-openai": "azure.ai.openai",
@@ -54,7 +54,7 @@ def response_attributes(data: Mapping[str, Any]) -> Attributes:
     reason = data.get("finish_reason")
     if isinstance(reason, str) and reason:
         found["gen_ai.response.finish_reasons"] = (reason,)
-    identity = field_of(field_of(data.get("response"), "metadata"), "id")
+    identity = read_field(read_field(data.get("response"), "metadata"), "id")
     if isinstance(identity, str) and identity:
         found["gen_ai.response.id"] = identity
     return found
@@ -64,10 +64,10 @@ def usage_attributes(usage: Any) -> Attributes:
     """Tokens and cost; unknown values are left out."""
     found: Attributes = {}
     for name, attribute in _USAGE.items():
-        count = field_of(usage, name)
+        count = read_field(usage, name)
         if isinstance(count, int) and not isinstance(count, bool):
             found[attribute] = count
-    cost = field_of(usage, "cost_usd")
+    cost = read_field(usage, "cost_usd")
     if cost is not None:
         try:
             found["amplifier.cost_usd"] = float(cost)
@@ -109,16 +109,16 @@ def input_messages(messages: Any, showable: Showable, max_characters: int) -> At
 
 def output_messages(response: Any, showable: Showable) -> Attributes:
     """The answer."""
-    content = field_of(response, "content")
+    content = read_field(response, "content")
     if content is None:
         return {}
     content_of = {
         "role": "assistant",
         "content": content,
-        "tool_calls": field_of(response, "tool_calls"),
+        "tool_calls": read_field(response, "tool_calls"),
     }
     message = _message(showable(content_of))
-    reason = field_of(response, "finish_reason")
+    reason = read_field(response, "finish_reason")
     if isinstance(reason, str):
         message["finish_reason"] = reason
     return {"gen_ai.output.messages": json.dumps([message])}
@@ -173,7 +173,7 @@ def _part(block: Any) -> dict[str, Any] | None:
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    named = mapping_of(call.get("function")) or call
+    named = to_mapping(call.get("function")) or call
     arguments = next(
         (named[key] for key in ("arguments", "input") if named.get(key) is not None), None
     )

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     ignored,
     refused,
 )
@@ -51,8 +51,8 @@ class OtelConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        "file_path": another_name_of("path"),
-        "max_attribute_length": another_name_of("max_content_chars"),
+        "file_path": alias_for("path"),
+        "max_attribute_length": alias_for("max_content_chars"),
         **dict.fromkeys(
             ("service_version", "user_id", "team_id"), ignored("set it under 'resource'")
         ),

@@ -1,4 +1,4 @@
-"""What hooks-otel mounts."""
+"""The module that hooks-otel mounts."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from amplifier_extras.hooks_otel.config import MODULE_ID, OtelConfig
 from amplifier_extras.hooks_otel.export import Ids, Pipeline
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.privacy import Cutter, raw_data, session_secrets, to_plain
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import REDACT_EVENT, WORKING_DIR
 
@@ -369,8 +369,8 @@ class Telemetry:
             return
         more: Attributes = {}
         result = given.get("tool_result", given.get("result"))
-        error = given.get("error") or field_of(result, "error")
-        if event == "tool:error" or field_of(result, "success") is False:
+        error = given.get("error") or read_field(result, "error")
+        if event == "tool:error" or read_field(result, "success") is False:
             call.error = self._error(error)
         if self._config.capture_content and event == "tool:post":
             more["gen_ai.tool.call.result"] = words.as_attribute(result, self._shown(event))
@@ -445,8 +445,8 @@ class Telemetry:
         return shown
 
     def _error(self, error: Any) -> tuple[str, str]:
-        kind = field_of(error, "type")
-        message = error if isinstance(error, str) else field_of(error, "message")
+        kind = read_field(error, "type")
+        message = error if isinstance(error, str) else read_field(error, "message")
         text = self._text(message) if isinstance(message, str) else ""
         return (kind if isinstance(kind, str) and kind else "_OTHER"), text
 

@@ -62,13 +62,13 @@ class EventsConfig(LoopConfig):
 
     @model_validator(mode="after")
     def _names_fit(self) -> EventsConfig:
-        problem = problem_of(self.steps)
+        problem = find_problem(self.steps)
         if problem:
             raise ValueError(problem)
         return self
 
 
-def problem_of(steps: list[Step]) -> str | None:
+def find_problem(steps: list[Step]) -> str | None:
     """Describe an invalid name in `steps`; None if all are valid."""
     names = [step.name for step in steps]
     for name in names:

@@ -28,14 +28,14 @@ from amplifier_modules._shared.loop.channel import (
 from amplifier_modules._shared.loop.exchange import Exchanges, Reply
 from amplifier_modules._shared.loop.interrupt import Interrupted, finish_despite_cancellation
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
-from amplifier_modules._shared.loop.replies import Call, text_of
+from amplifier_modules._shared.loop.replies import Call, join_text
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import input_schema
 from amplifier_modules._shared.loop.streaming import STREAM_EVENTS
 from amplifier_modules._shared.loop.turn import Turn
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules._shared.module.spans import Span
-from amplifier_support.provider_order import model_of
+from amplifier_support.provider_order import find_model
 
 STEP_START = "step:start"
 STEP_END = "step:end"
@@ -199,7 +199,7 @@ class ChosenExchanges(Exchanges):
             self._check_provider(step.provider, f"step '{step.name}'")
             name, wanted = step.provider, wanted if step.provider == name else None
         wanted = step.model or wanted
-        model = wanted or model_of(self._providers[name])
+        model = wanted or find_model(self._providers[name])
         data = {"provider": name, "model": model, "providers": list(self._providers)}
         final = await self._channel.step(
             PROVIDER_RESOLVE, {**data, "step": step.name, **span.fields}
@@ -409,7 +409,7 @@ class EventsTurn(Turn):
         """The steps the model plans for the task; none if it returns no valid plan."""
         span = self.span.child(iteration=self._cycles + 1)
         reply = await self._finish_exchange(self._choices.plan(PLAN_INSTRUCTION, span))
-        text = text_of(reply.blocks)
+        text = join_text(reply.blocks)
         try:
             return steps_in(text)
         except ValueError as error:

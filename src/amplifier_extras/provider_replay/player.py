@@ -27,16 +27,16 @@ from amplifier_extras.provider_replay.recording_writer import (
 )
 from amplifier_extras.provider_replay.requests import (
     Plain,
-    error_of,
     plain,
     plain_request,
-    response_of,
+    to_exception,
+    to_response,
 )
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.delegate import Delegate
 from amplifier_modules._shared.module.spans import announced_events, event_ids
 from amplifier_modules._shared.privacy import session_secrets
-from amplifier_support.provider_order import DEFAULT_PRIORITY, model_of, priority_of
+from amplifier_support.provider_order import DEFAULT_PRIORITY, find_model, read_priority
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import WORKING_DIR, Capability
 
@@ -153,7 +153,7 @@ class Player:
     async def _play(self, call: RecordedCall) -> AsyncGenerator[Any]:
         """Yield the chunks of a recorded call and its response, emitting its events."""
         elapsed = 0.0
-        for step in self._tape.steps_of(call):
+        for step in self._tape.build_steps(call):
             if self._speed and step.at > elapsed:
                 await asyncio.sleep((step.at - elapsed) / self._speed)
                 elapsed = step.at
@@ -163,10 +163,10 @@ class Player:
                 yield step.line["chunk"]
             elif step.kind == "response":
                 mapping = step.line.get("form") == "mapping"
-                yield response_of(step.line["response"], as_mapping=mapping)
+                yield to_response(step.line["response"], as_mapping=mapping)
                 return
             elif step.kind == "error":
-                raise error_of(step.line["error"])
+                raise to_exception(step.line["error"])
         raise AbortError(
             f"call {call.number} of {self._tape.path} has no answer: it was broken off when it was "
             "recorded",
@@ -232,7 +232,7 @@ class Recorder(Delegate):
 
     def _begin(self, mode: str, request: Any, kwargs: dict[str, Any]) -> Call:
         asked = plain_request(request, kwargs)
-        if model := model_of(self._inner):
+        if model := find_model(self._inner):
             asked = {"model": model, **asked}
         return self._recording.begin(self._mounted_as, mode, asked)
 
@@ -313,7 +313,7 @@ def _described(inner: Any, name: str) -> Plain:
         value = getattr(inner, key, None)
         if isinstance(value, (str, int, float, bool)):
             found[key] = value
-    found["priority"] = priority_of(inner)
+    found["priority"] = read_priority(inner)
     found["streams"] = hasattr(type(inner), "stream_complete")
     # Third-party code; record it even if it cannot describe itself.
     with suppress(Exception):

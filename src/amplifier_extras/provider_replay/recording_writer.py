@@ -44,7 +44,7 @@ from amplifier_support.text import cut_text
 
 SCHEMA = 1
 _COMPARED_CALLS = 8
-"""How many earlier calls to compare a request with."""
+"""Number of earlier calls to compare a request with."""
 
 _OF_LOOPS = frozenset(
     (
@@ -499,7 +499,7 @@ class Tape:
         asked = self._now.comparable(request)
         waiting = [c for c in self.calls if c.provider == provider and not c.served]
         for call in waiting:
-            if same(_with_model_of(asked, self._recorded(call)), asked):
+            if same(_with_recorded_model(asked, self._recorded(call)), asked):
                 call.served = True
                 self._learn(call.request, request)
                 return call
@@ -510,10 +510,10 @@ class Tape:
         nearest = max(
             waiting, key=lambda call: (_shared(asked, self._recorded(call)), -call.number)
         )
-        recorded = _with_model_of(asked, self._recorded(nearest))
+        recorded = _with_recorded_model(asked, self._recorded(nearest))
         return [f"compared with call {nearest.number}:", *difference(recorded, asked)]
 
-    def steps_of(self, call: RecordedCall) -> list[Step]:
+    def build_steps(self, call: RecordedCall) -> list[Step]:
         """The results of a call, with current names."""
         if not self._renamed and self._moved is None:
             return call.steps
@@ -622,7 +622,7 @@ def _whole_request(line: Plain, calls: Mapping[int, RecordedCall], tools: dict[i
     return request
 
 
-def _with_model_of(asked: Plain, recorded: Plain) -> Plain:
+def _with_recorded_model(asked: Plain, recorded: Plain) -> Plain:
     """`recorded`, without its model if `asked` names none."""
     if "model" in asked or "model" not in recorded:
         return recorded

@@ -268,7 +268,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def response_of(recorded: Mapping[str, Any], *, as_mapping: bool) -> Any:
+def to_response(recorded: Mapping[str, Any], *, as_mapping: bool) -> Any:
     """Rebuild a recorded response as the provider gave it: a `ChatResponse`, or a mapping."""
     if as_mapping:
         return dict(recorded)
@@ -299,7 +299,7 @@ def plain_error(error: BaseException) -> dict[str, Any]:
     return {"type": type(error).__name__, "message": str(error), **about}
 
 
-def error_of(recorded: Mapping[str, Any]) -> Exception:
+def to_exception(recorded: Mapping[str, Any]) -> Exception:
     """Rebuild an error: a kernel class, a Python class, or a class of that name."""
     name, message = str(recorded.get("type")), str(recorded.get("message", ""))
     name = name if name.isidentifier() else "RecordedError"

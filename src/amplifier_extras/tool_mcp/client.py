@@ -93,7 +93,7 @@ class ServerClient:
             ) from error
 
     async def offers(self) -> Offers:
-        """What the server offers."""
+        """Return the server's tools, resources and prompts."""
         has = self._client.server_capabilities
         tools: list[Any] = []
         cursor: str | None = None

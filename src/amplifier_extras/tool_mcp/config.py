@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     ignored,
 )
 from amplifier_modules._shared.process.sandbox import SandboxValue
@@ -107,8 +107,8 @@ class McpConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        "mcpServers": another_name_of("servers"),
-        "max_content_size": another_name_of("max_output"),
+        "mcpServers": alias_for("servers"),
+        "max_content_size": alias_for("max_output"),
         **dict.fromkeys(
             ("visibility", "max_servers_visible"),
             ignored("the model gets the tools of every server; choose them with 'tools'"),

@@ -59,7 +59,7 @@ class CannotStart(Exception):
 
 
 class Offers(NamedTuple):
-    """What a server offers.
+    """The tools, resources and prompts of a server.
 
     Attributes:
         tools: Its tools, as the SDK gives them.
@@ -87,7 +87,7 @@ class Program(NamedTuple):
 
 
 class Connection(NamedTuple):
-    """How one connection is made.
+    """The settings of one connection.
 
     Attributes:
         transport: The transport for the SDK's client.

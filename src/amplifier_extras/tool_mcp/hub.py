@@ -511,7 +511,7 @@ class Hub(Listener):
     # -- server notifications ----------------------------------------------------------
 
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None:
-        wanted = self._tools_of(server, offers)
+        wanted = self._build_tools(server, offers)
         await self._mount(server.name, wanted)
         data = {
             "transport": "stdio" if server.config.command else "http",
@@ -551,7 +551,7 @@ class Hub(Listener):
 
     # -- tools -------------------------------------------------------------------------
 
-    def _tools_of(self, server: Server, offers: Offers) -> dict[str, MountedTool]:
+    def _build_tools(self, server: Server, offers: Offers) -> dict[str, MountedTool]:
         """A server's tools by their mounted names."""
         own = self._mounted.get(server.name, {})
         others = self._coordinator.get("tools").keys() - own.keys()

@@ -162,7 +162,7 @@ class Server:
     async def _ready_or_failed(self) -> None:
         """Wait until connected, or until one more attempt has failed."""
         self._attempted.clear()
-        await _first_of(self._ready, self._attempted)
+        await _wait_for_first(self._ready, self._attempted)
 
     async def _call_with_limit(
         self, client: ServerClient, use: Callable[[Client], Awaitable[ResultT]]
@@ -235,7 +235,7 @@ class Server:
         if final:
             self.settled.set()
         pause = None if final else min(FIRST_PAUSE * 2 ** (failures - 1), _MAX_PAUSE)
-        await _first_of(self._closing, self._wanted, seconds=pause)
+        await _wait_for_first(self._closing, self._wanted, seconds=pause)
 
     async def _one_connection(self, failures: int) -> None:
         """Connect and wait for the end; sets `problem` to its reason, unless it raises."""
@@ -267,10 +267,10 @@ class Server:
                 self._ready.set()
                 self.tried.set()
                 self.settled.set()
-                await _first_of(self._closing, self._lost)
+                await _wait_for_first(self._closing, self._lost)
                 if self._in_flight:
                     # Other calls may still get a response, if only the same rejection.
-                    await _first_of(self._closing, self._idle, seconds=_LAST_ANSWERS_SECONDS)
+                    await _wait_for_first(self._closing, self._idle, seconds=_LAST_ANSWERS_SECONDS)
         except Exception as error:
             # If a process has ended, that says more than the SDK's error.
             if (problem := connection.problem()) is not None and not isinstance(error, _NotReady):
@@ -308,7 +308,7 @@ class _Ended(Exception):
     """The server has ended."""
 
 
-async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+async def _wait_for_first(*events: asyncio.Event, seconds: float | None = None) -> None:
     """Wait until one of the events is set, or the time is over."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:

@@ -1,4 +1,6 @@
-"""How to reach servers: start a program, or connect over streamable HTTP; what programs write is logged."""
+"""Transports to servers: start a program, or connect over streamable HTTP; what programs write is
+logged.
+"""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from amplifier_app.plan.tree.nodes import (
     Node,
     Scalar,
     literal,
-    node_of,
-    text_of,
+    read_text,
+    to_node,
     with_items,
 )
 from amplifier_app.plan.tree.problems import Problems
@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
     def text(self, key: str) -> str | None:
         """The value of a setting that is a text."""
-        return text_of(self.settings.items.get(key))
+        return read_text(self.settings.items.get(key))
 
     def number(self, key: str, default: float) -> float:
         """The value of a setting that is a number."""
@@ -75,22 +75,22 @@ class Case(NamedTuple):
 
     def mapping(self, key: str) -> Mapping[str, Node]:
         """The items of a setting that is a mapping; empty if it is missing."""
-        return items_of(self.settings, key)
+        return read_items(self.settings, key)
 
-    def path_of(self, key: str) -> Path | None:
+    def read_path(self, key: str) -> Path | None:
         """The path in a setting; relative ones start at the folder of the file."""
         text = self.text(key)
         return None if text is None else self.path.parent / Path(text).expanduser()
 
     @property
     def replies(self) -> int:
-        """How many replies its script has."""
+        """The number of replies in its script."""
         node = self.settings.items.get("script")
         return len(node.items) if isinstance(node, ListNode) else 0
 
     @property
     def agent_replies(self) -> Mapping[str, int]:
-        """How many replies the script of each agent has."""
+        """The number of replies in the script of each agent."""
         agents = self.mapping("agents").items()
         return {name: len(one.items) for name, one in agents if isinstance(one, ListNode)}
 
@@ -107,7 +107,7 @@ class Case(NamedTuple):
         )
 
 
-def items_of(node: Node | None, key: str) -> Mapping[str, Node]:
+def read_items(node: Node | None, key: str) -> Mapping[str, Node]:
     """The items of a mapping within a mapping; empty if it is missing."""
     inner = node.items.get(key) if isinstance(node, MapNode) else None
     return inner.items if isinstance(inner, MapNode) else {}
@@ -218,13 +218,13 @@ def read_cases(file: Path, problems: Problems, shown: str | None = None) -> list
     for node in tests.items if isinstance(tests, ListNode) else [whole]:
         if not isinstance(node, MapNode):
             continue
-        name = text_of(node.items.get("name"))
+        name = read_text(node.items.get("name"))
         if isinstance(tests, ListNode) and name is None:
             problems.add("the test has no name", node.at, "set 'name'")
         own = {key: value for key, value in node.items.items() if key not in ("name", "tests")}
         settings = MapNode(_merged(shared, own), node.at)
         name = name or file.name.partition(".")[0]
-        agents = frozenset(items_of(node, "agents"))
+        agents = frozenset(read_items(node, "agents"))
         cases.append(Case(shown, file.absolute(), name, node.at, settings, agents))
     if len(problems) == before:
         if not cases:
@@ -268,12 +268,12 @@ def _check_one(case: Case, problems: Problems) -> None:
         problems.add(f"{what} has no prompt", case.at, "set 'prompt'")
     if "recording" not in items:
         stubs = case.mapping("tools").items()
-        nodes = [node for _, node in stubs if text_of(node) == RECORDED]
+        nodes = [node for _, node in stubs if read_text(node) == RECORDED]
         nodes += [items[key] for key in ("match",) if key in items]
         for node in nodes:
             problems.add(f"{what} has no recording to use here", node.at, "set 'recording'")
     for files in (case.settings, items.get("expect")):
-        for path, node in items_of(files, "files").items():
+        for path, node in read_items(files, "files").items():
             if not _is_path(path):
                 hint = "paths start in it, such as 'src/app.py'"
                 problems.add(f"{path!r} is not a file in the working directory", node.at, hint)
@@ -309,7 +309,7 @@ def _replies(node: ListNode) -> ListNode:
     message = f"the script has no reply to request {len(node.items) + 1}; add one"
     end = {"error": {"type": "InvalidRequestError", "message": message}}
     replies: list[Node] = [_reply(one) for one in node.items]
-    return ListNode([*replies, node_of(end, node.at, literal=True)], node.at)
+    return ListNode([*replies, to_node(end, node.at, literal=True)], node.at)
 
 
 def _reply(node: Node) -> MapNode:
@@ -321,7 +321,7 @@ def _reply(node: Node) -> MapNode:
         reply["tool_calls"] = ListNode(tool_calls, calls.at)
     # A made-up model has no price, and an unknown one ends a plan with a limit of its cost.
     free: dict[str, Node] = {"cost_usd": Scalar("0", node.at, literal=True)}
-    reply["usage"] = MapNode({**free, **items_of(node, "usage")}, node.at)
+    reply["usage"] = MapNode({**free, **read_items(node, "usage")}, node.at)
     return MapNode(reply, node.at)
 
 

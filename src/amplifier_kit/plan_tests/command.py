@@ -22,7 +22,7 @@ from amplifier_app.base.stdio import Output, claim_stdout
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
-from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.render.table import Format, OutputOption
 from amplifier_kit.plan_tests.cases import Case, find_cases
 from amplifier_kit.plan_tests.expectations import Tested, run_case
@@ -75,7 +75,7 @@ class RunOptions(NamedTuple):
 
 
 @app.command()
-@takes_options_of(RunOptions)
+@takes_options(RunOptions)
 def run_tests(
     context: typer.Context,
     targets: Annotated[

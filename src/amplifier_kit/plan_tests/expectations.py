@@ -18,26 +18,26 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import AppError, ConfigError, Location, UsageError
 from amplifier_app.base.json_text import value_text
-from amplifier_app.base.outcome import Ending, Outcome, outcome_of
+from amplifier_app.base.outcome import Ending, Outcome, to_outcome
 from amplifier_app.plan.explain.explanation import misspelling
 from amplifier_app.plan.overrides import look_up
 from amplifier_app.plan.schema.rules import is_null
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult
 from amplifier_core.discovery import PARTS
-from amplifier_kit.plan_tests.cases import Case, items_of
+from amplifier_kit.plan_tests.cases import Case, read_items
 from amplifier_kit.plan_tests.grammar import is_condition
 from amplifier_kit.plan_tests.running import FileState, Ran, Runner
 from amplifier_support.path_patterns import fits
 from amplifier_support.text import cut_text
 
 _LONGEST = 20
-"""How many lines of a difference are shown."""
+"""Maximum number of lines of a difference that are shown."""
 _WIDTH = 200
 _COMPARED_LINES = 200
-"""How many lines are compared, from the first one that differs."""
+"""Maximum number of lines that are compared, from the first one that differs."""
 
 _SEARCH_SECONDS = 2.0
 """CPU time for one regular expression: some take hours for a text that almost matches."""
@@ -51,7 +51,7 @@ def differences(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[
         got: The text.
         exact: Whether spaces and line ends around it count.
     """
-    whole = text_of(node)
+    whole = read_text(node)
     if whole is not None:
         same = whole == got if exact else whole.strip() == got.strip()
         if not same:
@@ -100,7 +100,7 @@ def _time_limit(seconds: float) -> Generator[None]:
 
 def _texts(node: Node, key: str) -> list[str]:
     found = node.items.get(key) if isinstance(node, MapNode) else None
-    return [text for one in items(found) if (text := text_of(one)) is not None]
+    return [text for one in items(found) if (text := read_text(one)) is not None]
 
 
 def items(node: Node | None) -> Sequence[Node]:
@@ -190,7 +190,7 @@ class _Call(NamedTuple):
         return f"{self.name} {short(self.input)}" if self.input else self.name
 
 
-def failures_of(case: Case, ran: Ran) -> list[Failure]:
+def find_failures(case: Case, ran: Ran) -> list[Failure]:
     """The expectations of a test that are not met, the ending first."""
     expect = case.mapping("expect")
     found = [*_ending(case, expect, ran)]
@@ -240,7 +240,7 @@ def _schema(case: Case, node: Node, ran: Ran) -> Iterator[Failure]:
     # Loads a library that few tests need.
     from amplifier_app.runtime.answer_schema import AnswerSchema
 
-    text = text_of(rule)
+    text = read_text(rule)
     try:
         if text is not None:
             schema = AnswerSchema.read(case.path.parent / Path(text).expanduser())
@@ -413,8 +413,8 @@ def _tokens(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
 
 def _limit(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     reached = None if ran.turn.limit is None else ran.turn.limit.name
-    if reached != text_of(node):
-        yield (f"expected {text_of(node)}, got {reached or 'none'}",)
+    if reached != read_text(node):
+        yield (f"expected {read_text(node)}, got {reached or 'none'}",)
 
 
 # -- the plan and its requests -----------------------------------------------------------
@@ -438,12 +438,12 @@ def _request(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
                 yield f"{key}: {line}", *rest
         else:
             got = first.provider if key == "provider" else first.model
-            if got != text_of(wanted):
-                yield (f"{key}: expected {text_of(wanted)}, got {got or 'none'}",)
+            if got != read_text(wanted):
+                yield (f"{key}: expected {read_text(wanted)}, got {got or 'none'}",)
 
 
 def _names(node: Node, got: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    wanted = [text for one in items(node) if (text := text_of(one)) is not None]
+    wanted = [text for one in items(node) if (text := read_text(one)) is not None]
     missing = sorted(set(wanted) - set(got))
     extra = sorted(set(got) - set(wanted))
     if missing:
@@ -456,14 +456,14 @@ def _modules(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     assert ran.plan is not None
     tree = ran.plan.merged.document
     session = tree.items.get("session")
-    nodes = [items_of(session, part).get("module") for part in PARTS]
+    nodes = [read_items(session, part).get("module") for part in PARTS]
     for section in ENTRY_SECTIONS:
         nodes += [
             entry.items.get("module")
             for entry in items(tree.items.get(section))
             if isinstance(entry, MapNode)
         ]
-    yield from _names(node, [text for one in nodes if (text := text_of(one)) is not None])
+    yield from _names(node, [text for one in nodes if (text := read_text(one)) is not None])
 
 
 def _plan(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
@@ -541,9 +541,9 @@ async def run_case(runner: Runner, case: Case) -> Tested:
     started = time.monotonic()
     try:
         ran = await runner.run(case)
-        failures = tuple(failures_of(case, ran))
+        failures = tuple(find_failures(case, ran))
     except AppError as error:
-        return Tested(case, (), time.monotonic() - started, error=outcome_of(error))
+        return Tested(case, (), time.monotonic() - started, error=to_outcome(error))
     return Tested(
         case,
         failures,

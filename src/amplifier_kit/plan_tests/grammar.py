@@ -26,7 +26,7 @@ from amplifier_app.plan.schema.rules import (
     is_null,
 )
 from amplifier_app.plan.schema.structure import Shape
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text, with_items
 
 
 def _report_empty(node: Node, where: str, check: Check) -> None:
@@ -109,7 +109,7 @@ class Content(Rule):
     """Any string, also an empty one."""
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if text_of(node) is None:
+        if read_text(node) is None:
             return check.wrong(node, where, "a string (in quotes)")
         return node
 
@@ -122,7 +122,9 @@ class Line(Text):
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         read = super().read_value(node, where, check)
-        if read is not None and re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", text_of(read) or ""):
+        if read is not None and re.search(
+            r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", read_text(read) or ""
+        ):
             hint = "write it in one line"
             check.problems.add(f"{where!r} has line breaks or control characters", node.at, hint)
             return None
@@ -150,7 +152,7 @@ class Parts(Texts):
     def _is_valid(self, node: Node, where: str, check: Check) -> bool:
         if not super()._is_valid(node, where, check):
             return False
-        if not text_of(node):
+        if not read_text(node):
             _report_empty(node, where, check)
             return False
         return True
@@ -163,7 +165,7 @@ class Patterns(Parts):
         if not super()._is_valid(node, where, check):
             return False
         try:
-            re.compile(text_of(node) or "")
+            re.compile(read_text(node) or "")
         except re.error as error:
             check.problems.add(f"{where!r} is not a regular expression: {error}", node.at)
             return False
@@ -242,7 +244,7 @@ class CallForm(Rule):
         self._is_expected = is_expected
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if isinstance(node, Scalar) and text_of(node):
+        if isinstance(node, Scalar) and read_text(node):
             return MapNode({str(node.value): MapNode({}, node.at)}, node.at)
         if not isinstance(node, MapNode) or len(node.items) != 1:
             return check.wrong(node, where, "a tool, or one 'TOOL: {FIELD: VALUE}'")
@@ -431,7 +433,7 @@ class _Stub(Rule):
     """A result, a list of results, or the word for recorded results."""
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if text_of(node) == RECORDED:
+        if read_text(node) == RECORDED:
             return node
         if isinstance(node, ListNode):
             read = [

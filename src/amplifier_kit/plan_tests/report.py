@@ -27,7 +27,7 @@ class Progress:
         self._file: str | None = None
 
     def text(self, one: Tested) -> str:
-        """What to print when a test has ended."""
+        """Return the text to print when a test has ended."""
         self._ended += 1
         if self._verbose:
             share = self._ended * 100 // self._total

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.outcome import Ending, Outcome, outcome_of
+from amplifier_app.base.outcome import Ending, Outcome, to_outcome
 from amplifier_app.base.paths import temporary_dir
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.run.choose import Chosen, choose
@@ -29,7 +29,7 @@ from amplifier_app.commands.run.one_shot import OneShot, checks_of_run, requirem
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.traffic import Script, Traffic, read_recording
-from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, Node, plain_data, text_of
+from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, Node, plain_data, read_text
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.approvals import Approvals, Policy
 from amplifier_app.runtime.mounting.mount import Opening
@@ -38,12 +38,12 @@ from amplifier_app.runtime.session import OpenSession, open_session
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.models import ToolResult
-from amplifier_kit.plan_tests.cases import Case, items_of
+from amplifier_kit.plan_tests.cases import Case, read_items
 from amplifier_kit.plan_tests.grammar import RECORDED
-from amplifier_support.fields import field_of
-from amplifier_support.files import is_special, open_regular, reason_of, write_atomically
+from amplifier_support.fields import read_field
+from amplifier_support.files import describe_reason, is_special, open_regular, write_atomically
 from amplifier_support.journal import readable_records
-from amplifier_support.provider_order import model_of
+from amplifier_support.provider_order import find_model
 from amplifier_support.text import did_you_mean
 
 _REQUESTS = ("complete", "stream_complete")
@@ -184,21 +184,23 @@ class _WatchedProvider(_Wrapper):
         return request
 
     def _described(self, request: Any, options: Mapping[str, Any]) -> Sent:
-        model = options.get("model") or field_of(request, "model") or model_of(self._inner)
-        tools: Sequence[Any] = field_of(request, "tools") or ()
+        model = options.get("model") or read_field(request, "model") or find_model(self._inner)
+        tools: Sequence[Any] = read_field(request, "tools") or ()
         return Sent(
             self._mounted_as,
             model,
             _texts(request, "system", "developer"),
             _texts(request, "user"),
-            tuple(str(field_of(tool, "name")) for tool in tools),
+            tuple(str(read_field(tool, "name")) for tool in tools),
             *self._sender,
         )
 
 
 def _texts(request: Any, *roles: str) -> str:
-    messages: Sequence[Any] = field_of(request, "messages") or ()
-    found = [_text(field_of(one, "content")) for one in messages if field_of(one, "role") in roles]
+    messages: Sequence[Any] = read_field(request, "messages") or ()
+    found = [
+        _text(read_field(one, "content")) for one in messages if read_field(one, "role") in roles
+    ]
     return "\n\n".join(found)
 
 
@@ -206,7 +208,7 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     blocks: Sequence[Any] = content if isinstance(content, (list, tuple)) else ()
-    return "\n".join(str(text) for one in blocks if (text := field_of(one, "text")))
+    return "\n".join(str(text) for one in blocks if (text := read_field(one, "text")))
 
 
 class RecordedResults:
@@ -229,14 +231,14 @@ class RecordedResults:
                 self._read(message, calls)
 
     def _read(self, message: Any, calls: dict[str, str]) -> None:
-        content = field_of(message, "content")
+        content = read_field(message, "content")
         for block in content if isinstance(content, list) else ():
-            if field_of(block, "type") == "tool_call":
-                calls[str(field_of(block, "id"))] = _key(
-                    field_of(block, "name"), field_of(block, "input")
+            if read_field(block, "type") == "tool_call":
+                calls[str(read_field(block, "id"))] = _key(
+                    read_field(block, "name"), read_field(block, "input")
                 )
-        answered = field_of(message, "tool_call_id")
-        if field_of(message, "role") == "tool" and answered in calls:
+        answered = read_field(message, "tool_call_id")
+        if read_field(message, "role") == "tool" and answered in calls:
             # Later requests are stored without the messages of earlier ones.
             key = calls.pop(answered)
             self._left.setdefault(key, deque()).append(_text(content))
@@ -378,7 +380,7 @@ def working_dir(case: Case) -> Generator[Path]:
     with temporary_folder() as parent:
         # Paths that tools report are compared with this one.
         folder = Path(os.path.realpath(parent)) / "work"
-        _copy(case.path_of("workdir"), folder)
+        _copy(case.read_path("workdir"), folder)
         _write(case.mapping("files"), folder)
         os.chdir(folder)
         try:
@@ -400,7 +402,7 @@ def temporary_folder() -> Generator[Path]:
             prefix="amplifier-test-", dir=place, ignore_cleanup_errors=True
         )
     except OSError as error:
-        raise ConfigError(f"cannot create a temporary folder: {reason_of(error)}") from error
+        raise ConfigError(f"cannot create a temporary folder: {describe_reason(error)}") from error
     with temporary as folder:
         yield Path(folder)
 
@@ -427,7 +429,7 @@ def _copy(source: Path | None, folder: Path) -> None:
         else:
             shutil.copytree(source, folder, symlinks=True, ignore=left_out)
     except OSError as error:
-        raise ConfigError(f"cannot copy the workdir {source}: {reason_of(error)}") from error
+        raise ConfigError(f"cannot copy the workdir {source}: {describe_reason(error)}") from error
 
 
 def _write(files: Mapping[str, Node], folder: Path) -> None:
@@ -439,9 +441,9 @@ def _write(files: Mapping[str, Node], folder: Path) -> None:
                 raise ConfigError(f"files: {name!r} leads out of the working directory")
             file.unlink(missing_ok=True)
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text_of(node) or "", encoding="utf-8", newline="")
+            file.write_text(read_text(node) or "", encoding="utf-8", newline="")
         except OSError as error:
-            raise ConfigError(f"files: cannot write {name!r}: {reason_of(error)}") from error
+            raise ConfigError(f"files: cannot write {name!r}: {describe_reason(error)}") from error
 
 
 # -- what a run changes ------------------------------------------------------------------
@@ -543,7 +545,7 @@ class Runner:
         loaded = await self._plan(case)
         if isinstance(loaded, Outcome):
             return Ran(None, loaded, NO_TURN, (), {}, {}, (), (), 0.0)
-        recording = case.path_of("recording")
+        recording = case.read_path("recording")
         if recording is None or not self._update or recording in self._recorded:
             traffic = Traffic(
                 script=case.script,
@@ -567,13 +569,13 @@ class Runner:
 
     async def _plan(self, case: Case) -> _LoadedPlan | Outcome:
         """The plan of a test, or why it cannot be loaded."""
-        key = case.path_of("plan"), case.text("profile")
+        key = case.read_path("plan"), case.text("profile")
         if key not in self._plans:
             try:
                 self._plans[key] = await _load(self._request._replace(plan=key[0], profile=key[1]))
             # The modules of a plan may raise anything.
             except Exception as error:
-                self._plans[key] = outcome_of(error)
+                self._plans[key] = to_outcome(error)
         return self._plans[key]
 
 
@@ -619,7 +621,7 @@ class _Run:
         stubs = case.mapping("tools")
         if traffic.record is not None:
             # There are no recorded results yet.
-            stubs = {name: node for name, node in stubs.items() if text_of(node) is None}
+            stubs = {name: node for name, node in stubs.items() if read_text(node) is None}
         self._doubles = Doubles(stubs, recorded)
         self._working: Callable[[], str] = lambda: ""
 
@@ -632,7 +634,7 @@ class _Run:
                     outcome = await self._send()
                 # An exception of a module is the outcome of the test.
                 except (Exception, SystemExit) as error:
-                    outcome = outcome_of(error)
+                    outcome = to_outcome(error)
             after = states(folder)
         turn = self._report.turn or NO_TURN
         return Ran(
@@ -753,7 +755,7 @@ def _check_agents(case: Case, plan: ResolvedPlan) -> None:
     Raises:
         ConfigError: The plan does not have the agents of a test.
     """
-    known = list(items_of(plan.tree, "agents"))
+    known = list(read_items(plan.tree, "agents"))
     for name in case.mapping("agents"):
         if name not in known:
             hint = did_you_mean(name, known) or f"its agents: {', '.join(known) or 'none'}"

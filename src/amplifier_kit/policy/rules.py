@@ -20,7 +20,7 @@ from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.render.table import Column, OutputOption, print_table
-from amplifier_app.runtime.approvals import Decision, place_of_rule, policy_of
+from amplifier_app.runtime.approvals import Decision, open_policy, place_of_rule
 from amplifier_app.runtime.describe import count
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
@@ -106,7 +106,7 @@ def saved_calls(session_ids: Sequence[str]) -> Iterator[SavedCall]:
     for name in session_ids or [one.id for one in store.summaries()]:
         folder = store.find(name)
         try:
-            calls = list(calls_of(folder.id, folder.metadata, folder.records()))
+            calls = list(find_calls(folder.id, folder.metadata, folder.records()))
         except SessionError as error:
             if session_ids:
                 raise
@@ -115,7 +115,7 @@ def saved_calls(session_ids: Sequence[str]) -> Iterator[SavedCall]:
         yield from calls
 
 
-def calls_of(
+def find_calls(
     session_id: str, metadata: Mapping[str, Any], records: Iterable[Mapping[str, Any]]
 ) -> Iterator[SavedCall]:
     """The tool calls in the transcript of a session, whose records are read twice."""
@@ -186,7 +186,7 @@ def show_decision(
 async def _decision(
     plan: ResolvedPlan, tool: str, values: dict[str, Any], mode: str | None
 ) -> Decision:
-    async with policy_of(plan) as decide:
+    async with open_policy(plan) as decide:
         return decide(tool, values, mode=mode)
 
 
@@ -255,7 +255,7 @@ def replay_command(
 
 
 async def _replay(plan: ResolvedPlan, ids: list[str], mode: str | None) -> list[_Replayed]:
-    async with policy_of(plan) as decide:
+    async with open_policy(plan) as decide:
         return [
             _Replayed(call, decide(call.tool, call.input, working_dir=call.project, mode=mode))
             for call in saved_calls(ids)

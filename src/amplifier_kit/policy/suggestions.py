@@ -18,8 +18,8 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.model import ResolvedPlan
-from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, node_of, with_items
-from amplifier_app.runtime.approvals import policy_of
+from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, to_node, with_items
+from amplifier_app.runtime.approvals import open_policy
 from amplifier_app.runtime.describe import count
 from amplifier_kit.policy.rules import ModeOption, SavedCall, describe_call, saved_calls
 from amplifier_support.files import is_below
@@ -88,7 +88,7 @@ def suggest_command(
 
 
 async def _suggestion(plan: ResolvedPlan, calls: list[SavedCall], mode: str | None) -> Suggestion:
-    async with policy_of(plan) as decide:
+    async with open_policy(plan) as decide:
         needed = [
             call
             for call in calls
@@ -97,7 +97,7 @@ async def _suggestion(plan: ResolvedPlan, calls: list[SavedCall], mode: str | No
         ]
     rules = rules_for(needed)
     # The same rules decide here as in a session, so what they do not allow is known.
-    async with policy_of(_with_rules(plan, rules)) as decide:
+    async with open_policy(_with_rules(plan, rules)) as decide:
         refused = {
             (call.session_id, call.number)
             for call in needed
@@ -110,7 +110,7 @@ async def _suggestion(plan: ResolvedPlan, calls: list[SavedCall], mode: str | No
 
 def _with_rules(plan: ResolvedPlan, rules: list[dict[str, Any]]) -> ResolvedPlan:
     below = plan.tree.items.get("approvals")
-    added = [node_of(rule, NOWHERE, literal=True) for rule in rules]
+    added = [to_node(rule, NOWHERE, literal=True) for rule in rules]
     existing = below.items if isinstance(below, ListNode) else ()
     approvals = ListNode([*added, *existing], NOWHERE)
     return plan.with_tree(with_items(plan.tree, {**plan.tree.items, "approvals": approvals}))

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from amplifier_core.module_checks import KINDS, cleanup_of
+from amplifier_core.module_checks import KINDS, find_cleanup
 from amplifier_kit.testing import (
     EventRecorder,
     MockContextManager,
@@ -29,9 +29,9 @@ __all__ = [
     "NO_MODULE",
     "LocatedModule",
     "MockCoordinator",
+    "find_kind",
     "first",
     "fresh_module",
-    "kind_of",
     "locate",
     "locate_around",
     "locate_given",
@@ -109,7 +109,7 @@ def locate_given(path: Path) -> LocatedModule:
     """The module at ``path``: a package, a file, or a project folder that contains a package."""
     if path.is_dir() and not (path / "__init__.py").is_file():
         path = _package_in(path) or _only_package_in(path) or path
-    return LocatedModule(path, kind_of(path))
+    return LocatedModule(path, find_kind(path))
 
 
 def locate_around(file: Path) -> LocatedModule | None:
@@ -121,7 +121,7 @@ def locate_around(file: Path) -> LocatedModule | None:
         is_named = folder.name.startswith("amplifier-module-")
         package = (_package_in(folder) if is_named else None) or _package_declared_in(folder)
         if package is not None:
-            return LocatedModule(package, kind_of(package))
+            return LocatedModule(package, find_kind(package))
     return None
 
 
@@ -131,10 +131,10 @@ def locate_in(folder: Path) -> LocatedModule | None:
     if located is not None:
         return located
     package = _package_in(folder, "amplifier_module_")
-    return None if package is None else LocatedModule(package, kind_of(package))
+    return None if package is None else LocatedModule(package, find_kind(package))
 
 
-def kind_of(package: Path) -> str | None:
+def find_kind(package: Path) -> str | None:
     """Kind of the module, from the package's name, its declaration, or the names of parent folders."""
     return (
         _kind_by_name(package.name)
@@ -229,7 +229,7 @@ async def mounted(
         try:
             yield returned
         finally:
-            cleanup = cleanup_of(returned)
+            cleanup = find_cleanup(returned)
             if cleanup is not None:
                 pending = cleanup()
                 if inspect.isawaitable(pending):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.outcome import outcome_of
+from amplifier_app.base.outcome import to_outcome
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.commands.event_loop import run_loop
@@ -39,7 +39,7 @@ class PlanFile(pytest.File):
             cases = read_cases(self.path, problems, shown)
             problems.raise_if_any()
         except ConfigError as error:
-            raise self.CollectError(outcome_of(error).message) from None
+            raise self.CollectError(to_outcome(error).message) from None
         for case in cases:
             # pytest cannot select names with '::'.
             name = case.name.replace("::", ":")
@@ -72,7 +72,7 @@ class PlanTest(pytest.Item):
         return redact(for_terminal("\n".join(failure_lines(excinfo.value.tested))))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where it is written, with the line counted from 0."""
+        """Return the place of the test, with the line counted from 0."""
         line = self._case.at.line
         return self.path, None if line is None else line - 1, self.name
 

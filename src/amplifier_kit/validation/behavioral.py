@@ -133,14 +133,14 @@ class HookBehaviorTests:
     async def test_handler_returns_hook_result(
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
-        event = _event_of(coordinator)
+        event = _find_event(coordinator)
         result = await coordinator.hooks.emit(event, {"tool_name": "test", "tool_input": {}})
         _expect(result, HookResult, f"the result of {event}")
 
     async def test_hook_result_has_valid_action(
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
-        event = _event_of(coordinator)
+        event = _find_event(coordinator)
         result = await coordinator.hooks.emit(event, {"tool_name": "test", "tool_input": {}})
         assert result.action in get_args(HookAction), f"unknown action {result.action!r}"
 
@@ -158,17 +158,17 @@ class HookBehaviorTests:
     async def test_handler_does_not_crash_on_malformed_data(
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
-        result = await coordinator.hooks.emit(_event_of(coordinator), None)
+        result = await coordinator.hooks.emit(_find_event(coordinator), None)
         _expect(result, HookResult, "the result of an event without data")
 
     async def test_handler_does_not_crash_on_empty_data(
         self, hook_cleanup: Callable[[], Any] | None, coordinator: MockCoordinator
     ) -> None:
-        result = await coordinator.hooks.emit(_event_of(coordinator), {})
+        result = await coordinator.hooks.emit(_find_event(coordinator), {})
         _expect(result, HookResult, "the result of an event with empty data")
 
 
-def _event_of(coordinator: MockCoordinator) -> str:
+def _find_event(coordinator: MockCoordinator) -> str:
     """An event that has handlers, preferably ``tool:pre``."""
     listened = [event for event, names in coordinator.hooks.list_handlers().items() if names]
     return "tool:pre" if "tool:pre" in listened or not listened else listened[0]

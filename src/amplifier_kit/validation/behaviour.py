@@ -24,7 +24,7 @@ import amplifier_core
 from amplifier_core.hooks import ToolResultData, plain
 from amplifier_core.message_models import ChatResponse, TextBlock, ToolCall, ToolCallBlock
 from amplifier_core.models import HookResult, ToolResult
-from amplifier_core.module_checks import KINDS, cleanup_of
+from amplifier_core.module_checks import KINDS, find_cleanup
 from amplifier_core.session import accepts_keyword
 from amplifier_kit.testing import (
     EventRecorder,
@@ -62,7 +62,7 @@ async def check_promises(findings: Findings, mount: Callable[..., Awaitable[Any]
                 advice = f"see contracts/{kind}.md of amplifier_core for what it can rely on"
                 findings.bad(name, message, advice)
     findings.say(stage="cleanup")
-    cleanup = cleanup_of(returned)
+    cleanup = find_cleanup(returned)
     pending = cleanup() if cleanup is not None else None
     if inspect.isawaitable(pending):
         await pending
@@ -192,7 +192,7 @@ async def _check_tool_calls(findings: Findings, loop: Any, name: str) -> None:
         tools={"look": tool},
         hooks=recorder,
     )
-    answered = [_call_id_of(message) for message in context.messages]
+    answered = [_find_call_id(message) for message in context.messages]
     missing = [call.id for call in calls if call.id not in answered]
     if tool.last_input is None:
         message = "a tool that the model called was not executed"
@@ -226,7 +226,7 @@ async def _check_injections(findings: Findings, loop: Any, name: str) -> None:
     more = {"coordinator": coordinator} if accepts_keyword(loop.execute, "coordinator") else {}
     tools = {"look": MockTool("look", output="three lines")}
     await loop.execute(prompt="Look twice.", **given, tools=tools, hooks=coordinator.hooks, **more)
-    kinds = [_call_id_of(message) or message.get("role") for message in context.messages]
+    kinds = [_find_call_id(message) or message.get("role") for message in context.messages]
     results = [at for at, kind in enumerate(kinds) if str(kind).startswith("call_")]
     if not results or results == [kinds.index("assistant") + 1 + at for at in range(len(results))]:
         findings.good(name, "text injected by hooks does not separate calls from their results")
@@ -236,7 +236,7 @@ async def _check_injections(findings: Findings, loop: Any, name: str) -> None:
     findings.bad(name, message, advice, "warning")
 
 
-def _call_id_of(message: dict[str, Any]) -> Any:
+def _find_call_id(message: dict[str, Any]) -> Any:
     if message.get("tool_call_id"):
         return message["tool_call_id"]
     content = message.get("content")
@@ -454,7 +454,9 @@ def _run_suite(findings: Findings) -> None:
 
 
 def _importable(request: Request) -> Path:
-    """What the suite's fixtures import: the package, or a file that imports its `mount`."""
+    """Return the import path for the suite's fixtures: the package, or a file that imports its
+    `mount`.
+    """
     target, _, attribute = (request.entry_point or "").partition(":")
     if "." not in target and attribute in ("", "mount"):
         return Path(request.package)

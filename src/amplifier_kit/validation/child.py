@@ -89,7 +89,7 @@ def main(descriptor: int) -> None:
         sys.path[position:position] = findings.request.preferred_paths
     os.environ.update(findings.secrets)
     sys.path.extend(findings.request.import_paths)
-    carry_out = _checker_of(findings.request.mode)
+    carry_out = _choose_checker(findings.request.mode)
     # The time limit starts here.
     findings.say(stage="start")
     faulthandler.enable()
@@ -110,7 +110,7 @@ def main(descriptor: int) -> None:
         os._exit(code)
 
 
-def _checker_of(mode: str) -> Callable[[Findings], None]:
+def _choose_checker(mode: str) -> Callable[[Findings], None]:
     if mode == "contract":
         from amplifier_kit.validation.contract import check_contract
 

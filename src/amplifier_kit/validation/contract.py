@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 from jsonschema import Draft202012Validator
 
 from amplifier_app.base.checks import Check, some
-from amplifier_app.base.tool_schemas import TOOL_NAME, input_schema_of, schema_problem
+from amplifier_app.base.tool_schemas import TOOL_NAME, read_input_schema, schema_problem
 from amplifier_app.runtime import describe
-from amplifier_core.discovery import declared_kind, kind_of
+from amplifier_core.discovery import declared_kind, find_kind
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.loader import ModuleValidationError, import_from_path
-from amplifier_core.module_checks import cleanup_of
+from amplifier_core.module_checks import find_cleanup
 from amplifier_core.mounting import Footprint
 from amplifier_kit.testing import MockCoordinator
 from amplifier_kit.validation.advice import (
@@ -110,7 +110,7 @@ def check_tool_schema(findings: Findings, name: str, tool: Any) -> None:
     """Check that a tool's schema is a JSON Schema of an object; calls are validated against it."""
     label = f"schema of {name!r}"
     try:
-        schema = input_schema_of(tool)
+        schema = read_input_schema(tool)
     except _FOREIGN_ERRORS as error:
         message = f"the {label} raised {findings.describe(error)}"
         findings.bad("schema", message, "define it as a plain dict")
@@ -224,7 +224,7 @@ def _kind(findings: Findings, package: ModuleType, mount_name: str) -> str:
     elif mounted:
         findings.good("module_type", f"{mounted}, determined from its mount function")
     else:
-        mounted = kind_of(findings.request.name)
+        mounted = find_kind(findings.request.name)
         advice = f'add __amplifier_module_type__ = "{mounted}" to the package, or pass --type'
         findings.bad("module_type", f"{mounted}, guessed from its name", advice, "warning")
     return wanted or mounted or ""
@@ -243,7 +243,7 @@ async def _kind_mounted_by(mount: Any, config: dict[str, Any]) -> str | None:
         return None
     finally:
         with contextlib.suppress(*_FOREIGN_ERRORS):
-            cleanup = cleanup_of(returned)
+            cleanup = find_cleanup(returned)
             pending = cleanup() if cleanup is not None else None
             if inspect.isawaitable(pending):
                 await pending
@@ -287,7 +287,7 @@ async def _check_mounting(
             findings.bad("tool_name_form", message, advice, "warning")
     if all(check.name != "cleanup" or check.passed for check in result.checks):
         findings.say(stage="cleanup")
-        await _check_cleanup(findings, cleanup_of(returned), coordinator)
+        await _check_cleanup(findings, find_cleanup(returned), coordinator)
     await _check_left(findings, before, threads)
 
 

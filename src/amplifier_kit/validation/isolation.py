@@ -129,7 +129,7 @@ def _run_supervised(spec: dict[str, Any], environment: dict[str, str]) -> dict[s
 
 
 class _Last(NamedTuple):
-    """How far the child got: its last stage, the last known place, whether it finished."""
+    """The child's progress: its last stage, the last known place, and True if it finished."""
 
     stage: str = ""
     place: str = ""
@@ -227,7 +227,7 @@ _LONGEST = 2_000
 
 
 class Request(NamedTuple):
-    """What to check, and how.
+    """The modules and options of a check.
 
     Attributes:
         mode: `contract` or `behaviour`.

@@ -133,7 +133,7 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
             or "Pass its folder, a source such as git+https://…, or an id from "
             "'amplifier module list'.",
         ) from error
-    return _subject_of(found, f"{text} ({found.text})", text)
+    return _to_subject(found, f"{text} ({found.text})", text)
 
 
 def _refuse_missing(path: Path, text: str) -> None:
@@ -150,10 +150,10 @@ def _fetch(source: str) -> Subject:
     name = _name_in(source)
     # Use exactly this source, without any override for a module of that name.
     found = AppModuleSourceResolver(environ={}).resolve(name, source_hint=source)
-    return _subject_of(found, found.text, name)
+    return _to_subject(found, found.text, name)
 
 
-def _subject_of(found: ResolvedSource, shown: str, name: str) -> Subject:
+def _to_subject(found: ResolvedSource, shown: str, name: str) -> Subject:
     if not found.installed:
         return Subject(shown, found.root, found.layout)
     layout = _installed_layout(name, found.entry_point or "")

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Final, cast
 
-from amplifier_core._foreign import describe_exception, root_of, warnings_logged, where_defined
+from amplifier_core._foreign import describe_exception, find_root, warnings_logged, where_defined
 from amplifier_core.coordinator import DetachedSession, ModuleCoordinator
 from amplifier_core.loader import ModuleLoader, import_from_path
 from amplifier_core.module_checks import (
@@ -17,8 +17,8 @@ from amplifier_core.module_checks import (
     ValidationResult,
     check_instances,
     check_mount_function,
-    cleanup_of,
     compliance,
+    find_cleanup,
 )
 from amplifier_core.mounting import required_arguments
 
@@ -120,7 +120,7 @@ async def _mount_and_inspect(
     mount: Callable[..., Any],
     config: dict[str, Any] | None,
 ) -> None:
-    root = root_of(module)
+    root = find_root(module)
     coordinator = _throwaway_coordinator()
     returned: Any = None
     try:
@@ -135,7 +135,7 @@ async def _mount_and_inspect(
         check = _check_cleanup(kind, returned)
         if check is not None:
             result.add(check)
-        await _clean_up(result, cleanup_of(returned), coordinator, root)
+        await _clean_up(result, find_cleanup(returned), coordinator, root)
 
 
 async def _call(

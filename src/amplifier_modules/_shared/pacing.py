@@ -1,4 +1,4 @@
-"""Where requests wait for their turn: one state for all processes of this machine that use a key.
+"""The queue of requests: one state for all processes of this machine that use a key.
 
 The state is a small file, read and written under a lock that ends with its holder. A state that a crash left
 incomplete is replaced. If the file cannot be used, requests are not slowed.
@@ -78,7 +78,7 @@ _TIME_PRECISION = 1.0
 
 
 class Reported(NamedTuple):
-    """What is left of a limit.
+    """The remainder of a limit.
 
     Attributes:
         limit: The size of the limit.
@@ -351,7 +351,7 @@ class Ticket(NamedTuple):
 
 @dataclass
 class Pace:
-    """What is known about the limits of a key.
+    """The known limits of a key.
 
     Attributes:
         buckets: The service's limits by name, `requests` and `tokens`, or `refused` for an inferred one.
@@ -389,7 +389,7 @@ class Pace:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Pace:
-        """What `as_dict` returned.
+        """Restore a value of `as_dict`.
 
         Raises:
             TypeError, KeyError, ValueError, ArithmeticError, AttributeError: It is something else.
@@ -577,7 +577,9 @@ logger = logging.getLogger(__name__)
 _OK, _TOO_MANY = 200, 429
 _LOCK_TRIES, _LOCK_SECONDS = 1000, 0.002
 _STUCK_SECONDS = 30.0
-"""How long a state is not used whose lock was not released, as by a process that is stopped."""
+"""Seconds for which a state is not used whose lock was not released, as by a process that is
+stopped.
+"""
 
 _MAX_SLEEP = 1.0
 _SPREAD = 0.05
@@ -590,7 +592,7 @@ _limiters: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, RateLi
 )
 
 
-def rate_limiter_of(folder: str, account: str) -> RateLimiter:
+def find_rate_limiter(folder: str, account: str) -> RateLimiter:
     """The limiter of an account and a model.
 
     Args:
@@ -603,14 +605,16 @@ def rate_limiter_of(folder: str, account: str) -> RateLimiter:
     return limiters.setdefault(path, RateLimiter(Path(path)))
 
 
-def pacing_of(coordinator: Any) -> Enter:
-    """How the endpoint of a provider waits: by the capability of its session, otherwise not at all."""
+def find_pacing(coordinator: Any) -> Enter:
+    """Return the function by which a provider's endpoint waits: the session's capability, otherwise
+    none.
+    """
 
     async def enter(account: str, size: int) -> Turn:
         folder = None if coordinator is None else PACE_DIR.of(coordinator)
         if folder is None:
             return await enter_at_once(account, size)
-        return await rate_limiter_of(folder, account).enter(size)
+        return await find_rate_limiter(folder, account).enter(size)
 
     return enter
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from amplifier_core.utils.truncate import redact_secrets
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.redaction import Redactor, configured_secrets, secrets_in
 from amplifier_support.session_capabilities import SECRET_VARIABLES
 
@@ -103,6 +103,6 @@ class Cutter:
 
 def session_secrets(coordinator: Any) -> list[str]:
     """Values of environment variables, and those in the config of the session's providers."""
-    providers = mapping_of(getattr(coordinator, "config", None)).get("providers")
+    providers = to_mapping(getattr(coordinator, "config", None)).get("providers")
     names = SECRET_VARIABLES.of(coordinator) or ()
     return [*secrets_in(names=names), *configured_secrets(providers)]

@@ -23,7 +23,7 @@ from amplifier_core.interfaces import Hooks
 from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.context.ledger import check
 from amplifier_modules._shared.context.manager import CompactingContext, mount_context
-from amplifier_modules._shared.module.config import Published, another_name_of, ignored
+from amplifier_modules._shared.module.config import Published, alias_for, ignored
 from amplifier_support import journal
 from amplifier_support.files import (
     FILE_MODE,
@@ -199,7 +199,7 @@ MODULE_ID = "context-persistent"
 
 
 class PersistentContextConfig(ContextConfig):
-    """What a mount plan may set for `context-persistent`.
+    """The config of `context-persistent` in a mount plan.
 
     Attributes:
         path: Conversation file, instead of `context.jsonl` in the session's folder; relative to
@@ -209,7 +209,7 @@ class PersistentContextConfig(ContextConfig):
 
     published: ClassVar[Mapping[str, Published]] = {
         **ContextConfig.published,
-        "transcript_path": another_name_of("path"),
+        "transcript_path": alias_for("path"),
         "memory_files": ignored("use hooks-context-files, which reads AGENTS.md and other files"),
     }
 

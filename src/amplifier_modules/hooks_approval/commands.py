@@ -49,7 +49,7 @@ class Unclear(Exception):
     """A command that cannot be judged; the message says why, as `it …`."""
 
 
-def words_of(command: str) -> list[str]:
+def split_words(command: str) -> list[str]:
     """The words of a plain command, without quotes.
 
     Raises:
@@ -61,7 +61,7 @@ def words_of(command: str) -> list[str]:
     return words
 
 
-def segments_of(command: str, *, wildcards: bool = False) -> list[list[str]]:
+def split_segments(command: str, *, wildcards: bool = False) -> list[list[str]]:
     """The words of each plain command in one that joins them by `|`, `&&`, `||` or `;`.
 
     Redirections to `/dev/null` and from stderr to stdout are ignored.

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     ignored,
     listed,
     refused,
@@ -68,7 +68,7 @@ class ApprovalMode:
         return self._mode
 
 
-def mode_of(coordinator: Any, configured: Mode) -> ApprovalMode:
+def resolve_mode(coordinator: Any, configured: Mode) -> ApprovalMode:
     """The mode of the session, or of its parent session; registered if it is new.
 
     A sub-agent follows its parent, but one that its own config makes read-only stays so.
@@ -109,7 +109,7 @@ _PUBLISHED_RULE: dict[str, Any] = {
 
 
 class Rule(ModuleConfig):
-    """What to do with the calls that match all of its patterns.
+    """The decision on calls that match all of its patterns.
 
     Attributes:
         action: allow, ask or deny; `sandboxed` allows commands that the sandbox restricts.
@@ -199,7 +199,7 @@ class ApprovalConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        "default_timeout": another_name_of("timeout"),
+        "default_timeout": alias_for("timeout"),
         "default_action": ignored("an unanswered question means no"),
         "policy_driven_only": ignored("'rules' and 'default' decide on every call"),
         "auto_approve": ignored("set 'default: allow'"),

@@ -24,7 +24,7 @@ from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolAppr
 from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED, TOOL_PRE
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.files import guarded_files
-from amplifier_modules._shared.history.values import CALL_TYPES, as_mapping, kind_of, mappings
+from amplifier_modules._shared.history.values import CALL_TYPES, as_mapping, mappings, read_kind
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules._shared.privacy import session_secrets
 from amplifier_modules.hooks_approval.config import (
@@ -34,7 +34,7 @@ from amplifier_modules.hooks_approval.config import (
     Mode,
     PlanRules,
     Rule,
-    mode_of,
+    resolve_mode,
 )
 from amplifier_modules.hooks_approval.read_only_commands import Programs
 from amplifier_modules.hooks_approval.rules import (
@@ -69,7 +69,7 @@ FILE_NAME = "approvals.jsonl"
 
 
 class Memory:
-    """What was allowed for this session, and always.
+    """The calls allowed for this session, and always.
 
     Args:
         folder: The user's own settings folder; None stores nothing beyond the session.
@@ -100,7 +100,7 @@ class Memory:
         return "always" if known else None
 
     def scope(self, call: Call, *, always: bool) -> str:
-        """What `keep` applies to, in words: the calls, and how long or where it is stored."""
+        """Describe the scope of `keep`: the calls, and how long or where it is stored."""
         what = f"exactly this call of {call.tool}"
         folders = [] if always else _folders(call)
         if folders:
@@ -254,7 +254,7 @@ async def calls_of_last_message(context: Any) -> list[ModelCall]:
 
 def _calls_in(message: Mapping[str, Any]) -> Iterator[ModelCall]:
     known: set[str] = set()
-    blocks = [one for one in mappings(message.get("content")) if kind_of(one) in CALL_TYPES]
+    blocks = [one for one in mappings(message.get("content")) if read_kind(one) in CALL_TYPES]
     for one in (*blocks, *mappings(message.get("tool_calls"))):
         id = one.get("id")
         name = one.get("name") or one.get("tool")
@@ -283,7 +283,7 @@ class ApprovalHook:
         self._coordinator = coordinator
         self._config = config
         self._policy = Policy(config, _plan_rules(coordinator), Programs(self._base))
-        self._mode = mode_of(coordinator, config.mode)
+        self._mode = resolve_mode(coordinator, config.mode)
         self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator))
         self._warned = False
 
@@ -340,7 +340,7 @@ class ApprovalHook:
     def _base(self) -> str:
         return os.path.realpath(WORKING_DIR.of(self._coordinator) or ".")
 
-    def _start_of(self, tool: str) -> str | None:
+    def _find_start(self, tool: str) -> str | None:
         """The folder in which the tool's last command ended, where the next one starts."""
         where = tool_working_dir(tool).of(self._coordinator)
         folder = where() if where is not None else None
@@ -378,7 +378,7 @@ class ApprovalHook:
         for values in distinct:
             if not isinstance(values, Mapping):
                 return _denial("the input is not an object")
-            call = self._call(tool, cast("Mapping[str, Any]", values), base, self._start_of(tool))
+            call = self._call(tool, cast("Mapping[str, Any]", values), base, self._find_start(tool))
             result = await self._decide_on(call, given)
             if result.action == "deny":
                 return result
@@ -433,7 +433,7 @@ class ApprovalHook:
         for earlier, name, values in calls:
             if earlier == id:
                 break
-            other = self._call(name, values, call.base, self._start_of(name))
+            other = self._call(name, values, call.base, self._find_start(name))
             changes_another = other.changes_one_file and other.places[0].real != file
             if not changes_another and self._decision_on(other, self._mode.mode).by != READS:
                 return False
@@ -514,7 +514,7 @@ class ApprovalHook:
         calls = await calls_of_last_message(self._coordinator.get("context"))
         asking: list[str] = []
         for id, name, values in calls:
-            other = self._call(name, values, call.base, self._start_of(name))
+            other = self._call(name, values, call.base, self._find_start(name))
             if id == this or (
                 self._decision_on(other, self._mode.mode).action == "ask"
                 and not await self._cannot_succeed(other, calls, id)
@@ -579,7 +579,7 @@ def _denial(reason: str) -> HookResult:
 
 
 def _shared(coordinator: Any) -> set[str]:
-    """What was allowed for the session, shared with its sub-agents."""
+    """Return the calls allowed for the session, shared with its sub-agents."""
     remembered = REMEMBERED_APPROVALS.of(coordinator)
     if not isinstance(remembered, set):
         remembered = set[str]()

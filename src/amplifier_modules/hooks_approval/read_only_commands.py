@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from amplifier_modules.hooks_approval.commands import Unclear, segments_of
+from amplifier_modules.hooks_approval.commands import Unclear, split_segments
 from amplifier_support.files import is_below
 from amplifier_support.programs import TimedOut, TooMuchOutput, find_program, git_environment, run
 
@@ -92,7 +92,7 @@ _GIT_LOG_NAMES = re.compile(
 def only_reads(command: str) -> bool:
     """Return True if a command can only read."""
     try:
-        segments = segments_of(command)
+        segments = split_segments(command)
     except Unclear:
         return _only_reads_anything(command)
     moved = any(words[0] == "cd" for words in segments)
@@ -102,9 +102,9 @@ def only_reads(command: str) -> bool:
 def segments_read(command: str) -> tuple[list[list[str]], bool]:
     """The words of each program of a command that `only_reads`, and whether the shell expands them."""
     try:
-        return segments_of(command), False
+        return split_segments(command), False
     except Unclear:
-        return segments_of(command, wildcards=True), True
+        return split_segments(command, wildcards=True), True
 
 
 def reads_below(words: Sequence[str]) -> bool:
@@ -136,7 +136,7 @@ def takes_only_data(words: Sequence[str]) -> bool:
 def _only_reads_anything(command: str) -> bool:
     """Return True if a command can only read, whatever its wildcards expand to."""
     try:
-        return all(words[0] in _PROGRAMS for words in segments_of(command, wildcards=True))
+        return all(words[0] in _PROGRAMS for words in split_segments(command, wildcards=True))
     except Unclear:
         return False
 

@@ -101,7 +101,7 @@ def danger_in(command: str) -> str | None:
     ]
     runs = invocations(command)
     for words in (*found, *runs):
-        danger = _danger_of(words[0], words[1:])
+        danger = _find_danger(words[0], words[1:])
         if danger is not None:
             return danger
     if any(words[0] == UNKNOWN for words in runs):
@@ -114,7 +114,7 @@ def danger_in(command: str) -> str | None:
     return None
 
 
-def _danger_of(name: str, arguments: Sequence[str]) -> str | None:
+def _find_danger(name: str, arguments: Sequence[str]) -> str | None:
     if name in _PROGRAMS or name.startswith("mkfs."):
         return f"it runs '{name}'"
     if name == "git" and UNKNOWN in "".join(arguments[:1]):
@@ -240,7 +240,7 @@ class Call:
 
     @cached_property
     def folders(self) -> list[str] | None:
-        """Where a command runs: the folders the call names, or else where the last one ended.
+        """Return the folders of a command: those the call names, or else where the last one ended.
 
         None if one of them is not a path.
         """
@@ -273,7 +273,7 @@ class Call:
             return
         self.command = given[0]
         try:
-            self.words = commands.words_of(self.command)
+            self.words = commands.split_words(self.command)
         except commands.Unclear as error:
             self.unclear = str(error)
 
@@ -444,7 +444,7 @@ def _danger(call: Call) -> str | None:
 
 
 def allowances(policy: Policy, tool: str) -> str:
-    """What rules allow for a tool, as text for the model; empty if nothing."""
+    """Return the allowances of rules for a tool, as text for the model; empty if there are none."""
     found: list[str] = []
     for _, rule in policy.rules():
         if rule.action not in ("allow", "sandboxed") or not _names(rule, tool):

@@ -12,7 +12,9 @@ from amplifier_modules.hooks_backup.store import MISSING, Seen, State, look
 
 
 class Place(NamedTuple):
-    """Where a file is or will be: its absolute path without links, and folders to be created."""
+    """The place of a file, now or later: its absolute path without links, and folders to be
+    created.
+    """
 
     path: str
     folders: list[str]

@@ -14,7 +14,7 @@ from amplifier_modules.hooks_backup.config import (
     MODULE_ID,
     BackupConfig,
 )
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.session_capabilities import BACKUPS, SESSION_DIR, UNDO, UNDO_LIST
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class BackupHandlers:
     # None means no decision: creating the first HookResult would cost a run its validator.
 
     async def _on_prompt(self, event: str, data: Any) -> HookResult | None:
-        values = mapping_of(data)
+        values = to_mapping(data)
         prompt = str(values.get("prompt") or "")[:_MAX_PROMPT]
         self.turn = (str(values.get("turn_id") or _new_turn_id()), prompt)
         if self.above is not None or (self._opened is None and not self._has_records()):
@@ -111,14 +111,14 @@ class BackupHandlers:
         return bool(session) and os.path.exists(os.path.join(session, FOLDER, INDEX))
 
     async def _on_tool(self, event: str, data: Any) -> None:
-        values = mapping_of(data)
+        values = to_mapping(data)
         tool = str(values.get("tool_name"))
         if tool in self._config.tools or tool in self._config.commands:
             await self.hook.on_tool(tool, values, self.current_turn(values))
 
     async def _on_done(self, event: str, data: Any) -> None:
         if self._opened is not None:
-            await self._opened.on_done(mapping_of(data), ran=event == TOOL_POST)
+            await self._opened.on_done(to_mapping(data), ran=event == TOOL_POST)
 
     async def _on_end(self, event: str, data: Any) -> None:
         if self._opened is not None:

@@ -49,7 +49,7 @@ from amplifier_modules.hooks_backup.store import (
     look_now,
     read_history,
 )
-from amplifier_support.fields import field_of, mapping_of
+from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import (
     CACHE_DIR,
@@ -510,7 +510,7 @@ class BackupHook:
                     {
                         "path": path,
                         "change": change.kind,
-                        "copy": self._store.copy_of(change.before.digest),
+                        "copy": self._store.find_copy(change.before.digest),
                     }
                     for path, change in turn.files.items()
                 ],
@@ -625,7 +625,7 @@ class BackupHook:
             base = str(where())
         found: dict[str, None] = {}
         for given in inputs:
-            values = mapping_of(given)
+            values = to_mapping(given)
             command = values.get(self._config.commands[tool])
             folder = values.get("working_directory") or values.get("cwd") or "."
             if isinstance(command, str) and isinstance(folder, str):
@@ -653,4 +653,4 @@ class BackupHook:
 
 def _has_succeeded(values: Mapping[str, Any]) -> bool:
     result = values.get("tool_result", values.get("result"))
-    return bool(field_of(result, "success", True))
+    return bool(read_field(result, "success", True))

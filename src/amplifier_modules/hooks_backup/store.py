@@ -121,11 +121,11 @@ def _read_state(descriptor: int, size: int, max_bytes: int) -> Seen:
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(max_bytes + 1)
         if len(data) <= max_bytes:
-            return Seen(State(digest_of(data), mode, len(data)), data, touched)
+            return Seen(State(compute_digest(data), mode, len(data)), data, touched)
     return Seen(State(touched, mode, size), None, touched)
 
 
-def digest_of(data: bytes) -> str:
+def compute_digest(data: bytes) -> str:
     """SHA-256 as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
@@ -230,9 +230,9 @@ class Store:
             data = self._object(self._ready(), digest).read_bytes()
         except FileNotFoundError:
             return None
-        return data if digest_of(data) == digest else None
+        return data if compute_digest(data) == digest else None
 
-    def copy_of(self, digest: str | None) -> str | None:
+    def find_copy(self, digest: str | None) -> str | None:
         """The path of a saved content; None if there is none."""
         folder = self._find(False)
         if folder is None or digest is None:
@@ -344,7 +344,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Change:
-    """What a turn did to one file.
+    """The change of one file in a turn.
 
     Attributes:
         before: Its state before.

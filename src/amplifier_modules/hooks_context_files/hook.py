@@ -260,7 +260,7 @@ _NESTED = "Instructions from a file of the folder that was just worked in; they 
 
 
 class Given(NamedTuple):
-    """What the conversation already contains.
+    """The instruction files that the conversation already contains.
 
     Attributes:
         digest: Digest of the files added last; `NONE` if there were none.
@@ -296,7 +296,7 @@ def _beginning(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def digest_of(files: Sequence[ContextFile]) -> str:
+def compute_digest(files: Sequence[ContextFile]) -> str:
     """A digest that identifies the state of the files."""
     if not files:
         return NONE
@@ -307,7 +307,7 @@ def digest_of(files: Sequence[ContextFile]) -> str:
 
 def as_text(files: Sequence[ContextFile], *, again: bool) -> str:
     """The text of all files; `again` if the conversation has an earlier version."""
-    opening = f'<context-files digest="{digest_of(files)}">'
+    opening = f'<context-files digest="{compute_digest(files)}">'
     if not files:
         return f"{opening}\n{_GONE}\n</context-files>"
     lines = [opening, _INTRODUCTION, *([_INSTEAD] if again else []), *map(_element, files)]
@@ -316,7 +316,7 @@ def as_text(files: Sequence[ContextFile], *, again: bool) -> str:
 
 def as_nested_text(folder: str, file: ContextFile) -> str:
     """The text of a file of one folder."""
-    opening = f'<context-files folder="{shown(folder)}" digest="{digest_of([file])}">'
+    opening = f'<context-files folder="{shown(folder)}" digest="{compute_digest([file])}">'
     return "\n".join([opening, _NESTED, _element(file), "</context-files>"])
 
 
@@ -363,7 +363,7 @@ class ContextFilesHook:
         self._nested = set(given.folders)
         reader = Reader(self._config, self._most())
         files = self._files(reader)
-        digest = digest_of(files)
+        digest = compute_digest(files)
         self._warn(reader.problems)
         if digest == given.digest:
             return HookResult()
@@ -394,7 +394,7 @@ class ContextFilesHook:
         self._warn(reader.problems)
         if not files:
             return HookResult()
-        await self._emit_loaded(data, files, digest_of(files), "nested", reader.problems)
+        await self._emit_loaded(data, files, compute_digest(files), "nested", reader.problems)
         return _injection("\n".join(texts), "user")
 
     def _files(self, reader: Reader) -> list[ContextFile]:

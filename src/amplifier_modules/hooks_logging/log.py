@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     ignored,
 )
 from amplifier_modules._shared.privacy import raw_data, to_json
@@ -48,7 +48,7 @@ _PATTERNS: tuple[tuple[Level, tuple[str, ...]], ...] = (
 
 
 @lru_cache(maxsize=256)  # Asked for every event of every session.
-def level_of(event: str) -> Level:
+def choose_level(event: str) -> Level:
     """The level of the event with this name."""
     for level, patterns in _PATTERNS:
         if any(fnmatchcase(event, pattern) for pattern in patterns):
@@ -58,7 +58,7 @@ def level_of(event: str) -> Level:
 
 def reaches(event: str, least: Level) -> bool:
     """Return True if the event with this name is at least of that level."""
-    return LEVELS.index(level_of(event)) >= LEVELS.index(least)
+    return LEVELS.index(choose_level(event)) >= LEVELS.index(least)
 
 
 MODULE_ID = "hooks-logging"
@@ -103,8 +103,8 @@ class LoggingConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        "file": another_name_of("path"),
-        "exclude_events": another_name_of(
+        "file": alias_for("path"),
+        "exclude_events": alias_for(
             "events.exclude", schema={"type": ["array", "null"], "items": {"type": "string"}}
         ),
         **dict.fromkeys(
@@ -365,7 +365,7 @@ class EventLog:
                 del rest[twin]
         entry = {
             "ts": timestamp,
-            "level": level_of(event),
+            "level": choose_level(event),
             "event": event,
             "session_id": session_id,
             "data": rest,

@@ -1,4 +1,4 @@
-"""What hooks-logging mounts."""
+"""The module that hooks-logging mounts."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ async def run(
 
 
 async def _first(running: asyncio.Future[Ended], flooded: asyncio.Event) -> Ended | None:
-    """How the command ended; None if it was killed because of too much output."""
+    """Return the command's end; None if it was killed because of too much output."""
     waiting = asyncio.ensure_future(flooded.wait())
     try:
         await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)

@@ -92,7 +92,7 @@ class GitState(NamedTuple):
 
 
 class Repository(NamedTuple):
-    """Where the parts of a repository are.
+    """The folders of a repository.
 
     Attributes:
         top: The folder of the work tree.

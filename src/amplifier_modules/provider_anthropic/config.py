@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, model_vali
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     ignored,
     refused,
 )
@@ -101,18 +101,16 @@ class AnthropicConfig(HTTPProviderConfig):
 
     published: ClassVar[Mapping[str, Published]] = {
         **HTTPProviderConfig.published,
-        "extended_thinking": another_name_of(
-            "thinking.enabled", schema={"type": ["boolean", "null"]}
-        ),
-        "thinking_type": another_name_of("thinking.type"),
-        "thinking_budget_tokens": another_name_of("thinking.budget_tokens"),
-        "thinking_display": another_name_of("thinking.display"),
-        "reasoning_effort": another_name_of("effort"),
-        "enable_prompt_caching": another_name_of("prompt_caching"),
-        "beta_headers": another_name_of("beta"),
-        "enable_web_search": another_name_of("web_search.enabled"),
-        "web_search_max_uses": another_name_of("web_search.max_uses"),
-        "web_search_user_location": another_name_of("web_search.user_location"),
+        "extended_thinking": alias_for("thinking.enabled", schema={"type": ["boolean", "null"]}),
+        "thinking_type": alias_for("thinking.type"),
+        "thinking_budget_tokens": alias_for("thinking.budget_tokens"),
+        "thinking_display": alias_for("thinking.display"),
+        "reasoning_effort": alias_for("effort"),
+        "enable_prompt_caching": alias_for("prompt_caching"),
+        "beta_headers": alias_for("beta"),
+        "enable_web_search": alias_for("web_search.enabled"),
+        "web_search_max_uses": alias_for("web_search.max_uses"),
+        "web_search_user_location": alias_for("web_search.user_location"),
         "cache_stable_region_ttl_1h": ignored("set 'prompt_caching: 1h'"),
         "cache_infer_stability_from_history": ignored("set 'prompt_caching'"),
         "thinking_budget_buffer": ignored("set 'max_tokens'"),

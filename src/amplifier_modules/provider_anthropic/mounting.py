@@ -1,4 +1,4 @@
-"""What provider-anthropic mounts."""
+"""The module that provider-anthropic mounts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.pacing import pacing_of
+from amplifier_modules._shared.pacing import find_pacing
 from amplifier_modules._shared.providers.settings import from_environment
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider
@@ -67,7 +67,7 @@ def open_transport(config: AnthropicConfig, coordinator: Any = None) -> Transpor
         base_url.rstrip("/").removesuffix("/v1"),
         {**headers, "anthropic-version": config.api_version or NEWEST_VERSION},
         provider=PROVIDER,
-        enter=pacing_of(coordinator),
+        enter=find_pacing(coordinator),
         connect_timeout=config.connect_timeout,
         idle_timeout=config.idle_timeout,
         address_from="base_url" if config.base_url else BASE_URL_VARIABLE,

@@ -115,7 +115,7 @@ class AnthropicProvider(HTTPProvider):
     """True if a model may call tools although its answer must match a schema."""
 
     def get_info(self) -> ProviderInfo:
-        """What the provider is and needs; `defaults` describe the configured model."""
+        """Describe the provider and its requirements; `defaults` describe the configured model."""
         model = find_model(self.model)
         max_tokens = default_max_tokens(self._config, self.model)
         return ProviderInfo.model_construct(

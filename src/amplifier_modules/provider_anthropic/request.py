@@ -182,7 +182,7 @@ def find_model(model_id: str) -> Model | None:
 
 
 class Features:
-    """What a model supports. Unknown models are assumed to support everything.
+    """The features of a model. Unknown models are assumed to support everything.
 
     Attributes:
         thinking: Accepted values of `thinking.type`.

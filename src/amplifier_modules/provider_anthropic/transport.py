@@ -20,7 +20,7 @@ from amplifier_modules._shared.providers.deferred import (
 )
 from amplifier_modules.provider_anthropic.request import Prepared
 from amplifier_modules.provider_anthropic.stream import StreamAssembly
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.provider_batches import (
     UNANSWERED,
     BatchState,
@@ -230,7 +230,7 @@ class MessageBatches:
 
 def _answer(result: Any) -> DeferredAnswer | None:
     """The answer in a result; None if the request was cancelled."""
-    found = mapping_of(result)
+    found = to_mapping(result)
     kind = found.get("type")
     if kind == "succeeded" and isinstance(found.get("message"), dict):
         return DeferredAnswer(200, found["message"])
@@ -240,7 +240,7 @@ def _answer(result: Any) -> DeferredAnswer | None:
 
 
 def _counts(batch: Mapping[str, Any]) -> dict[str, int]:
-    given = mapping_of(batch.get("request_counts"))
+    given = to_mapping(batch.get("request_counts"))
     return {name: count for name, count in given.items() if type(count) is int}
 
 

@@ -15,7 +15,7 @@ mount = _module.mount
 
 
 def missing_offline(config: Mapping[str, Any] | None, cache: str) -> list[str]:
-    """What a session with this config would have to download, a phrase each.
+    """Return the downloads of a session with this config, a phrase each.
 
     Args:
         config: As for `mount`.

@@ -76,7 +76,7 @@ class LocalProvider(ChatCompletionsProvider):
         return self._tool_calling(self._model) != "off"
 
     def get_info(self) -> ProviderInfo:
-        """What the provider is; `defaults` are those of its configured model."""
+        """Describe the provider; `defaults` are those of its configured model."""
         return ProviderInfo(
             id="local",
             display_name="Embedded model",
@@ -199,7 +199,7 @@ class LocalProvider(ChatCompletionsProvider):
         async with self._starting:
             if model.id not in self._running:
                 require_library()
-                path = await self._file_of(model)
+                path = await self._require_file(model)
                 engine = Engine(
                     model.id,
                     path,
@@ -218,7 +218,7 @@ class LocalProvider(ChatCompletionsProvider):
                 self._running[model.id] = _Running(engine, endpoint)
             return self._running[model.id]
 
-    async def _file_of(self, model: LocalModel) -> Path:
+    async def _require_file(self, model: LocalModel) -> Path:
         if model.weights is None:
             assert model.path is not None
             return model.path

@@ -43,7 +43,7 @@ from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE, Capabilit
 from amplifier_support.text import did_you_mean
 
 ToolCalling = Literal["off", "json", "native"]
-"""How a model calls tools: not at all, by constrained JSON, or by its own chat template."""
+"""The way a model calls tools: not at all, by constrained JSON, or by its own chat template."""
 
 _GGUF_MAGIC = b"GGUF"
 

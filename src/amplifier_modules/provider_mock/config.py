@@ -11,7 +11,7 @@ from amplifier_core import llm_errors
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     ignored,
 )
 
@@ -141,7 +141,7 @@ class MockConfig(_Settings):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        "responses": another_name_of("replies"),
+        "responses": alias_for("replies"),
         **dict.fromkeys(
             ("debug", "raw", "raw_debug"),
             ignored("use hooks-logging with 'level: debug' and 'include_messages: true'"),

@@ -45,7 +45,7 @@ class MockProvider:
         self._calls_made = 0
 
     def get_info(self) -> ProviderInfo:
-        """What the provider is; its defaults give the model and its window."""
+        """Describe the provider; its defaults give the model and its window."""
         streaming = ["streaming"] if self.config.streaming else []
         tools = ["tools"] if self.config.supports_tools else []
         return ProviderInfo(
@@ -283,7 +283,7 @@ def _text(message: Message) -> str:
 
 
 class _Script(MockConfig):
-    """What a script file may hold: the replies alone."""
+    """The contents of a script file: the replies alone."""
 
     replies: list[Reply] = Field(default_factory=list[Reply])
 

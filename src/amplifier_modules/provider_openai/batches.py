@@ -16,7 +16,7 @@ from amplifier_modules._shared.providers.deferred import (
     object_in,
     text_in,
 )
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.provider_batches import UNANSWERED, BatchState, DeferredAnswer, FoundBatch
 
 _PATH = "/batches"
@@ -72,7 +72,7 @@ class OpenAIBatches:
             page = await self._endpoint.get_json(_PATH, params=params)
             batches = entries_in(page, self._provider)
             for batch in batches:
-                if mapping_of(batch.get("metadata")).get(_KEY) == key and batch["id"] not in others:
+                if to_mapping(batch.get("metadata")).get(_KEY) == key and batch["id"] not in others:
                     return FoundBatch(batch["id"])
                 created = batch.get("created_at")
                 if isinstance(created, int) and created < since - BATCH_WINDOW:
@@ -119,21 +119,21 @@ def _answer(item: Mapping[str, Any]) -> DeferredAnswer | None:
         status, body = found.get("status_code"), found.get("body")
         if type(status) is int and isinstance(body, dict):
             return DeferredAnswer(status, cast("dict[str, Any]", body))
-    return None if mapping_of(error).get("code") == "batch_cancelled" else UNANSWERED
+    return None if to_mapping(error).get("code") == "batch_cancelled" else UNANSWERED
 
 
 def _done(batch: Mapping[str, Any]) -> int:
-    """How many requests have an answer or an error."""
-    counts = mapping_of(batch.get("request_counts"))
+    """Return the number of requests with an answer or an error."""
+    counts = to_mapping(batch.get("request_counts"))
     found = (counts.get(name) for name in ("completed", "failed"))
     return sum(count for count in found if type(count) is int)
 
 
 def _faults(batch: Mapping[str, Any]) -> str:
     """Why a batch failed as a whole."""
-    data = mapping_of(batch.get("errors")).get("data")
+    data = to_mapping(batch.get("errors")).get("data")
     faults = cast("list[Any]", data) if isinstance(data, list) else []
-    texts = [str(mapping_of(fault).get("message") or fault) for fault in faults]
+    texts = [str(to_mapping(fault).get("message") or fault) for fault in faults]
     return "; ".join(dict.fromkeys(texts[:3])) or "no reason given"
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from amplifier_modules._shared.module.config import Published, another_name_of, ignored
+from amplifier_modules._shared.module.config import Published, alias_for, ignored
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig
 
 
@@ -29,10 +29,10 @@ class OpenAIConfig(HTTPProviderConfig):
 
     published: ClassVar[Mapping[str, Published]] = {
         **HTTPProviderConfig.published,
-        "reasoning": another_name_of("reasoning_effort"),
-        "prompt_cache_key": another_name_of("extra_body.prompt_cache_key"),
-        "prompt_cache_retention": another_name_of("extra_body.prompt_cache_retention"),
-        "safety_identifier": another_name_of("extra_body.safety_identifier"),
+        "reasoning": alias_for("reasoning_effort"),
+        "prompt_cache_key": alias_for("extra_body.prompt_cache_key"),
+        "prompt_cache_retention": alias_for("extra_body.prompt_cache_retention"),
+        "safety_identifier": alias_for("extra_body.safety_identifier"),
         "truncation": ignored("set 'extra_body: {truncation: …}' with 'api: responses'"),
         **dict.fromkeys(
             ("enable_response_chaining", "enable_state"),

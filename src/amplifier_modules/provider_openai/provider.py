@@ -17,7 +17,7 @@ from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.message_models import ChatRequest, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
 from amplifier_modules._shared.http.client import Endpoint
-from amplifier_modules._shared.pacing import pacing_of
+from amplifier_modules._shared.pacing import find_pacing
 from amplifier_modules._shared.providers.base import Chunk
 from amplifier_modules._shared.providers.catalogue import (
     Catalogue,
@@ -107,7 +107,7 @@ class OpenAIProvider(ChatCompletionsProvider):
             url,
             _headers(config, key),
             provider=self.name,
-            enter=pacing_of(coordinator),
+            enter=find_pacing(coordinator),
             connect_timeout=config.connect_timeout,
             idle_timeout=config.idle_timeout,
             address_from="base_url" if config.base_url else "OPENAI_BASE_URL",
@@ -138,7 +138,7 @@ class OpenAIProvider(ChatCompletionsProvider):
         return self._batches
 
     def get_info(self) -> ProviderInfo:
-        """What the provider is and needs; `defaults` describe the configured model."""
+        """Describe the provider and its requirements; `defaults` describe the configured model."""
         known = self._known(self.model)
         limits = {
             "context_window": self._config.context_window or (known and known.context_window),
@@ -199,7 +199,7 @@ class OpenAIProvider(ChatCompletionsProvider):
             self._responses = ResponsesClient(
                 self.name, self._endpoint, self._config, self._cost, self._batch_answer
             )
-        model = await self._model_of(request)
+        model = await self._choose_model(request)
         known = self._known(model)
         reasons = known is None or capabilities.THINKING in known.capabilities
         async with aclosing(self._responses.attempt(request, model, reasons=reasons)) as chunks:
@@ -211,7 +211,7 @@ class OpenAIProvider(ChatCompletionsProvider):
     async def _open_endpoint(self, request: ChatRequest) -> Endpoint:
         return self._endpoint
 
-    async def _model_of(self, request: ChatRequest) -> str:
+    async def _choose_model(self, request: ChatRequest) -> str:
         if model := request.model or self.model:
             return model
         listed = await self._list_models()

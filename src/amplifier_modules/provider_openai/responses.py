@@ -41,7 +41,7 @@ from amplifier_modules._shared.providers.chat_completions import (
     wire_tool_choice,
     wire_tools,
 )
-from amplifier_modules._shared.providers.chat_stream import merge_deltas, tool_calls_of
+from amplifier_modules._shared.providers.chat_stream import find_tool_calls, merge_deltas
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_openai.config import OpenAIConfig
@@ -89,7 +89,7 @@ def wire_options(request: ChatRequest) -> Item:
 
 
 def departures(request: ChatRequest, name: str) -> list[Degradation]:
-    """What was requested but is not supported by this API."""
+    """Return the requested features that this API does not support."""
     if not request.stop:
         return []
     return [
@@ -317,7 +317,7 @@ class ResponsesClient:
             metadata["refusal"] = "".join(refusals)
         return ChatResponse(
             content=cast("Any", answer.content),
-            tool_calls=tool_calls_of(answer.content) or None,
+            tool_calls=find_tool_calls(answer.content) or None,
             usage=self._usage(answer, model),
             degradation=combine_degradations(departures(request, self._name)),
             finish_reason=answer.finish_reason,

@@ -18,7 +18,7 @@ from amplifier_modules._shared.history.values import is_clean
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.event_stream import describe_invalid_event, read_event, text_in
 from amplifier_modules._shared.providers.chat_stream import Chunk, StreamedBlock, bytes_in
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.usage import token_count, token_counts
 
 Item = dict[str, Any]
@@ -99,7 +99,7 @@ class ResponsesStream:
                 self._take(done, pieces)
             kind = f"response.{response['status']}"
             if kind not in _ENDS:
-                raise self._error_of(response.get("error"))
+                raise self._to_error(response.get("error"))
             self._take({"type": kind, "response": response}, pieces)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise self._broken(f"sent {describe_invalid_event(error)}", retryable=False) from error
@@ -153,11 +153,11 @@ class ResponsesStream:
         elif kind in _ENDS:
             self.response = _response_in(event)
             if self.response.get("status") in ("failed", "cancelled") or kind.endswith("failed"):
-                raise self._error_of(self.response.get("error"))
+                raise self._to_error(self.response.get("error"))
             self._end_the_rest(pieces)
             self.ended = True
         elif kind == "error":
-            raise self._error_of(event.get("error") or event)
+            raise self._to_error(event.get("error") or event)
 
     def _handle_added(self, item: Item, key: Key, pieces: list[Chunk]) -> None:
         kind = _KINDS.get(item["type"])
@@ -247,8 +247,8 @@ class ResponsesStream:
 
     # -- errors ------------------------------------------------------------------------------
 
-    def _error_of(self, error: Any) -> LLMError:
-        details: Item = dict(mapping_of(error))
+    def _to_error(self, error: Any) -> LLMError:
+        details: Item = dict(to_mapping(error))
         code = str(details.get("code") or "")
         if code.startswith(("invalid_", "image_", "unsupported_", "empty_")):
             # Error codes about the request's content; the API gives no type with them.

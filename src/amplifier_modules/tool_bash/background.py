@@ -22,7 +22,7 @@ from amplifier_modules._shared.module.tools import InvalidInput, failure
 from amplifier_modules._shared.process.output import Captured, OutputCapture, output_dir
 from amplifier_modules._shared.process.sandbox import Denials, command_environment, command_sandbox
 from amplifier_modules.tool_bash.config import BashConfig
-from amplifier_modules.tool_bash.results import ending, result_of, with_notes
+from amplifier_modules.tool_bash.results import ending, to_result, with_notes
 from amplifier_support.process import INHERITED
 from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
 from amplifier_support.programs import find_program
@@ -96,7 +96,7 @@ class OutputReporter:
 
 
 def _next_line(text: str, at: int) -> int | None:
-    """Where the first line after `at` starts; None if there is none."""
+    """Return the start of the first line after `at`; None if there is none."""
     end = text.find(_KEY_ENDS, at)
     if end >= 0 and not at < text.find(_KEY_BEGINS, at) < end:
         at = end  # otherwise only the end of a private key would remain
@@ -176,7 +176,7 @@ class WorkingFolder:
 
     @property
     def next(self) -> str:
-        """Where the next command starts if the model chooses nothing else."""
+        """The start folder of the next command if the model chooses nothing else."""
         return self._kept or self._home
 
     @property
@@ -253,7 +253,7 @@ class Job(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """How a command ended, its output, the log of what it left running, and notes."""
+    """The result of a command: its output, the log of what it left running, and notes."""
 
     ended: Ended
     captured: Captured
@@ -293,12 +293,12 @@ class Shell:
 
     @property
     def limits(self) -> str | None:
-        """What the sandbox keeps commands from, as a sentence; None without a sandbox."""
+        """The limits of the sandbox as a sentence; None without a sandbox."""
         return None if self.sandbox is None else self.sandbox.limits
 
     @property
     def working_dir(self) -> str:
-        """Where the next command starts."""
+        """The start folder of the next command."""
         return self._folder.next
 
     def job(self, line: str, working_directory: str | None, *, traced: bool) -> Job:
@@ -479,7 +479,7 @@ class BackgroundCommand:
         return not self.runs
 
     def read(self) -> str:
-        """What it has written since the last call, cut in the middle if too long."""
+        """Return the output since the last call, cut in the middle if too long."""
         captured, self._unread = self._unread.captured(), self._nothing_read()
         if self.runs:
             self._changed.clear()
@@ -554,7 +554,7 @@ class Background:
             finished = command.result()
         except CommandError as error:
             return failure(error)
-        return result_of(
+        return to_result(
             finished.ended, finished.captured, None, finished.log, [f"its id was {id}"]
         )
 

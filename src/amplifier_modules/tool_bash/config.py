@@ -10,7 +10,7 @@ from pydantic import Field
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     refused,
 )
 from amplifier_modules._shared.process.sandbox import SandboxValue
@@ -43,7 +43,7 @@ class BashConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        "max_output_bytes": another_name_of("max_output"),
+        "max_output_bytes": alias_for("max_output"),
         "allowed_commands": refused(
             "allow commands with rules of hooks-approval: {action: allow, tool: bash, "
             "command: …} with 'default: deny'",

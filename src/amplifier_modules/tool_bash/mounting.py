@@ -1,4 +1,4 @@
-"""What tool-bash mounts."""
+"""The module that tool-bash mounts."""
 
 from __future__ import annotations
 

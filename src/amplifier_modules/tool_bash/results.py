@@ -1,4 +1,4 @@
-"""What the model sees of a command: its output, and how it ended."""
+"""The model's view of a command: its output and its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from amplifier_support.process.commands import Ended
 _SHOWN_PIDS = 10
 
 
-def result_of(
+def to_result(
     ended: Ended,
     captured: Captured,
     timeout: float | None,

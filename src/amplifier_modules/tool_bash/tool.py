@@ -10,7 +10,7 @@ from amplifier_modules._shared.files.roots import PathError
 from amplifier_modules._shared.module.tools import CheckedTool, InvalidInput, failure, read_input
 from amplifier_modules.tool_bash.background import Background, BackgroundCommand, Shell
 from amplifier_modules.tool_bash.config import BashConfig
-from amplifier_modules.tool_bash.results import result_of, with_notes
+from amplifier_modules.tool_bash.results import to_result, with_notes
 from amplifier_support.process.commands import CommandError
 
 MAX_WAIT_SECONDS = 60.0
@@ -109,7 +109,7 @@ class BashTool:
         job = self._shell.job(line, folder, traced=True)
         done = await self._shell.run(job, timeout=timeout, capture=self._shell.capture())
         notices = [] if self._background is None else self._background.take_notices()
-        return result_of(done.ended, done.captured, timeout, done.log, [*notices, *done.notes])
+        return to_result(done.ended, done.captured, timeout, done.log, [*notices, *done.notes])
 
 
 class BashOutputTool(CheckedTool):

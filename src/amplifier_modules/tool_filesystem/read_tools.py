@@ -40,7 +40,7 @@ Size = tuple[int, int]
 
 
 class Image(NamedTuple):
-    """What is known of an image: its media type, and width and height in pixels."""
+    """The facts of an image: its media type, and width and height in pixels."""
 
     media_type: str
     width: int

@@ -1,4 +1,4 @@
-"""What the four tools share: guards for the allowed folders, and the events they emit.
+"""The base of the four tools: guards for the allowed folders, and the events they emit.
 
 Why a file could not be read or changed; each message is for the model.
 
@@ -203,7 +203,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 class Coding(NamedTuple):
-    """How a file's text is encoded, so that it can be written back the same way."""
+    """The encoding of a file's text, so that it can be written back the same way."""
 
     encoding: str = "utf-8"
     mark: bytes = b""

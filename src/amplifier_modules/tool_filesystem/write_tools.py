@@ -198,7 +198,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> Edited:
 
 
 def changes(text: str, edit: Edit) -> list[Change]:
-    """Where the edit's old text is in `text` and what replaces it.
+    """Return the places of the edit's old text in `text` with their replacements.
 
     A line end in it matches LF and CR LF; a replacement gets the line ends of what it replaces.
 
@@ -270,7 +270,7 @@ def combine_changes(
 
 
 class _Moved(NamedTuple):
-    """Where the new text of a change is, and how much longer it is than the old text."""
+    """The position of a change's new text, and how much longer it is than the old text."""
 
     start: int
     end: int

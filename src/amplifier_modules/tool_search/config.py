@@ -10,7 +10,7 @@ from pydantic import Field
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     ignored,
     refused,
 )
@@ -33,7 +33,7 @@ class SearchConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        "allowed_paths": another_name_of("allowed_read_paths"),
+        "allowed_paths": alias_for("allowed_read_paths"),
         "working_dir": refused(
             "relative paths start at the session's working directory, which hooks rely on; run "
             "amplifier there",

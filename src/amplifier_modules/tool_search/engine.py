@@ -22,7 +22,7 @@ _RIPGREP = (
 
 
 class Query(NamedTuple):
-    """What to search for.
+    """The terms and limits of a search.
 
     Attributes:
         pattern: The regular expression; None lists files.

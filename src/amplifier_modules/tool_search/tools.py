@@ -180,7 +180,7 @@ def read_line(record: bytes) -> Line | None:
     start: int = data["submatches"][0]["start"] if is_match and data["submatches"] else 0
     column = len(text.encode("utf-8", "replace")[:start].decode("utf-8", "replace"))
     return Line(
-        path=path_of(_bytes(data["path"])),
+        path=to_path(_bytes(data["path"])),
         number=data["line_number"],
         text=text.rstrip("\r\n"),
         is_match=is_match,
@@ -196,7 +196,7 @@ def _bytes(value: dict[str, str]) -> bytes:
     return base64.b64decode(value["bytes"])
 
 
-def path_of(name: bytes) -> str:
+def to_path(name: bytes) -> str:
     """The path in a record of either kind."""
     return os.fsdecode(name).removeprefix("./")
 
@@ -295,7 +295,7 @@ class SearchFailed(Exception):
 
 
 class Place:
-    """Where a search runs: an open folder, and optionally a single file in it."""
+    """The place of a search: an open folder, and optionally a single file in it."""
 
     def __init__(self, location: Location) -> None:
         status = location.stat()
@@ -571,7 +571,7 @@ class Glob(SearchTool):
         found: list[str] = []
 
         def take(record: bytes) -> bool:
-            path = path_of(record)
+            path = to_path(record)
             if wanted(path):
                 found.append(path)
             return len(found) > offset + most

@@ -174,7 +174,7 @@ def print_line(kind: str, path: str, number: int, line: str, column: int) -> Non
     """Print one line in the form of `rg --json`; columns count bytes."""
     start = len(line[:column].encode("utf-8", "replace"))
     data = {
-        "path": name_of(path),
+        "path": encode_name(path),
         "lines": {"text": line},
         "line_number": number,
         "submatches": [{"start": start}] if kind == "match" else [],
@@ -182,7 +182,7 @@ def print_line(kind: str, path: str, number: int, line: str, column: int) -> Non
     print(json.dumps({"type": kind, "data": data}))
 
 
-def name_of(path: str) -> dict[str, str]:
+def encode_name(path: str) -> dict[str, str]:
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:

@@ -16,7 +16,7 @@ from amplifier_core.models import ToolResult
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput, read_input
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.session_capabilities import DEPTH, RESUME, SPAWN
 
 MODULE_ID = "tool-task"
@@ -146,10 +146,10 @@ class TaskTool:
 
     def _agents(self) -> dict[str, Mapping[str, Any]]:
         """The agents that can be given tasks, by name."""
-        known = mapping_of(self._coordinator.config.get("agents"))
+        known = to_mapping(self._coordinator.config.get("agents"))
         wanted = self._config.agents
         return {
-            name: mapping_of(agent)
+            name: to_mapping(agent)
             for name, agent in known.items()
             if wanted is None or name in wanted
         }
@@ -274,7 +274,7 @@ def _result(answer: Mapping[str, Any], task: _Task) -> ToolResult:
 
 def _usage(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Tokens, and the cost if known; a provider need not report either."""
-    usage = dict(mapping_of(answer.get("usage")))
+    usage = dict(to_mapping(answer.get("usage")))
     cost: Any = answer.get("cost_usd")
     return usage if cost is None else {**usage, "cost_usd": str(cost)}
 

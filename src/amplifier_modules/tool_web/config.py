@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     ignored,
 )
 from amplifier_support.addresses import read_rule
@@ -79,8 +79,8 @@ class WebConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        "max_size": another_name_of("max_bytes"),
-        "default_limit": another_name_of("max_chars"),
+        "max_size": alias_for("max_bytes"),
+        "default_limit": alias_for("max_chars"),
         **dict.fromkeys(("search_engine", "api_key"), ignored("set 'search'")),
         "extract_text": ignored("pages are always returned as text"),
         "working_dir": ignored("pages are not saved to files"),

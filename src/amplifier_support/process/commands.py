@@ -49,10 +49,10 @@ _PIPE_SIZE = 1024 * 1024
 _F_SETPIPE_SZ = 1031
 
 SETTLE_SECONDS = 0.1
-"""How long to wait for background processes to end, and for their last output, in seconds."""
+"""Seconds to wait for background processes to end, and for their last output."""
 
 KILL_SECONDS = 8.0
-"""How long to wait for a kill, in seconds; the supervisor continues it."""
+"""Seconds to wait for a kill; the supervisor continues it."""
 
 _LIMITS = {
     errno.EMFILE: "raise the limit on open files (ulimit -n) or run fewer commands at once",
@@ -365,13 +365,13 @@ __import__(sys.argv[4]).main()
 """
 
 _LAST_SECONDS = 5.0
-"""How long is waited for the last output where nothing is left; it is there already."""
+"""Seconds to wait for the last output where nothing is left; it is there already."""
 
 _MAX_REASON = 4096
 
 
 class Ended(NamedTuple):
-    """How a command ended.
+    """The end of a command.
 
     Attributes:
         exit_code: 0 to 255, negative for the signal that killed it; None after a time limit.

@@ -33,7 +33,7 @@ from amplifier_support import process_tree
 from amplifier_support.environment import forbid_inspection
 
 OUTPUT_BYTES = 16 * 1024
-"""How much of the end of the output is kept."""
+"""Number of bytes kept of the end of the output."""
 
 ANSWER_BYTES = 8 * 1024 * 1024
 """Limit of the program's answers; it is stopped beyond that."""
@@ -43,7 +43,7 @@ START_SECONDS = 120.0
 
 POLL_SECONDS = 0.1
 LEAVING_SECONDS = 0.5
-"""How long processes left after the program's end have to end by themselves."""
+"""Seconds that processes left after the program's end have to end by themselves."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -216,7 +216,7 @@ class LimitedProgram:
 
 
 def _preparation() -> Callable[[], None]:
-    """What the program does before it starts."""
+    """Return the function that the program runs before it starts."""
     import resource
 
     prctl: Any = None

@@ -54,7 +54,7 @@ else:
     import _signal as signal
 
 IDLE_SECONDS = 1.0
-"""How long a monitor waits for a command before it ends."""
+"""Seconds that a monitor waits for a command before it ends."""
 
 _FIRST_SECONDS = 60.0
 """The same for the first command of a supervisor, whose runner may be delayed."""

@@ -1,4 +1,4 @@
-"""What this machine can enforce, as facts with reasons."""
+"""The abilities of this machine to enforce a policy, as facts with reasons."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _linux() -> Layer:
 
 
 def _lacking_in_kernel() -> str | None:
-    """What the kernel lacks for the kernel layer, as a clause, as far as it can be asked."""
+    """Name what the kernel lacks for the kernel layer, as a clause, as far as it can be asked."""
     from amplifier_support.sandbox import system_calls
 
     if os.uname().machine not in system_calls.ARCHITECTURES:
@@ -170,7 +170,7 @@ _LATER = (
 )
 
 WITHOUT_NAMESPACES = f"{_LATER}, and change mode, owner and times of your files anywhere"
-"""What the kernel layer of Linux does not cover on any machine, as a clause."""
+"""The gaps of the kernel layer of Linux on any machine, as a clause."""
 
 WITHOUT_NAMESPACES_BUT_NETWORK = (
     "commands can connect to UNIX sockets that have a path, such as those of Docker and ssh-agent"
@@ -212,7 +212,7 @@ def mount_points() -> list[MountPoint]:
 
 
 def other_paths(paths: Iterable[str]) -> Iterator[str]:
-    """Where paths, or parts of what is below them, are mounted a second time.
+    """Yield the other mount points of paths, or of parts of what is below them.
 
     Args:
         paths: Absolute paths, links resolved.

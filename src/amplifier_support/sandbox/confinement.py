@@ -1,4 +1,4 @@
-"""What the launcher applies to one command: plain data, so that it can be sent to another process."""
+"""The restrictions of one command: plain data, so that they can be sent to another process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Confinement(NamedTuple):
 
 
 class Confined(NamedTuple):
-    """How to start a command in the sandbox.
+    """The way to start a command in the sandbox.
 
     Attributes:
         argv: Absolute path of the program to start, and its arguments.

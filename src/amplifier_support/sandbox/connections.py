@@ -24,7 +24,8 @@ _REQUEST_BYTES = 80
 _MAX_ADDRESS = 110
 _HIGHEST_ADDRESS = (1 << 63) - 1
 _MAX_WAIT = 1.0
-"""How long a server's queue may be full, in seconds; the launcher waits with the command."""
+"""Maximum number of seconds that a server's queue may be full; the launcher waits with the command.
+"""
 
 
 class Connections:
@@ -78,7 +79,7 @@ class Connections:
             address = os.pread(memory, length, at)
             folder = os.open(f"/proc/{task}/cwd", os.O_PATH)
             opened.append(folder)
-            copied = copy_descriptor(_process_of(task), descriptor & 0xFFFFFFFF)
+            copied = copy_descriptor(_find_process(task), descriptor & 0xFFFFFFFF)
             opened.append(copied)
             # The number of the task was not reused meanwhile.
             fcntl.ioctl(self._listener, _IS_WAITING, struct.pack("=Q", identity))
@@ -104,7 +105,7 @@ class Connections:
             os.close(target)
 
 
-def _process_of(task: int) -> int:
+def _find_process(task: int) -> int:
     """The process a thread belongs to."""
     with open(f"/proc/{task}/status", "rb") as file:
         for line in file:

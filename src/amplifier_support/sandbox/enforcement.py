@@ -111,7 +111,7 @@ class Enforcement:
         return self._shared.private.path
 
     def confine(self, argv: Sequence[str], environment: Mapping[str, str]) -> Confined:
-        """How to start a command.
+        """Return the way to start a command.
 
         Raises:
             OSError: The temporary folder or the rules cannot be created.
@@ -153,7 +153,7 @@ class Enforcement:
         return appeared
 
     def take_made(self) -> list[str]:
-        """What commands made since the last call that runs later, as paths."""
+        """Return the files made by commands since the last call that run later, as paths."""
         made = [path for path in self._missing if os.path.lexists(path)]
         self._missing = [path for path in self._missing if path not in made]
         return made
@@ -209,7 +209,7 @@ class Enforcement:
         return tuple(map(os.path.realpath, (*_SYSTEM, self._shared.folder, *needed)))
 
     def _shown(self) -> tuple[str, ...]:
-        """What can be read although it is in hidden folders, such as a working directory there."""
+        """Return the readable parts of hidden folders, such as a working directory there."""
         folder = self._shared.folder
         hides = any(is_below(folder, path) for path in self._shared.hidden)
         return (*self._shared.readable, *([folder] if hides else []))

@@ -15,7 +15,7 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 class Places(NamedTuple):
-    """What commands may do with files, as absolute paths with links resolved.
+    """The file access of commands, as absolute paths with links resolved.
 
     Attributes:
         write: Folders they may change.
@@ -73,7 +73,7 @@ class KernelLayer:
         self._former: Confinement | None = None
 
     def confinement(self) -> Confinement:
-        """What to apply to the next command.
+        """Return the restrictions of the next command.
 
         Raises:
             OSError: The system refused to make the rules.
@@ -125,15 +125,15 @@ class KernelLayer:
         yield Rule(os.path.realpath("/dev/shm"), landlock.SHARED_MEMORY)
 
     def _look(self) -> tuple[object, ...]:
-        """What the rules depend on in the file system."""
+        """Return the state of the file system that the rules depend on."""
         return (
             *(os.path.lexists(path) for path in self._places.hidden),
-            *(_state_of(folder)[:2] for folder in self._places.write),
-            *map(_state_of, self._listed),
+            *(_read_state(folder)[:2] for folder in self._places.write),
+            *map(_read_state, self._listed),
         )
 
 
-def _state_of(folder: str) -> tuple[int, ...]:
+def _read_state(folder: str) -> tuple[int, ...]:
     try:
         state = os.stat(folder)
     except OSError:

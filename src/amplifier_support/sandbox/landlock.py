@@ -52,7 +52,7 @@ _FILES_BY_VERSION = ((5, (1 << 16) - 1), (3, (1 << 15) - 1), (2, (1 << 14) - 1),
 
 
 class Rule(NamedTuple):
-    """What may be done with a path and everything below it.
+    """The rights on a path and everything below it.
 
     Attributes:
         path: An absolute path; left out if it does not exist or contains a link.

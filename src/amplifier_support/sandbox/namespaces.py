@@ -39,7 +39,7 @@ _SHARED_MEMORY, _TEMPORARY, _EMPTY, PROXIES = "shm", "tmp", "empty", "proxies"
 
 
 class View(NamedTuple):
-    """What commands see, as absolute paths with links resolved.
+    """The file system as commands see it, as absolute paths with links resolved.
 
     Attributes:
         folder: The working directory.
@@ -76,7 +76,7 @@ def pack(view: View) -> bytes:
 
 
 def _mounts(view: View) -> Iterator[Mount]:
-    """What is mounted, in this order."""
+    """Yield the mounts in this order."""
     own = own_folders(view.private)
     written = _outermost((*view.write, view.private))
     yield OWN, own[_SHARED_MEMORY], "/dev/shm"
@@ -107,7 +107,7 @@ def _mounts(view: View) -> Iterator[Mount]:
 def _inside(
     view: View, written: Sequence[str], hidden: Iterable[str], empty: str
 ) -> Iterator[Mount]:
-    """What is read-only or hidden in writable folders."""
+    """Yield the read-only and hidden parts of writable folders."""
     found: dict[str, Mount] = {}
     for folder in dict.fromkeys((*view.write, view.folder)):
         if _is_below_any(folder, view.write):
@@ -167,7 +167,9 @@ def _make(path: str, make: Callable[[str, int | None], object]) -> None:
 
 
 def paths_needed(argv: Sequence[str], environment: Mapping[str, str]) -> frozenset[str]:
-    """What a command needs to start and its `/tmp` hides: its program, what that runs, those on PATH."""
+    """Return the files a command needs to start and its `/tmp` hides: its program, what that runs,
+    those on PATH.
+    """
     entries = filter(os.path.isabs, environment.get("PATH", "").split(os.pathsep))
     # After `-c` comes text of the model, which must not choose what is visible.
     named = (word for before, word in zip(("", *argv), argv, strict=False) if before != "-c")
@@ -192,7 +194,7 @@ def _whole(path: str) -> str:
 
 
 def interpreter() -> Iterator[str]:
-    """Where the program that starts commands is installed."""
+    """Yield the installation folders of the program that starts commands."""
     for path in (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2])):
         yield from (path, os.path.realpath(path))
 
@@ -240,7 +242,9 @@ def must_not_appear(folders: Iterable[str]) -> list[str]:
 
 
 def missing_names(folders: Iterable[str]) -> list[str]:
-    """What runs later and does not exist yet in writable folders; commands can create it."""
+    """Return files that run later and do not exist yet in writable folders; commands can create
+    them.
+    """
     home = os.path.realpath(os.path.expanduser("~"))
     paths = [os.path.join(home, name) for name in IN_HOMES if _is_below_any(home, folders)]
     for folder in folders:
@@ -283,8 +287,8 @@ def _repositories(folder: str) -> Iterator[str]:
 
 
 def _named_by(file: str, key: str = "") -> list[str]:
-    """Where a file of git leads, as `_on_the_way`."""
-    name = _text_of(file).removeprefix(key).strip()
+    """Return the targets of a file of git, as `_on_the_way`."""
+    name = _read_text(file).removeprefix(key).strip()
     return _on_the_way(os.path.join(os.path.dirname(file), name))
 
 
@@ -305,7 +309,7 @@ def _guarded_repository(repository: str, empty: str) -> Iterator[Mount]:
         if os.path.islink(path):
             yield from _fixed(path)
     yield from _fixed(os.path.join(repository, "modules"))
-    text = _text_of(config)
+    text = _read_text(config)
     linked = glob.glob(os.path.join(glob.escape(repository), "worktrees", "*"))
     for path in (repository, *linked):
         yield from _fixed(os.path.join(path, "commondir"))
@@ -320,7 +324,7 @@ def _make_file(name: str, folder: int | None) -> None:
     os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder))
 
 
-def _text_of(file: str) -> str:
+def _read_text(file: str) -> str:
     """The text of a small file of git; empty if it is no file, or cannot be read."""
     if not os.path.isfile(file):
         return ""
@@ -338,7 +342,7 @@ def _named_by_git(folder: str) -> Iterator[str]:
     home = os.path.expanduser("~")
     own = [os.path.join(home, name) for name in (".gitconfig", ".config/git/config")]
     for config in (*own, *(os.path.join(path, "config") for path in places)):
-        for key, value in _FOLLOWED.findall(_text_of(config)):
+        for key, value in _FOLLOWED.findall(_read_text(config)):
             start = os.path.dirname(config) if key.lower() == "path" else folder
             name = os.path.expanduser(value.strip().strip('"'))
             path = os.path.normpath(os.path.join(start, name))

@@ -1,4 +1,4 @@
-"""What commands of an agent may do: the value of `session.sandbox` in a plan.
+"""The permissions of an agent's commands: the value of `session.sandbox` in a plan.
 
     sandbox: workspace
     sandbox: {write: [., build], read: system, network: none, level: namespaces}
@@ -97,7 +97,7 @@ class PolicyError(ValueError):
 
 
 class SandboxPolicy(NamedTuple):
-    """What a command may do.
+    """The permissions of a command.
 
     Attributes:
         write: Folders it may change, absolute or relative to the working directory.

@@ -42,7 +42,7 @@ class _Refusal(Exception):
 
 
 class _Target(NamedTuple):
-    """Where a request goes: host, port, and what to send there first."""
+    """The target of a request: host, port, and the first bytes to send there."""
 
     host: str
     port: int

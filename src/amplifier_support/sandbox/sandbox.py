@@ -94,7 +94,9 @@ class Sandbox:
 
     @property
     def missing(self) -> str | None:
-        """What this machine lacks to enforce the policy; None if it can, or there is no policy."""
+        """The features that this machine lacks to enforce the policy; None if it can, or there is
+        no policy.
+        """
         return None if self.policy is None else available.missing(self.policy)
 
     @property
@@ -103,7 +105,9 @@ class Sandbox:
         return self.policy is not None and self.missing is None
 
     def describe(self) -> list[str]:
-        """What commands may do, what enforces it, and what it does not cover on this machine."""
+        """Describe the rights of commands, what enforces them, and what it does not cover on this
+        machine.
+        """
         if self.policy is None:
             return ["commands run without a sandbox", *self._reachable_although_denied()]
         if self.missing is not None:
@@ -125,7 +129,7 @@ class Sandbox:
         return lines + self.missing_folders + self.closed_folders
 
     def _reachable_although_denied(self) -> list[str]:
-        """What commands can do with the files that rules deny, each as a sentence."""
+        """Return the possible uses of files that rules deny, each as a sentence."""
         if not self._shared.denied:
             return []
         patterns = ", ".join(self._shared.denied)
@@ -141,7 +145,7 @@ class Sandbox:
 
     @property
     def missing_folders(self) -> list[str]:
-        """What keeps commands from using folders of the policy, each as a sentence for the user."""
+        """The folders of the policy that commands cannot use, each as a sentence for the user."""
         if self.policy is None or not self.enforced:
             return []
         existing = [path for path in self.written if os.path.isdir(path)]
@@ -174,7 +178,7 @@ class Sandbox:
 
     @property
     def limits(self) -> str | None:
-        """What commands cannot do, as a sentence for a model; None if they are not restricted."""
+        """The limits of commands, as a sentence for a model; None if they are not restricted."""
         policy = self.policy
         if policy is None or not self.enforced:
             return None
@@ -205,18 +209,18 @@ class Sandbox:
 
     @property
     def refused(self) -> str | None:
-        """What was missing when something asked for a policy that must be enforced."""
+        """The missing features when something asked for a policy that must be enforced."""
         return self._shared.refused
 
     @property
     def goes_without(self) -> str | None:
-        """What was missing when something asked for a policy that need not be enforced."""
+        """The missing features when something asked for a policy that need not be enforced."""
         return self._shared.without
 
     # -- commands ------------------------------------------------------------------------
 
     def confine(self, argv: Sequence[str], environment: Mapping[str, str]) -> Confined:
-        """How to start a command under the policy.
+        """Return the way to start a command under the policy.
 
         Raises:
             SandboxUnavailable: The machine cannot enforce the policy.
@@ -236,7 +240,8 @@ class Sandbox:
         return self.enforced and available.namespace_layer().works
 
     def view(self, needed: frozenset[str]) -> bytes | None:
-        """What the program that starts commands reads, to make namespaces; None without namespaces.
+        """Return the input of the program that starts commands, to make namespaces; None without
+        namespaces.
 
         Args:
             needed: Paths that its commands need to start.
@@ -254,7 +259,9 @@ class Sandbox:
             self.removed += self._enforcement.tidy()
 
     def take_made(self) -> list[str]:
-        """What commands made since the last call that runs later outside of the sandbox, as paths."""
+        """Return the files made by commands since the last call that run later outside of the
+        sandbox, as paths.
+        """
         return [] if self._enforcement is None else self._enforcement.take_made()
 
     async def open_network(self) -> None:

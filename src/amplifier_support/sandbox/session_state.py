@@ -1,4 +1,4 @@
-"""What the sandboxes of one session have in common.
+"""The shared state of the sandboxes of one session.
 
 A folder for the temporary files of one session's commands, removed when the session ends.
 
@@ -116,7 +116,7 @@ def list_credentials(folder: str) -> list[str]:
 
 
 class SessionState:
-    """What the sandboxes of one session have in common.
+    """The shared state of the sandboxes of one session.
 
     Args:
         folder: The session's working directory.
@@ -161,7 +161,7 @@ class SessionState:
 
     @cached_property
     def hidden(self) -> tuple[str, ...]:
-        """What commands can neither read nor change, links resolved.
+        """The paths that commands can neither read nor change, links resolved.
 
         What starts them is not among it: the interpreter may be part of a snap.
         """

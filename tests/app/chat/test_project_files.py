@@ -10,8 +10,8 @@ import pytest
 from amplifier_app.chat.project_files import (
     MAX_BYTES,
     matching,
-    mention_of,
     project_files,
+    to_mention,
     with_files,
 )
 
@@ -79,13 +79,13 @@ def test_files_and_ranges_are_added_after_the_prompt(project: Path) -> None:
 def test_every_name_that_is_offered_can_be_mentioned(project: Path, name: str) -> None:
     (project / name).parent.mkdir(exist_ok=True)
     (project / name).write_text("one\ntwo\n")
-    mention = mention_of(name)
+    mention = to_mention(name)
     assert mention in (name, f'"{name}"')
     for text, lines in ((f"See @{mention}, please.", ""), (f"@{mention}:2", ' lines="2-2"')):
         included = with_files(text, str(project))
         assert f'<file path="{name}"{lines}>' in included.text
-    assert mention_of('a "quote"') is None
-    assert mention_of("two\nlines") is None
+    assert to_mention('a "quote"') is None
+    assert to_mention("two\nlines") is None
 
 
 def test_missing_files_are_reported_and_other_words_stay_text(project: Path) -> None:

@@ -18,7 +18,7 @@ from amplifier_app.base.errors import (
     Terminated,
     UsageError,
 )
-from amplifier_app.base.outcome import OK, Ending, outcome_of
+from amplifier_app.base.outcome import OK, Ending, to_outcome
 from amplifier_app.base.stdio import Output
 from amplifier_app.commands.finish import Invocation, finish
 from amplifier_app.render.result import RunReport
@@ -56,14 +56,14 @@ from tests.support.schemas import RESULT
     ],
 )
 def test_every_error_has_its_exit_code_and_a_result(error: BaseException, code: int) -> None:
-    result, invocation = result_of(error)
+    result, invocation = to_result(error)
     assert result["exit_code"] == code
     assert Ending(result["outcome"]).exit_code == code
     assert result["error"]["message"]
     assert invocation.stdout.failure is None
 
 
-def result_of(error: Any) -> tuple[dict[str, Any], Invocation]:
+def to_result(error: Any) -> tuple[dict[str, Any], Invocation]:
     reading, writing = os.pipe()
     invocation = Invocation(output="json", stdout=Output(writing), report=RunReport())
     finish(invocation, error)
@@ -91,16 +91,16 @@ def test_the_message_is_taken_out_of_the_json_of_a_service() -> None:
     body = {"message": "Invalid schema", "type": "invalid_request_error"}
     for text in (json.dumps(body), json.dumps({"error": body})):
         error = llm_errors.InvalidRequestError(text, provider="openai")
-        assert outcome_of(error).message == "openai: Invalid schema"
+        assert to_outcome(error).message == "openai: Invalid schema"
     for text in ("{not JSON", '{"code": 7}', '{"message": {}}'):
-        assert outcome_of(llm_errors.InvalidRequestError(text)).message == text
+        assert to_outcome(llm_errors.InvalidRequestError(text)).message == text
 
 
 def test_the_wait_requested_by_a_provider_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     error = llm_errors.RateLimitError("slow down", retry_after=7.5)
     assert finish(Invocation(), error) == 75
     assert "7.5 s" in capfd.readouterr().err
-    assert result_of(error)[0]["error"]["retry_after_ms"] == 7500
+    assert to_result(error)[0]["error"]["retry_after_ms"] == 7500
 
 
 def test_a_traceback_is_shown_only_with_verbose(capfd: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +149,7 @@ def test_a_full_disk_is_not_a_success(capfd: pytest.CaptureFixture[str]) -> None
 def test_a_fault_of_a_bundled_module_is_to_be_reported() -> None:
     error = ValueError("no luck")
     blame(error, kind="provider", obj=MockProvider, name="mock", call="complete()")
-    outcome = outcome_of(error)
+    outcome = to_outcome(error)
     assert outcome.ending is Ending.PROVIDER
     assert (outcome.hint or "").splitlines() == [
         "This is a fault of the bundled provider. Report it with: amplifier report",

@@ -8,12 +8,12 @@ import re
 import pytest
 
 from amplifier_app.commands.group import amplifier_command
-from amplifier_app.commands.help import commands_of
+from amplifier_app.commands.help import walk_commands
 from tests.support.cli import run_amplifier
 
 _ROOT = amplifier_command()
 _CONTEXT = _ROOT.make_context("amplifier", ["--version"], resilient_parsing=True)
-COMMANDS = dict(commands_of(_ROOT, _CONTEXT))
+COMMANDS = dict(walk_commands(_ROOT, _CONTEXT))
 
 
 def help_of(name: str) -> str:

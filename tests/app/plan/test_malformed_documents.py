@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_app.base.outcome import Ending, outcome_of
+from amplifier_app.base.outcome import Ending, to_outcome
 from amplifier_app.plan import PlanError
 from amplifier_app.sources.loading import load
 from tests.app.plan.conftest import Write
@@ -215,7 +215,7 @@ def test_a_malformed_document_is_reported_at_its_line(case: Case, tmp_path: Path
     assert sorted(one[:3] for one in found) == sorted(one[:3] for one in case.problems)
     for *place, part in case.problems:
         assert any(one[:3] == tuple(place) and part in one[3] for one in found), part
-    outcome = outcome_of(raised.value)
+    outcome = to_outcome(raised.value)
     assert (outcome.ending, outcome.exit_code) == (Ending.CONFIGURATION, 78)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from amplifier_app.base.outcome import Ending, outcome_of
+from amplifier_app.base.outcome import Ending, to_outcome
 from amplifier_app.plan import PlanError
 from amplifier_app.sources.loading import load
 
@@ -201,7 +201,7 @@ def test_a_malformed_plan_is_reported_at_its_line(case: Case, tmp_path: Path) ->
     for problem, (line, _, part) in zip(found, case.problems, strict=True):
         assert part in str(problem)
         assert str(problem).startswith(f"plan.yaml:{line}:")
-    outcome = outcome_of(raised.value)
+    outcome = to_outcome(raised.value)
     assert outcome.ending is Ending.CONFIGURATION
     assert outcome.exit_code == 78
 

@@ -17,7 +17,7 @@ from amplifier_app.plan.schema.grammar import AGENT_FILE, PLAN, SETTINGS
 from amplifier_app.plan.schema.json_schema import Definitions, embed, plan_schema
 from amplifier_app.plan.schema.rules import Check, Fields, Rule
 from amplifier_app.plan.schema.structure import Agents
-from amplifier_app.plan.tree.nodes import NOWHERE, node_of
+from amplifier_app.plan.tree.nodes import NOWHERE, to_node
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.sources.loading import load_plan
 from tests.support.cli import run_amplifier
@@ -184,7 +184,7 @@ def test_every_rule_accepts_the_same_values_as_its_schema() -> None:
         valid = jsonschema.Draft202012Validator(schema).is_valid
         for value in VALUES:
             problems = Problems()
-            rule.read(node_of(value, NOWHERE), "value", Check(problems))
+            rule.read(to_node(value, NOWHERE), "value", Check(problems))
             assert valid(value) is not bool(problems), (where, value, problems.sorted_problems())
 
 

@@ -92,7 +92,7 @@ async def shown(make: Make, *tries: list[str]) -> str:
     return text
 
 
-def text_of(lines: str) -> str:
+def read_text(lines: str) -> str:
     events = [json.loads(line) for line in lines.splitlines()]
     return "".join(event["delta"] for event in events if event["type"] == "text")
 
@@ -100,7 +100,7 @@ def text_of(lines: str) -> str:
 TEXTS: dict[str, tuple[Make, Callable[[str], str]]] = {
     "pipe": (lambda output: TextRenderer(output), str.rstrip),
     "plain": (lambda output: PlainRenderer(output, quiet=True), str.rstrip),
-    "events": (lambda output: EventStream(output, RunReport()), text_of),
+    "events": (lambda output: EventStream(output, RunReport()), read_text),
 }
 
 

@@ -17,8 +17,8 @@ from amplifier_app.runtime.cost_report import (
     Report,
     Tokens,
     cost_report,
+    find_prices,
     model_prices,
-    prices_of,
 )
 from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.store import SessionStore
@@ -37,7 +37,7 @@ def usage(fresh: int, output: int, read: int = 0, write: int = 0, **other: Any) 
         "total_tokens": fresh + read + write + output,
         "cache_read_tokens": read,
         "cache_write_tokens": write,
-        "cost_usd": str(prices_of(MODEL).of(tokens).cost(tokens)),
+        "cost_usd": str(find_prices(MODEL).of(tokens).cost(tokens)),
         **other,
     }
 
@@ -106,7 +106,7 @@ def test_parts_add_up_to_what_the_session_counted(by: By) -> None:
 def test_the_cost_is_unknown_if_the_session_counted_a_call_without_a_price() -> None:
     spent = {"cost_usd": "0.01", "unpriced": 1}
     assert cost_report(billed(*LONG, spent=spent), [], "tool").total is None
-    assert cost_report(billed(*LONG, spent=spent), [], "tool", prices_of(MODEL)).total
+    assert cost_report(billed(*LONG, spent=spent), [], "tool", find_prices(MODEL)).total
 
 
 def test_a_cost_without_tokens_is_charged_to_the_answer() -> None:
@@ -150,19 +150,19 @@ def test_an_unknown_price_is_not_zero() -> None:
     assert report.total is None
     assert {one.micro_dollars for one in report.shares} == {None}
     assert report.tokens == 15
-    other = cost_report(unknown, [], "tool", prices_of("claude-opus-5-5"))
+    other = cost_report(unknown, [], "tool", find_prices("claude-opus-5-5"))
     assert other.total == 10 * 4 + 5 * 20
     assert cost_report(billed(user("x")), [], "tool") == Report(0, 0, [])
 
 
 def test_other_prices_are_charged_for_the_same_tokens() -> None:
-    haiku = prices_of("claude-haiku-5-5")
+    haiku = find_prices("claude-haiku-5-5")
     report = cost_report(billed(*LONG, spent={"cost_usd": "9"}), [], "step", haiku)
     assert parts(report)["step 3"] == round(300 * 0.1 + 11_100 * 0.01 + 50 * 0.5)
     long = Tokens(200_000, 0, 0, 0)
     assert haiku.of(long).cost(long) == Decimal("0.1")
     with pytest.raises(UsageError, match="no price list has the model 'claude'"):
-        prices_of("claude")
+        find_prices("claude")
     assert model_prices()["gpt-5.4"].usual.cache_write == Decimal("2.5") / 1_000_000
 
 

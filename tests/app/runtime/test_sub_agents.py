@@ -126,15 +126,15 @@ async def test_its_usage_counts_in_the_turn_of_its_parent(tmp_path: Path) -> Non
             ("one", "s1", 1),
             ("two", "s1", 1),
         }
-        own = sum(usage_of(session.recorder.own_usage.tokens))
-        below = sum(sum(usage_of(sub.usage)) for sub in turn.sub_sessions)
-        assert sum(usage_of(turn.usage)) == own + below
+        own = sum(read_usage(session.recorder.own_usage.tokens))
+        below = sum(sum(read_usage(sub.usage)) for sub in turn.sub_sessions)
+        assert sum(read_usage(turn.usage)) == own + below
         assert session.usage.calls == 4
         assert (await session.run("and now?")).sub_sessions == ()
-    assert usage_of(SessionStore().find("s1").metadata["usage"])[0] >= usage_of(turn.usage)[0]
+    assert read_usage(SessionStore().find("s1").metadata["usage"])[0] >= read_usage(turn.usage)[0]
 
 
-def usage_of(tokens: dict[str, int]) -> list[int]:
+def read_usage(tokens: dict[str, int]) -> list[int]:
     return [tokens["input_tokens"], tokens["output_tokens"]]
 
 
@@ -513,11 +513,11 @@ async def test_an_agent_has_preferences_and_a_role_of_its_own(
     source = str(module_folder(tmp_path, ROLES, "amplifier_module_hooks_roles"))
     hooks = [{"module": "hooks-roles", "source": source}]
 
-    def model_of(result: Any) -> str:
+    def find_model(result: Any) -> str:
         return SessionStore().find(result["session_id"]).metadata["model"]
 
     async with parent(tmp_path, agents, hooks=hooks) as session:
-        models = {agent: model_of(await spawn(session, agent)) for agent in agents}
+        models = {agent: find_model(await spawn(session, agent)) for agent in agents}
         assert models == {
             "kit:preferred": "small",
             "routed": "routed",
@@ -527,8 +527,8 @@ async def test_an_agent_has_preferences_and_a_role_of_its_own(
         }
         wanted = [{"provider": "mock", "model": "wanted"}]
         result = await spawn(session, "preferred", provider_preferences=wanted)
-        assert model_of(result) == "wanted"
-        assert model_of(await resume(session, result["session_id"], "more")) == "small"
+        assert find_model(result) == "wanted"
+        assert find_model(await resume(session, result["session_id"], "more")) == "small"
     text = "agent odd uses the model of the plan: none can be chosen for odd: KeyError: "
     assert text in caplog.text
     # The plan of its session can be loaded again.

@@ -196,7 +196,7 @@ async def test_a_call_of_a_tool_that_a_third_party_loop_does_not_know_was_not_de
 async def test_why_a_third_party_loop_has_no_answer_is_seen_from_its_events() -> None:
     it = Recorded()
 
-    async def reason_of(*events: str, response: str = "", **request: bool) -> str | None:
+    async def read_reason(*events: str, response: str = "", **request: bool) -> str | None:
         it.recorder.begin()
         for event in events:
             await it.emit(event, tool_name="read", **request)
@@ -205,11 +205,11 @@ async def test_why_a_third_party_loop_has_no_answer_is_seen_from_its_events() ->
         return it.recorder.result(response).reason
 
     step = ("provider:request", "tool:pre", "tool:post")
-    assert await reason_of("provider:request") == "empty"
-    assert await reason_of(*step, "provider:request") == "empty"
-    assert await reason_of(*step) is None
-    assert await reason_of(*step, "provider:request", max_reached=True) == "max_iterations"
-    assert await reason_of(*step, "provider:request", max_reached=True, response="so far") is None
+    assert await read_reason("provider:request") == "empty"
+    assert await read_reason(*step, "provider:request") == "empty"
+    assert await read_reason(*step) is None
+    assert await read_reason(*step, "provider:request", max_reached=True) == "max_iterations"
+    assert await read_reason(*step, "provider:request", max_reached=True, response="so far") is None
     # Some return the answer at their limit, a call without text, as a success.
     await it.emit("orchestrator:complete", status="success", turn_count=2)
     result = it.recorder.result("")

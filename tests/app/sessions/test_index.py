@@ -292,7 +292,7 @@ def test_a_page_folds_sub_sessions_into_the_session_that_spawned_them(tmp_path: 
     first, _ = ask_index(tmp_path, lambda index: index.page(None, 2))
     assert [one.session.id for one in first.listed] == ["other", "loop"]
     assert (first.total, first.elsewhere) == (5, 0)
-    below, _ = ask_index(tmp_path, lambda index: index.sub_sessions_of("lead"))
+    below, _ = ask_index(tmp_path, lambda index: index.list_sub_sessions("lead"))
     assert [one.id for one in below] == ["lead-1", "lead-1-1"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import Location
-from amplifier_app.base.outcome import outcome_of
+from amplifier_app.base.outcome import to_outcome
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.lockfile import Lock, LockEntry
 from amplifier_app.sources.requirements import dependencies
@@ -169,7 +169,7 @@ async def test_conflicting_modules_are_reported_before_anything_is_imported(
         "  tool-b (plan.yaml:4) requires old-user, which requires some-lib<2 (version 1.5)",
         "  Use compatible versions of the modules, or remove one of them",
     ]
-    assert outcome_of(raised.value).exit_code == 3
+    assert to_outcome(raised.value).exit_code == 3
     assert "tool_a" not in sys.modules
     assert "some_lib" not in sys.modules
 

@@ -75,11 +75,11 @@ def test_other_distributions_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     assert installed.modules_on_path("tool-x") == [
         installed.Installed("tool-x", "theirs.x:mount", "their-modules", "1.0")
     ]
-    assert [one.module_id for one in installed.modules_of("Their_Modules") or []] == [
+    assert [one.module_id for one in installed.list_modules("Their_Modules") or []] == [
         "tool-x",
         "tool-y",
     ]
-    assert installed.modules_of("not-there") is None
+    assert installed.list_modules("not-there") is None
     assert "tool-bash" not in {one.module_id for one in installed.modules_on_path()}
 
 

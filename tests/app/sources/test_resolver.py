@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_app.base.outcome import Ending, outcome_of
+from amplifier_app.base.outcome import Ending, to_outcome
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.loading import load_plan
 from amplifier_app.sources.resolver import AppModuleSourceResolver
@@ -220,7 +220,7 @@ def test_an_unknown_module_suggests_the_nearest() -> None:
 async def test_an_invalid_source_is_reported(source: Any, message: str) -> None:
     with pytest.raises(SourceError, match=message) as raised:
         AppModuleSourceResolver().resolve("m", source)
-    assert outcome_of(raised.value).ending is Ending.MODULE
+    assert to_outcome(raised.value).ending is Ending.MODULE
     with pytest.raises(SourceError, match=message):
         await AppModuleSourceResolver().async_resolve("m", source)
 
@@ -263,7 +263,7 @@ async def test_prefetch_reports_all_failures_together(tmp_path: Path, seed_tool:
         await resolver.prefetch(plan)
     assert f"a: folder {tmp_path}/gone does not exist" in str(raised.value)
     assert "b: unknown module 'b'" in str(raised.value)
-    assert outcome_of(raised.value).exit_code == 3
+    assert to_outcome(raised.value).exit_code == 3
     plan["tools"] = plan["tools"][:1]
     await resolver.prefetch(plan)
 

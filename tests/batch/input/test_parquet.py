@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ConfigError
-from amplifier_batch.input import as_json, digest_of, read_rows
+from amplifier_batch.input import as_json, compute_digest, read_rows
 
 is_installed = importlib.util.find_spec("pyarrow") is not None
 needs_pyarrow = pytest.mark.skipif(not is_installed, reason="needs pyarrow")
@@ -79,7 +79,7 @@ def test_rows_come_in_order_through_all_row_groups_with_json_values(tmp_path: Pa
         "nested": {"tags": ["a", None]},
     }
     json.dumps([row.fields for row in rows])
-    assert digest_of(source).startswith("sha256:")
+    assert compute_digest(source).startswith("sha256:")
 
 
 @needs_pyarrow

@@ -19,10 +19,10 @@ from amplifier_batch.input import (
     RELATIVE,
     PromptTemplate,
     Row,
-    digest_of,
+    build_session_id,
+    compute_digest,
+    read_batch_rows,
     read_rows,
-    rows_of,
-    session_id_of,
 )
 
 
@@ -83,22 +83,22 @@ def test_the_same_files_in_two_checkouts_have_the_same_ids(tmp_path: Path) -> No
             assert [row.fields["path"].startswith(str(checkout)) for row in rows] == [True] * len(
                 rows
             )
-        digests.append([digest_of(source) for source in sources])
+        digests.append([compute_digest(source) for source in sources])
     assert digests[0] == digests[1]
 
 
 def test_batches_of_earlier_versions_keep_the_ids_of_their_files(tmp_path: Path) -> None:
     write(tmp_path, "a.py", "")
     path = str(tmp_path / "a.py")
-    (row,) = rows_of({"input": str(tmp_path)})
+    (row,) = read_batch_rows({"input": str(tmp_path)})
     data = json.dumps({"name": "a.py", "path": path}, separators=(",", ":"))
     assert row.id == hashlib.sha256(data.encode()).hexdigest()[:12]
     digest = hashlib.sha256(path.encode() + b"\0").hexdigest()
-    assert digest_of(tmp_path, absolute=True) == f"sha256:{digest}"
-    (row,) = rows_of({"input": str(tmp_path), "ids": RELATIVE})
+    assert compute_digest(tmp_path, absolute=True) == f"sha256:{digest}"
+    (row,) = read_batch_rows({"input": str(tmp_path), "ids": RELATIVE})
     assert row.id == "a.py"
     numbers = write(tmp_path, "n.jsonl", '{"x": NaN}')
-    assert len(list(rows_of({"input": str(numbers)}))) == 1
+    assert len(list(read_batch_rows({"input": str(numbers)}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_the_id_of_a_row_depends_on_its_fields_only(tmp_path: Path) -> None:
 
 def test_the_digest_follows_the_content(tmp_path: Path) -> None:
     file = write(tmp_path, "a.txt", "one")
-    before = digest_of(file)
-    assert digest_of(file) == before
+    before = compute_digest(file)
+    assert compute_digest(file) == before
     file.write_text("two")
-    assert digest_of(file) != before
+    assert compute_digest(file) != before
 
 
 # -- prompts -----------------------------------------------------------------------------
@@ -216,14 +216,14 @@ def test_a_prompt_that_is_null_is_empty() -> None:
     ["../../etc", "a/b", "", "é", "x" * 10_000_000, ".", "a.2", "\ud800", "C:\\x", "A", "row-1"],
 )
 def test_any_id_of_a_row_gives_a_session_id_of_its_own(row_id: str) -> None:
-    first, second = session_id_of(row_id, 1), session_id_of(row_id, 2)
+    first, second = build_session_id(row_id, 1), build_session_id(row_id, 2)
     assert first != second
-    assert first != session_id_of("a", 2)
+    assert first != build_session_id("a", 2)
     assert ID.fullmatch(first)
     assert ID.fullmatch(second)
 
 
 def test_ids_that_differ_only_in_case_have_sessions_that_do_not() -> None:
-    names = {session_id_of(name, 1).lower() for name in ("swe-1", "SWE-1", "Swe-1")}
+    names = {build_session_id(name, 1).lower() for name in ("swe-1", "SWE-1", "Swe-1")}
     assert len(names) == 3
-    assert session_id_of("swe-1", 1) == "swe-1"
+    assert build_session_id("swe-1", 1) == "swe-1"

@@ -5,24 +5,28 @@ from __future__ import annotations
 import pytest
 
 from amplifier_app.base.errors import UsageError
-from amplifier_batch.input import parse_shard, shard_of
+from amplifier_batch.input import choose_shard, parse_shard
 
 
 @pytest.mark.parametrize(
     "name", ["JOB_COMPLETION_INDEX", "SLURM_ARRAY_TASK_ID", "AWS_BATCH_JOB_ARRAY_INDEX"]
 )
 def test_a_job_of_an_array_has_the_shard_of_its_index(name: str) -> None:
-    assert [shard_of("auto/3", {name: str(index)}) for index in range(3)] == ["1/3", "2/3", "3/3"]
+    assert [choose_shard("auto/3", {name: str(index)}) for index in range(3)] == [
+        "1/3",
+        "2/3",
+        "3/3",
+    ]
     with pytest.raises(UsageError, match="4/3"):
-        shard_of("auto/3", {name: "3"})
+        choose_shard("auto/3", {name: "3"})
 
 
 def test_shards_are_numbers_or_need_an_array() -> None:
-    assert shard_of(None, {}) is None
-    assert shard_of("2/16", {"SLURM_ARRAY_TASK_ID": "7"}) == "2/16"
+    assert choose_shard(None, {}) is None
+    assert choose_shard("2/16", {"SLURM_ARRAY_TASK_ID": "7"}) == "2/16"
     assert parse_shard("2/16") == (1, 16)
     with pytest.raises(UsageError, match="not a job of an array"):
-        shard_of("auto/16", {"SLURM_ARRAY_TASK_ID": ""})
+        choose_shard("auto/16", {"SLURM_ARRAY_TASK_ID": ""})
     for text in ("auto", "auto/0", "0/2", "3/2", "1/x", "/2"):
         with pytest.raises(UsageError, match="--shard"):
-            shard_of(text, {"SLURM_ARRAY_TASK_ID": "0"})
+            choose_shard(text, {"SLURM_ARRAY_TASK_ID": "0"})

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from amplifier_batch.statistics.pass_rates import rates_of, wilson
+from amplifier_batch.statistics.pass_rates import compute_rates, wilson
 from tests.support.thorough import Scale
 
 
@@ -20,14 +20,14 @@ from tests.support.thorough import Scale
 def test_single_runs_have_the_interval_of_wilson(
     passed: int, number: int, interval: tuple[float, float]
 ) -> None:
-    (rate,) = rates_of({(1, 1): passed, (1, 0): number - passed}, 1)
+    (rate,) = compute_rates({(1, 1): passed, (1, 0): number - passed}, 1)
     assert (rate.low, rate.high) == pytest.approx(interval, abs=5e-5)
     assert (rate.k, rate.value, rate.rows) == (1, passed / number, number)
 
 
 def test_pass_at_k_is_the_share_of_all_choices_of_k_runs_with_a_pass() -> None:
     rows = [[True, False, False, True, False], [False] * 5, [True] * 5, [False] * 4 + [True]]
-    rates = rates_of(Counter((5, sum(row)) for row in rows), 5)
+    rates = compute_rates(Counter((5, sum(row)) for row in rows), 5)
     assert [rate.k for rate in rates] == [1, 2, 3, 4, 5]
     for rate in rates:
         choices = [list(itertools.combinations(row, rate.k)) for row in rows]
@@ -37,9 +37,9 @@ def test_pass_at_k_is_the_share_of_all_choices_of_k_runs_with_a_pass() -> None:
 
 
 def test_rows_that_have_not_run_k_times_do_not_count_for_k() -> None:
-    rates = rates_of({(3, 3): 1, (2, 0): 1, (1, 1): 1}, 3)
+    rates = compute_rates({(3, 3): 1, (2, 0): 1, (1, 1): 1}, 3)
     assert [(rate.k, rate.rows) for rate in rates] == [(1, 3), (2, 2), (3, 1)]
-    assert rates_of({}, 3) == []
+    assert compute_rates({}, 3) == []
 
 
 def test_intervals_contain_the_rate_of_the_plan_about_as_often_as_they_claim(scale: Scale) -> None:
@@ -48,17 +48,17 @@ def test_intervals_contain_the_rate_of_the_plan_about_as_often_as_they_claim(sca
     for _ in range(batches):
         chances = [draw.choice((0.9, 0.3)) for _ in range(60)]
         rows = Counter((4, sum(draw.random() < chance for _ in range(4))) for chance in chances)
-        rate = rates_of(rows, 4)[0]
+        rate = compute_rates(rows, 4)[0]
         hits += rate.low <= 0.6 <= rate.high
     assert hits >= 0.88 * batches, hits
 
 
 def test_rows_that_all_agree_leave_room_for_doubt() -> None:
-    (first, *_, last) = rates_of({(3, 3): 10}, 3)
+    (first, *_, last) = compute_rates({(3, 3): 10}, 3)
     assert (first.low, first.high) == (last.low, last.high) == wilson(1.0, 10)
     assert first.low < 0.75
 
 
 def test_many_runs_are_shown_in_steps() -> None:
-    rates = rates_of({(60, 30): 5, (60, 0): 5}, 60)
+    rates = compute_rates({(60, 30): 5, (60, 0): 5}, 60)
     assert [rate.k for rate in rates] == [1, 2, 5, 10, 20, 50, 60]

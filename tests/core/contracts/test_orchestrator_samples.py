@@ -91,7 +91,7 @@ class Loop:
             await context.add_message({"role": "assistant", "content": response["content"]})
             wanted = provider.parse_tool_calls(response)
             if not wanted:
-                text = self.text_of(response)
+                text = self.read_text(response)
                 await hooks.emit("prompt:complete", {"response": text})
                 await self.complete(hooks, iteration + 1, "success")
                 return text
@@ -124,7 +124,7 @@ class Loop:
             }
         )
 
-    def text_of(self, response: Any) -> str:
+    def read_text(self, response: Any) -> str:
         for block in response.get("content", []):
             if block.get("type") == "text":
                 return block.get("text", "")

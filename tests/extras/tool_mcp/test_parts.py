@@ -13,7 +13,7 @@ import pytest
 from amplifier_extras.tool_mcp.hub import Results, tool_name
 from amplifier_extras.tool_mcp.transports import ErrorLog
 from amplifier_support.redaction import Redactor
-from tests.support.results import error_of, text_of
+from tests.support.results import read_text, to_exception
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def results(tmp_path: Path) -> Results:
 
 
 def test_unknown_content_is_named(results: Results) -> None:
-    text = text_of(results.of_call(answer(content("hologram"), content("text", text="x"))))
+    text = read_text(results.of_call(answer(content("hologram"), content("text", text="x"))))
     assert text == "[content of the unknown type 'hologram']\nx"
 
 
@@ -61,7 +61,7 @@ def test_an_unsupported_image_type_is_saved(results: Results, tmp_path: Path) ->
     data = base64.b64encode(b"<svg/>").decode()
     result = results.of_call(answer(content("image", data=data, mime_type="image/svg+xml")))
     assert result.content is None
-    [path] = re.findall(r"saved as (.*)\]", text_of(result))
+    [path] = re.findall(r"saved as (.*)\]", read_text(result))
     assert Path(path).read_bytes() == b"<svg/>"
     assert Path(path).parent == tmp_path
 
@@ -71,7 +71,7 @@ def test_what_a_service_would_refuse_as_an_image_is_saved(results: Results, data
     image = content("image", data=base64.b64encode(data).decode(), mime_type="image/png")
     result = results.of_call(answer(image))
     assert result.content is None
-    [path] = re.findall(r"saved as (.*)\]", text_of(result))
+    [path] = re.findall(r"saved as (.*)\]", read_text(result))
     assert Path(path).read_bytes() == data
 
 
@@ -79,29 +79,29 @@ def test_more_images_than_a_request_may_have_are_left_out(results: Results) -> N
     data = base64.b64encode(b"\xff\xd8\xff" + bytes(20)).decode()
     images = [content("image", data=data, mime_type="image/jpeg") for _ in range(23)]
     result = results.of_call(answer(*images))
-    assert text_of(result) == "[3 more images left out]"
+    assert read_text(result) == "[3 more images left out]"
     assert len(result.content or []) == 21
 
 
 @pytest.mark.parametrize("data", ["?", "abc", "aGk=\n"])
 def test_invalid_base64_is_reported(results: Results, data: str) -> None:
     image = content("image", data=data, mime_type="image/png")
-    assert "not valid base64" in text_of(results.of_call(answer(image)))
+    assert "not valid base64" in read_text(results.of_call(answer(image)))
 
 
 def test_data_that_cannot_be_saved_is_reported(tmp_path: Path) -> None:
     results = Results(5000, lambda: tmp_path / "gone")
     audio = content("audio", data="aGk=", mime_type="audio/mpeg")
-    assert "could not be saved" in text_of(results.of_call(answer(audio)))
+    assert "could not be saved" in read_text(results.of_call(answer(audio)))
 
 
 def test_structured_content_alone_is_returned_as_json(results: Results) -> None:
-    assert text_of(results.of_call(answer(structured={"ä": [1]}))) == '{\n "ä": [\n  1\n ]\n}'
+    assert read_text(results.of_call(answer(structured={"ä": [1]}))) == '{\n "ä": [\n  1\n ]\n}'
 
 
 def test_an_empty_response_is_a_result(results: Results) -> None:
-    assert text_of(results.of_call(answer())) == "(no output)"
-    assert error_of(results.of_call(answer(is_error=True)))["message"] == "the tool failed"
+    assert read_text(results.of_call(answer())) == "(no output)"
+    assert to_exception(results.of_call(answer(is_error=True)))["message"] == "the tool failed"
 
 
 def test_an_unwritable_log_is_reported_once(

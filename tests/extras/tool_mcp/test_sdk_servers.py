@@ -20,7 +20,7 @@ from amplifier_extras.tool_mcp import server
 from tests.extras.tool_mcp.support import sdk, session, start_http
 from tests.support.git_http import CERTIFICATE
 from tests.support.raw_http import STREAM_HEAD, Cut, answer, chunk, raw_server
-from tests.support.results import error_of, text_of
+from tests.support.results import read_text, to_exception
 from tests.support.waiting import eventually
 
 TOOLS = ("add", "fail", "echo", "environment", "where", "media", "work", "sleep")
@@ -99,12 +99,12 @@ async def test_everything_a_server_offers(config: dict[str, Any], tmp_path: Path
 
 
 async def check_calls(mcp: Any) -> None:
-    assert text_of(await mcp.call("all_add", a=2, b=40)) == "42"
-    failed = error_of(await mcp.call("all_fail", why="because"))
+    assert read_text(await mcp.call("all_add", a=2, b=40)) == "42"
+    failed = to_exception(await mcp.call("all_fail", why="because"))
     assert failed["type"] == "ToolError"
     assert "because" in failed["message"]
-    assert "add" in error_of(await mcp.call("all_add", a="x"))["message"]
-    long = text_of(await mcp.call("all_echo", text="é" * 100_000))
+    assert "add" in to_exception(await mcp.call("all_add", a="x"))["message"]
+    long = read_text(await mcp.call("all_echo", text="é" * 100_000))
     assert len(long.encode()) < 51_000
     [path] = re.findall(r"\[the result has 200000 bytes; its full text is in (.*)\]$", long)
     assert Path(path).read_text() == "é" * 100_000
@@ -124,29 +124,32 @@ async def check_media(mcp: Any, folder: Path) -> None:
 
 
 async def check_resources(mcp: Any) -> None:
-    listed = text_of(await mcp.call("all_list_resources"))
+    listed = read_text(await mcp.call("all_list_resources"))
     assert "file://logo: logo, image/png, The logo." in listed
     assert "memo://{number}: memo, text/plain, A memo." in listed
-    assert text_of(await mcp.call("all_read_resource", uri="memo://7")) == (
+    assert read_text(await mcp.call("all_read_resource", uri="memo://7")) == (
         "[resource memo://7]\nmemo 7"
     )
     logo = await mcp.call("all_read_resource", uri="file://logo")
     assert logo.model_dump()["content"][-1]["type"] == "image"
-    assert error_of(await mcp.call("all_read_resource", uri="no://such"))["type"] == "ServerRefused"
+    assert (
+        to_exception(await mcp.call("all_read_resource", uri="no://such"))["type"]
+        == "ServerRefused"
+    )
 
 
 async def check_prompts(mcp: Any) -> None:
-    assert text_of(await mcp.call("all_list_prompts")) == (
+    assert read_text(await mcp.call("all_list_prompts")) == (
         "review(code, style?): Asks for a review."
     )
-    filled = text_of(await mcp.call("all_get_prompt", name="review", arguments={"code": "x = 1"}))
+    filled = read_text(await mcp.call("all_get_prompt", name="review", arguments={"code": "x = 1"}))
     assert filled == "Asks for a review.\n[user]\nReview this in a kind way: x = 1"
-    assert error_of(await mcp.call("all_get_prompt", name="none"))["type"] == "ServerRefused"
-    assert error_of(await mcp.call("all_get_prompt", name=1))["type"] == "InvalidInput"
+    assert to_exception(await mcp.call("all_get_prompt", name="none"))["type"] == "ServerRefused"
+    assert to_exception(await mcp.call("all_get_prompt", name=1))["type"] == "InvalidInput"
 
 
 async def check_notifications(mcp: Any) -> None:
-    assert text_of(await mcp.call("all_work", steps=2)) == "worked"
+    assert read_text(await mcp.call("all_work", steps=2)) == "worked"
     await eventually(lambda: len(mcp.reported("mcp:progress")) == 2, 10)
     first, second = mcp.reported("mcp:progress")
     assert {key: first[key] for key in ("server", "tool", "progress", "total", "message")} == {
@@ -166,23 +169,23 @@ async def test_a_restarted_server_is_reconnected(tmp_path: Path) -> None:
     running = HttpServer()
     try:
         async with session({"far": {"url": running.url, "required": True}}) as mcp:
-            assert text_of(await mcp.call("far_add", a=1, b=1)) == "2"
+            assert read_text(await mcp.call("far_add", a=1, b=1)) == "2"
             running.kill()
             running.start()
-            assert text_of(await mcp.call("far_add", a=1, b=2)) == "3"
+            assert read_text(await mcp.call("far_add", a=1, b=2)) == "3"
             note = tmp_path / "note"
             call = asyncio.create_task(mcp.call("far_sleep", seconds=60, note=str(note)))
             await eventually(note.exists)
             running.kill()
-            error = error_of(await call)
+            error = to_exception(await call)
             assert error["type"] == "CallLost"
-            assert error_of(await mcp.call("far_add", a=1, b=1))["type"] in (
+            assert to_exception(await mcp.call("far_add", a=1, b=1))["type"] in (
                 "NotConnected",
                 "CallLost",
             )
             running.start()
             await eventually(lambda: len(mcp.reported("mcp:connected")) > 1)
-            assert text_of(await mcp.call("far_add", a=2, b=2)) == "4"
+            assert read_text(await mcp.call("far_add", a=2, b=2)) == "4"
     finally:
         running.kill()
 
@@ -237,20 +240,20 @@ async def test_a_forgotten_session_is_started_again() -> None:
     old = OldServer()
     async with raw_server(old) as far:
         async with session({"old": {"url": far.url, "required": True}}) as mcp:
-            assert text_of(await mcp.call("old_count")) == "in session 1"
+            assert read_text(await mcp.call("old_count")) == "in session 1"
             old.session = 2
             results = await asyncio.gather(*(mcp.call("old_count") for _ in range(3)))
-            assert [text_of(result) for result in results] == ["in session 2"] * 3
+            assert [read_text(result) for result in results] == ["in session 2"] * 3
         assert old.calls == [1, 2, 2, 2]
 
 
 async def test_a_cut_off_response_leaves_the_effects_unknown() -> None:
     old = OldServer()
     async with raw_server(old) as far, session({"old": {"url": far.url}}) as mcp:
-        error = error_of(await mcp.call("old_cut"))
+        error = to_exception(await mcp.call("old_cut"))
         assert error["type"] == "CallLost"
         assert "whether it took effect is unknown" in error["message"]
-        assert text_of(await mcp.call("old_count")) == "in session 1"
+        assert read_text(await mcp.call("old_count")) == "in session 1"
         assert old.calls == [1, 1]
         assert mcp.reported("mcp:disconnected") == []
 
@@ -282,10 +285,10 @@ async def test_an_oversized_response_is_given_up(
     old = OldServer()
     async with raw_server(old) as far, session({"old": {"url": far.url, "timeout": 15}}) as mcp:
         old.floods = flood
-        error = error_of(await mcp.call("old_count"))
+        error = to_exception(await mcp.call("old_count"))
         assert "time limit" not in error["message"]
         old.floods = None
-        assert text_of(await mcp.call("old_count")) == "in session 1"
+        assert read_text(await mcp.call("old_count")) == "in session 1"
 
 
 async def test_headers_are_sent() -> None:
@@ -315,7 +318,7 @@ async def test_certificates_are_those_of_the_environment_now(
                 pass
         monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
         async with session(config) as mcp:
-            assert text_of(await mcp.call("old_count")) == "in session 1"
+            assert read_text(await mcp.call("old_count")) == "in session 1"
 
 
 async def test_two_servers_of_a_kind_can_be_used_together(http: HttpServer) -> None:
@@ -324,6 +327,8 @@ async def test_two_servers_of_a_kind_can_be_used_together(http: HttpServer) -> N
         results = await asyncio.gather(
             *(mcp.call(f"{name}_add", a=number, b=0) for name in "ab" for number in range(20))
         )
-        assert [text_of(result) for result in results] == [str(n) for _ in "ab" for n in range(20)]
-        pid = text_of(await mcp.call("b_where")).split()[1]
+        assert [read_text(result) for result in results] == [
+            str(n) for _ in "ab" for n in range(20)
+        ]
+        pid = read_text(await mcp.call("b_where")).split()[1]
         assert pid != str(os.getpid())

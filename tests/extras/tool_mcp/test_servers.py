@@ -18,7 +18,7 @@ import pytest
 from amplifier_extras.tool_mcp import mount, server, stdio
 from tests.extras.tool_mcp.support import RAW, raw, session
 from tests.support.processes import processes_with
-from tests.support.results import error_of, text_of
+from tests.support.results import read_text, to_exception
 from tests.support.waiting import eventually
 
 RAW_TOOLS = ("echo", "pid", "die", "hang", "more", "bad", "refuse")
@@ -36,7 +36,7 @@ async def test_the_tools_of_a_server_are_mounted_and_run() -> None:
         tool = mcp.coordinator.get("tools", "mcp_raw_echo")
         assert tool.description == "The tool echo"
         assert tool.input_schema["properties"] == {"text": {"type": "string"}}
-        assert text_of(await mcp.call("raw_echo", text="hällo\n\ud800")) == "hällo\n"
+        assert read_text(await mcp.call("raw_echo", text="hällo\n\ud800")) == "hällo\n"
         [connected] = mcp.reported("mcp:connected")
     assert connected["server"] == "raw"
     assert connected["transport"] == "stdio"
@@ -51,17 +51,17 @@ async def test_tools_are_listed_to_the_last_page() -> None:
 
 async def test_an_invalid_response_fails_only_that_call() -> None:
     async with session({"raw": raw()}) as mcp:
-        bad = error_of(await mcp.call("raw_bad"))
+        bad = to_exception(await mcp.call("raw_bad"))
         assert bad["type"] == "ServerRefused"
         assert "invalid response of the server raw" in bad["message"]
-        refused = error_of(await mcp.call("raw_refuse"))
+        refused = to_exception(await mcp.call("raw_refuse"))
         assert refused == {
             "message": "the server raw returned an error: not today",
             "type": "ServerRefused",
         }
         result = await mcp.coordinator.get("tools", "mcp_raw_echo").execute("no object")
-        assert error_of(result)["type"] == "InvalidInput"
-        assert text_of(await mcp.call("raw_echo", text="x")) == "x"
+        assert to_exception(result)["type"] == "InvalidInput"
+        assert read_text(await mcp.call("raw_echo", text="x")) == "x"
         assert mcp.reported("mcp:disconnected") == []
 
 
@@ -82,7 +82,7 @@ async def test_servers_start_in_parallel_and_slow_ones_are_mounted_late() -> Non
         # One call may wait for what the start did not.
         await eventually(lambda: "mcp_quick_echo" in mcp.tools)
         await eventually(lambda: "mcp_slow_echo" in mcp.tools)
-        assert text_of(await mcp.call("slow_echo", text="here")) == "here"
+        assert read_text(await mcp.call("slow_echo", text="here")) == "here"
         late = {data["server"]: data["late"] for data in mcp.reported("mcp:connected")}
         assert late["slow"] is True
         await eventually(lambda: mcp.reported("mcp:failed"))
@@ -139,12 +139,12 @@ async def test_a_server_that_needs_several_attempts_gets_them(tmp_path: Path) ->
 async def test_a_call_that_may_have_run_is_not_repeated(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     async with session({"raw": raw(env={"CALLS": str(calls)})}) as mcp:
-        first = text_of(await mcp.call("raw_pid"))
-        error = error_of(await mcp.call("raw_die"))
+        first = read_text(await mcp.call("raw_pid"))
+        error = to_exception(await mcp.call("raw_die"))
         assert error["type"] == "CallLost"
         assert "whether it took effect is unknown" in error["message"]
         # The next call finds a server again, a new one.
-        second = text_of(await mcp.call("raw_pid"))
+        second = read_text(await mcp.call("raw_pid"))
         assert first != second
         assert calls.read_text().split() == ["pid", "die", "pid"]
         [lost] = mcp.reported("mcp:disconnected")
@@ -155,10 +155,10 @@ async def test_a_call_that_may_have_run_is_not_repeated(tmp_path: Path) -> None:
 async def test_a_call_that_takes_too_long_is_given_up_and_not_repeated(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     async with session({"raw": raw(env={"CALLS": str(calls)}, timeout=0.5)}) as mcp:
-        error = error_of(await mcp.call("raw_hang"))
+        error = to_exception(await mcp.call("raw_hang"))
         assert error["type"] == "CallLost"
         assert "did not answer within the time limit of 0.5 s" in error["message"]
-        assert text_of(await mcp.call("raw_echo", text="still there")) == "still there"
+        assert read_text(await mcp.call("raw_echo", text="still there")) == "still there"
         assert calls.read_text().split() == ["hang", "echo"]
         assert mcp.reported("mcp:disconnected") == []
 
@@ -168,7 +168,7 @@ async def test_calls_in_flight_when_a_server_dies_all_end(tmp_path: Path) -> Non
         hanging = [asyncio.create_task(mcp.call("raw_hang")) for _ in range(5)]
         await asyncio.sleep(0.1)
         results = [*await asyncio.gather(mcp.call("raw_die"), *hanging)]
-        assert {error_of(result)["type"] for result in results} == {"CallLost"}
+        assert {to_exception(result)["type"] for result in results} == {"CallLost"}
 
 
 async def test_a_call_that_is_cancelled_leaves_the_connection_alone() -> None:
@@ -178,7 +178,7 @@ async def test_a_call_that_is_cancelled_leaves_the_connection_alone() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert text_of(await mcp.call("raw_echo", text="still there")) == "still there"
+        assert read_text(await mcp.call("raw_echo", text="still there")) == "still there"
 
 
 async def test_a_server_that_does_not_come_back_is_not_waited_for(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ async def test_a_server_that_does_not_come_back_is_not_waited_for(tmp_path: Path
     program.chmod(0o755)
     async with session({"it": {"command": str(program)}}) as mcp:
         program.unlink()
-        assert error_of(await mcp.call("it_die"))["type"] == "CallLost"
-        error = error_of(await mcp.call("it_echo", text="x"))
+        assert to_exception(await mcp.call("it_die"))["type"] == "CallLost"
+        error = to_exception(await mcp.call("it_echo", text="x"))
         assert error["type"] == "NotConnected"
         assert "not found" in error["message"]
 
@@ -198,12 +198,12 @@ async def test_a_server_that_changes_its_tools_is_listed_again() -> None:
         await mcp.call("raw_more")
         await eventually(lambda: "mcp_raw_added" in mcp.tools)
         assert "mcp_raw_hang" not in mcp.tools
-        assert text_of(await mcp.call("raw_added")) == "added"
+        assert read_text(await mcp.call("raw_added")) == "added"
 
 
 async def test_output_that_is_not_a_message_is_harmless(tmp_path: Path) -> None:
     async with session({"raw": raw("noise")}, {"session.dir": str(tmp_path)}) as mcp:
-        assert text_of(await mcp.call("raw_echo", text="a" * 3_000_000))[:3] == "aaa"
+        assert read_text(await mcp.call("raw_echo", text="a" * 3_000_000))[:3] == "aaa"
     log = (tmp_path / "tool-output" / "mcp-raw.log").read_text()
     assert "[not a message, on stdout] Welcome to the raw server!" in log
 
@@ -277,7 +277,7 @@ async def test_nothing_is_left_when_the_mount_is_cancelled() -> None:
 
 async def test_a_server_can_exit_by_itself() -> None:
     async with session({"raw": raw()}) as mcp:
-        pid = int(text_of(await mcp.call("raw_pid")))
+        pid = int(read_text(await mcp.call("raw_pid")))
         assert Path(f"/proc/{pid}").exists()
     assert not Path(f"/proc/{pid}").exists()
 
@@ -347,7 +347,7 @@ async def test_without_servers_nothing_happens() -> None:
 
 async def test_a_servers_error_text_is_shortened() -> None:
     async with session({"raw": raw()}) as mcp:
-        refused = error_of(await mcp.call("raw_refuse", text="never", times=100_000))
+        refused = to_exception(await mcp.call("raw_refuse", text="never", times=100_000))
     assert refused["message"].startswith("the server raw returned an error: nevernever")
     assert len(refused["message"]) < 5000
 
@@ -355,23 +355,23 @@ async def test_a_servers_error_text_is_shortened() -> None:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 async def test_long_results_take_little_memory_and_too_long_ones_fail() -> None:
     async with session({"raw": raw()}) as mcp:
-        text_of(await mcp.call("raw_echo", text="x" * 1000))
+        read_text(await mcp.call("raw_echo", text="x" * 1000))
         tracemalloc.start()
         try:
-            result = text_of(await mcp.call("raw_echo", text="x" * 1000, times=10_000))
+            result = read_text(await mcp.call("raw_echo", text="x" * 1000, times=10_000))
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
         assert "the result has 10000000 bytes; its full text is in" in result
         assert peak < 25_000_000, peak
-        error = error_of(await mcp.call("raw_echo", text="x" * 1000, times=40_000))
+        error = to_exception(await mcp.call("raw_echo", text="x" * 1000, times=40_000))
         assert "it wrote a line longer than 33554432 bytes" in error["message"]
-        assert text_of(await mcp.call("raw_echo", text="again")) == "again"
+        assert read_text(await mcp.call("raw_echo", text="again")) == "again"
 
 
 async def test_constant_tool_changes_do_not_cause_constant_requests() -> None:
     async with session({"raw": raw("changing")}) as mcp:
-        assert text_of(await mcp.call("raw_echo", text="one")) == "one"
+        assert read_text(await mcp.call("raw_echo", text="one")) == "one"
         await asyncio.sleep(1.5)
         assert 2 <= len(mcp.reported("mcp:connected")) <= 4
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.runtime.approvals import policy_of
+from amplifier_app.runtime.approvals import open_policy
 from amplifier_app.sources.loading import load
 from amplifier_core.testing import TestCoordinator
 from amplifier_kit.policy.rules import SavedCall, describe_call
@@ -262,7 +262,7 @@ async def _compare(batch: list[tuple[str, dict[str, Any]]], mode: str) -> None:
 
     coordinator.approval_system = Asked()
     await mount(coordinator, {"mode": mode})
-    async with policy_of(chosen) as decide:
+    async with open_policy(chosen) as decide:
         for tool, values in batch:
             before = len(asked)
             data = {"tool_name": tool, "tool_input": values, "input": values}

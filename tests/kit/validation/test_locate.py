@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from amplifier_kit.pytest_plugins.module_under_test import (
+    find_kind,
     fresh_module,
-    kind_of,
     locate_around,
     locate_given,
     locate_in,
@@ -32,7 +32,7 @@ from tests.core.module_folders import ModuleFolders
     ],
 )
 def test_kind_by_name(name: str, kind: str | None, module_folders: ModuleFolders) -> None:
-    assert kind_of(module_folders.package("", name=name)) == kind
+    assert find_kind(module_folders.package("", name=name)) == kind
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_kind_by_name(name: str, kind: str | None, module_folders: ModuleFolders
     ],
 )
 def test_kind_by_declaration(code: str, kind: str | None, module_folders: ModuleFolders) -> None:
-    assert kind_of(module_folders.package(code, name="plain")) == kind
+    assert find_kind(module_folders.package(code, name="plain")) == kind
 
 
 def test_kind_precedence_is_name_then_declaration_then_parent_folders(
@@ -56,14 +56,14 @@ def test_kind_precedence_is_name_then_declaration_then_parent_folders(
     named = module_folders.package(declared, name=f"{inside}/amplifier_module_tool_x")
     plain = module_folders.package(declared, name=f"{inside}/plain")
     bare = module_folders.package("", name=f"{inside}/bare")
-    assert [kind_of(path) for path in (named, plain, bare)] == ["tool", "hook", "context"]
+    assert [find_kind(path) for path in (named, plain, bare)] == ["tool", "hook", "context"]
 
 
 def test_kind_of_a_file_and_of_a_missing_path(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text('__amplifier_module_type__ = "tool"')
-    assert kind_of(file) == "tool"
-    assert kind_of(tmp_path / "missing") is None
+    assert find_kind(file) == "tool"
+    assert find_kind(tmp_path / "missing") is None
 
 
 def test_a_given_package_or_file_is_used_as_is(module_folders: ModuleFolders) -> None:

@@ -57,7 +57,7 @@ async def mounted(folder: Path | None, **config: Any) -> tuple[PersistentContext
     return await opened.mounted(**config), opened.end
 
 
-def file_of(folder: Path) -> list[dict[str, Any]]:
+def find_file(folder: Path) -> list[dict[str, Any]]:
     lines = (folder / "context.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines[1:]]
 
@@ -110,7 +110,7 @@ async def test_once_cleared_it_can_be_given_messages_again(tmp_path: Path) -> No
     assert await again.get_messages() == []
     await again.set_messages([user("new")])
     end()
-    assert [message for message in file_of(tmp_path) if "role" in message] == [user("old")]
+    assert [message for message in find_file(tmp_path) if "role" in message] == [user("old")]
     last, end = await mounted(tmp_path)
     assert await last.get_messages() == [user("new")]
     end()
@@ -140,7 +140,7 @@ async def test_a_message_that_cannot_be_saved_is_not_stored(tmp_path: Path) -> N
         await context.add_message({"content": "x"})
     with pytest.raises(ValueError, match="role"):
         await context.set_messages([{"content": "x"}])
-    assert await context.get_messages() == [user("a")] == file_of(tmp_path)
+    assert await context.get_messages() == [user("a")] == find_file(tmp_path)
     end()
 
 
@@ -153,7 +153,7 @@ async def test_views_are_never_in_the_file(tmp_path: Path, strategy: str) -> Non
         view = await context.get_messages_for_request(provider=Summariser())
     await context.compact()
     assert size(view) <= 3_200
-    assert file_of(tmp_path) == messages == await context.get_messages()
+    assert find_file(tmp_path) == messages == await context.get_messages()
     end()
 
 
@@ -252,7 +252,7 @@ async def test_a_child_does_not_go_on_with_its_parents_conversation(tmp_path: Pa
     await inner.add_message(user("the child's"))
     child.end()
     parent.end()
-    assert file_of(tmp_path / "child") == [user("the child's")]
+    assert find_file(tmp_path / "child") == [user("the child's")]
 
 
 async def test_without_a_folder_or_a_path_it_works_in_memory(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_modules.hooks_approval.commands import Unclear, matches, may_run, words_of
+from amplifier_modules.hooks_approval.commands import Unclear, matches, may_run, split_words
 
 TRICKY = [
     "",
@@ -95,7 +95,7 @@ TRICKY = [
 @pytest.mark.parametrize("command", TRICKY)
 def test_ambiguous_commands_are_unclear(command: str) -> None:
     with pytest.raises(Unclear, match=r"^(it|'|a quote|the shell) ?"):
-        words_of(command)
+        split_words(command)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_ambiguous_commands_are_unclear(command: str) -> None:
     ],
 )
 def test_a_plain_command_is_its_words(command: str, words: list[str]) -> None:
-    assert words_of(command) == words
+    assert split_words(command) == words
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_plain_command_is_its_words(command: str, words: list[str]) -> None:
     ],
 )
 def test_patterns_go_by_words(command: str, pattern: str, expected: bool) -> None:
-    assert matches(words_of(command), pattern) is expected
+    assert matches(split_words(command), pattern) is expected
 
 
 @pytest.mark.parametrize(

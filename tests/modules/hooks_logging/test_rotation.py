@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import hooks_logging
-from amplifier_modules.hooks_logging.log import level_of
+from amplifier_modules.hooks_logging.log import choose_level
 from amplifier_support.files import open_locked
 from tests.support.cli import start_python
 
@@ -183,7 +183,7 @@ async def test_a_removed_file_is_created_again(tmp_path: Path) -> None:
     ],
 )
 def test_the_level_follows_from_the_events_name(event: str, level: str) -> None:
-    assert level_of(event) == level
+    assert choose_level(event) == level
 
 
 @pytest.mark.parametrize(
@@ -202,4 +202,4 @@ async def test_events_below_the_level_are_left_out(
     for event in ("content_block:delta", "tool:pre", "provider:retry", "tool:error"):
         await log.write(1, event=event)
     assert [line["event"] for line in log.lines()] == written
-    assert [line["level"] for line in log.lines()] == [level_of(event) for event in written]
+    assert [line["level"] for line in log.lines()] == [choose_level(event) for event in written]

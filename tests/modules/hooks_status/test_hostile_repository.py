@@ -64,7 +64,7 @@ def filter_section(name: str, program: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-async def status_of(folder: Path) -> GitState:
+async def read_status(folder: Path) -> GitState:
     state = await git_state(str(folder), 20)
     assert state is not None
     return state
@@ -89,7 +89,7 @@ async def test_no_filter_runs(
         head = "[include]" if place == "include" else f'[includeIf "gitdir:{repository}/"]'
         config.write_text(f"{config.read_text()}{head}\n\tpath = ../evil.inc\n")
     touch_files(repository)
-    state = await status_of(repository)
+    state = await read_status(repository)
     assert " M a.txt" in state.changes
     assert not any("b.bin" in change or "c.txt" in change for change in state.changes)
     assert not mark.exists()
@@ -122,7 +122,7 @@ async def test_no_program_of_the_configuration_or_hook_runs(
         git(folder, "config", "diff.ignoreSubmodules", "none")
         touch_files(folder)
     mark.unlink(missing_ok=True)
-    state = await status_of(repository)
+    state = await read_status(repository)
     assert " M a.txt" in state.changes
     assert not mark.exists()
     spring_the_trap(repository)
@@ -142,7 +142,7 @@ async def test_no_files_of_another_folder_are_shown(repository: Path, tmp_path: 
     assert await git_state(str(repository), 20) is None
     git(repository, "config", "--unset", "core.worktree")
     (repository / ".git" / "commondir").write_text(f"{private}/.git\n")
-    assert "secret" not in str((await status_of(repository)).changes)
+    assert "secret" not in str((await read_status(repository)).changes)
     (repository / ".git" / "commondir").unlink()
 
     for part in ("index", "refs", "HEAD", "objects"):
@@ -186,19 +186,19 @@ async def test_worktrees_and_submodules_are_repositories(repository: Path, tmp_p
     tree = tmp_path / "tree"
     git(repository, "worktree", "add", "-q", "-b", "side", str(tree))
     (tree / "new.txt").write_text("")
-    state = await status_of(tree / "below")
+    state = await read_status(tree / "below")
     assert (state.branch, state.changes) == ("side", ["?? new.txt"])
-    assert (await status_of(repository)).changes == []
+    assert (await read_status(repository)).changes == []
 
     upper = tmp_path / "upper"
     git(tmp_path, "init", "-q", "-b", "main", str(upper))
     allowed = ("-c", "protocol.file.allow=always")
     git(upper, *allowed, "submodule", "--quiet", "add", str(repository), "sub")
     (upper / "sub" / "a.txt").write_text("changed\n")
-    inside = await status_of(upper / "sub")
+    inside = await read_status(upper / "sub")
     assert (inside.branch, inside.changes) == ("main", [" M a.txt"])
     assert (inside.upstream, inside.ahead, inside.behind) == ("origin/main", 0, 0)
-    assert (await status_of(upper)).changes == ["A  .gitmodules", "A  sub"]
+    assert (await read_status(upper)).changes == ["A  .gitmodules", "A  sub"]
 
 
 async def test_settings_that_change_how_files_compare_are_kept(
@@ -215,11 +215,11 @@ async def test_settings_that_change_how_files_compare_are_kept(
     git(repository, "checkout", "-q", ".")
     assert (repository / "a.txt").read_bytes() == b"one\r\n"
     os.utime(repository / "a.txt", (1, 1))
-    assert (await status_of(repository)).changes == ["?? x.txt"]
+    assert (await read_status(repository)).changes == ["?? x.txt"]
     git(repository, "update-index", "--split-index")
     git(repository, "config", "core.fileMode", "false")
     (repository / "b.bin").chmod(0o755)
-    assert (await status_of(repository)).changes == ["?? x.txt"]
+    assert (await read_status(repository)).changes == ["?? x.txt"]
 
 
 async def test_sparse_shallow_and_sha256_repositories(repository: Path, tmp_path: Path) -> None:
@@ -228,14 +228,14 @@ async def test_sparse_shallow_and_sha256_repositories(repository: Path, tmp_path
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{repository}", str(shallow))
     git(shallow, "sparse-checkout", "set", "nothing")
     git(shallow, "commit", "-q", "--allow-empty", "-m", "third")
-    state = await status_of(shallow)
+    state = await read_status(shallow)
     assert (state.ahead, state.behind, state.changes) == (1, 0, [])
     other = tmp_path / "sha256"
     git(tmp_path, "init", "-q", "-b", "main", "--object-format=sha256", str(other))
     (other / "a.txt").write_text("one\n")
     git(other, "add", ".")
     git(other, "commit", "-q", "-m", "first")
-    assert len((await status_of(other)).commit or "") == 64
+    assert len((await read_status(other)).commit or "") == 64
 
 
 async def test_a_git_of_the_folder_is_not_used(
@@ -248,7 +248,7 @@ async def test_a_git_of_the_folder_is_not_used(
     system = os.environ["PATH"]
     for entry in (".", "", "..", "../bin", str(repository / "bin"), str(repository / "below")):
         monkeypatch.setenv("PATH", f"{entry}{os.pathsep}{system}")
-        assert (await status_of(repository / "below")).branch == "main"
+        assert (await read_status(repository / "below")).branch == "main"
         assert not mark.exists(), entry
         if entry.startswith("/"):
             spring_the_trap(repository)

@@ -10,7 +10,7 @@ import pytest
 from amplifier_support.addresses import AddressPolicy, RefusedAddress
 from tests.modules.tool_web.support import Names, counting_server, tools
 from tests.support.raw_http import answer, raw_server
-from tests.support.results import error_of, text_of
+from tests.support.results import read_text, to_exception
 
 LITERALS = [
     *("127.0.0.1", "127.0.0.2", "127.255.255.254", "0.0.0.0", "127.0.0.1.", "0.1.2.3"),
@@ -52,7 +52,7 @@ async def test_no_spelling_of_a_private_address_connects(port: bool) -> None:
     async with counting_server() as (number, connected), tools(Names(**NAMES), timeout=5) as web:
         hosts = [*LITERALS, *(name.replace("_", ".") for name in NAMES)]
         for host in hosts:
-            error = error_of(await web.fetch(f"http://{host}{f':{number}' if port else ''}/"))
+            error = to_exception(await web.fetch(f"http://{host}{f':{number}' if port else ''}/"))
             assert error["type"] == "Refused", (host, error)
         assert connected == []
         assert len(hosts) >= 95
@@ -77,7 +77,7 @@ async def test_no_spelling_of_a_private_address_connects(port: bool) -> None:
 )
 async def test_invalid_urls_are_refused(url: str) -> None:
     async with tools(Names()) as web:
-        assert error_of(await web.fetch(url))["type"] == "Refused"
+        assert to_exception(await web.fetch(url))["type"] == "Refused"
 
 
 async def test_redirects_to_private_addresses_are_refused() -> None:
@@ -104,7 +104,7 @@ async def test_redirects_to_private_addresses_are_refused() -> None:
             port = server.url.rpartition(":")[2]
             for target in targets:
                 # Only `site.test` on this very port is allowed, which the redirects have left.
-                error = error_of(await web.fetch(f"http://site.test:{port}/"))
+                error = to_exception(await web.fetch(f"http://site.test:{port}/"))
                 assert error["type"] == "Refused", (target, error)
             assert len(server.requests) == len(targets)
         assert connected == []
@@ -119,11 +119,11 @@ async def test_a_name_that_resolves_differently_the_second_time_does_not_connect
         for local in ("127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1", "10.0.0.1"):
             names = Names(rebind_example=[[public], [local]])
             async with tools(names, timeout=5) as web:
-                first = error_of(await web.fetch(f"http://rebind.example:{port}/"))
+                first = to_exception(await web.fetch(f"http://rebind.example:{port}/"))
                 # The suite forbids connections beyond this machine: it was tried, and once only.
                 assert first["type"] == "Unreachable"
                 assert names.asked == ["rebind.example"]
-                second = error_of(await web.fetch(f"http://rebind.example:{port}/"))
+                second = to_exception(await web.fetch(f"http://rebind.example:{port}/"))
                 assert second["type"] == "Refused"
         assert connected == []
 
@@ -136,7 +136,7 @@ async def test_a_redirect_to_the_same_name_is_checked_again() -> None:
 
         names = Names(site_test=[["127.0.0.1"]], rebind_test=[["127.0.0.1"]])
         async with raw_server(redirect) as server, tools(names) as web:
-            error = error_of(await web.fetch(server.url.replace("127.0.0.1", "site.test")))
+            error = to_exception(await web.fetch(server.url.replace("127.0.0.1", "site.test")))
         assert error["type"] == "Refused"
         assert "rebind.test resolves to 127.0.0.1, an address of this machine" in error["message"]
         assert names.asked == ["site.test", "rebind.test"]
@@ -147,7 +147,7 @@ async def test_the_connection_uses_the_checked_address() -> None:
     """The control of the tests above: what may be asked is, with one look at its name."""
     names = Names(site_test=[["127.0.0.1"], ["10.0.0.1"]])
     async with counting_server() as (port, connected), tools(names) as web:
-        assert "the secret" in text_of(await web.fetch(f"http://site.test:{port}/"))
+        assert "the secret" in read_text(await web.fetch(f"http://site.test:{port}/"))
         assert names.asked == ["site.test"]
         assert len(connected) == 1
 
@@ -224,23 +224,23 @@ async def test_the_environments_proxy_is_not_used_by_default(
     async with counting_server() as (port, connected), counting_server() as (proxy, through):
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy}")
         async with tools() as web:
-            text_of(await web.fetch(f"http://site.test:{port}/"))
+            read_text(await web.fetch(f"http://site.test:{port}/"))
         assert (len(connected), len(through)) == (1, 0)
         names = Names(site_test=[["93.184.216.34"]], inside_example=[["10.0.0.1"]])
         async with tools(names, use_proxy=True) as web:
-            text_of(await web.fetch(f"http://site.test:{port}/"))
+            read_text(await web.fetch(f"http://site.test:{port}/"))
             assert (len(connected), len(through)) == (1, 1)
-            assert error_of(await web.fetch("http://inside.example/"))["type"] == "Refused"
-            error = error_of(await web.fetch("http://unknown.example/"))
+            assert to_exception(await web.fetch("http://inside.example/"))["type"] == "Refused"
+            error = to_exception(await web.fetch("http://unknown.example/"))
             assert "not requested through the proxy" in error["message"]
-            assert error_of(await web.fetch("http://127.0.0.1/"))["type"] == "Refused"
+            assert to_exception(await web.fetch("http://127.0.0.1/"))["type"] == "Refused"
         assert (len(connected), len(through)) == (1, 1)
 
 
 async def test_a_failure_mentions_a_proxy_that_could_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     async with tools(Names()) as web:
-        error = error_of(await web.fetch("https://nowhere.example/"))
+        error = to_exception(await web.fetch("https://nowhere.example/"))
     assert error["type"] == "Unreachable"
     assert "unknown host" in error["message"]
     assert "use_proxy" in error["message"]
@@ -255,7 +255,8 @@ async def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> Non
         await closed.wait_closed()
         async with tools(names) as web:
             assert (
-                error_of(await web.fetch(f"http://site.test:{refused}/"))["type"] == "Unreachable"
+                to_exception(await web.fetch(f"http://site.test:{refused}/"))["type"]
+                == "Unreachable"
             )
-            text_of(await web.fetch(f"http://site.test:{port}/"))
+            read_text(await web.fetch(f"http://site.test:{port}/"))
         assert len(connected) == 1

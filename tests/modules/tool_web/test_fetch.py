@@ -20,7 +20,7 @@ from amplifier_modules.tool_web import mount
 from tests.modules.tool_web.support import Names, Pages, tools
 from tests.support import planted
 from tests.support.raw_http import STREAM_HEAD, answer, chunk, raw_server
-from tests.support.results import error_of, text_of
+from tests.support.results import read_text, to_exception
 
 TLS = Path(__file__).parents[2] / "support" / "tls"
 
@@ -41,12 +41,12 @@ async def served(body: Any, **headers: str) -> str:
     """What the tool gives for one page."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     async with raw_server(Pages(page=(body, named))) as server, tools() as web:
-        return text_of(await web.fetch(at(server)))
+        return read_text(await web.fetch(at(server)))
 
 
 async def test_html_becomes_markdown_without_hidden_content() -> None:
     async with raw_server(Pages(page=PAGE)) as server, tools() as web:
-        text = text_of(await web.fetch(at(server)))
+        text = read_text(await web.fetch(at(server)))
         host = at(server, "").rstrip("/")
     assert text.startswith(f"[{host}/page: HTML, as Markdown, ")
     assert "Title: The title\n\n# Heading\n\nSome **bold** text and a\n[link]" in text
@@ -102,7 +102,7 @@ async def test_the_type_of_a_page_without_one_is_guessed(body: str, kind: str) -
 async def test_content_that_is_not_text_is_named(kind: str) -> None:
     pages = Pages(page=(b"\x89PNG", {"content-type": kind}))
     async with raw_server(pages) as server, tools() as web:
-        error = error_of(await web.fetch(at(server)))
+        error = to_exception(await web.fetch(at(server)))
     assert error["type"] == "NoText"
     assert f"is {kind}, 4 bytes" in error["message"]
 
@@ -138,16 +138,16 @@ async def test_a_long_page_is_read_in_parts() -> None:
     pages = Pages(page=(body, {"content-type": "text/plain", "cache-control": "no-store"}))
     async with raw_server(pages) as server, tools(max_chars=2400) as web:
         url = at(server)
-        parts = [text_of(await web.fetch(url))]
+        parts = [read_text(await web.fetch(url))]
         while following := re.search(r"continue with offset (\d+)\]", parts[-1]):
-            parts.append(text_of(await web.fetch(url, offset=int(following[1]))))
+            parts.append(read_text(await web.fetch(url, offset=int(following[1]))))
         assert len(server.requests) == 1, "parts are parts of one state of the page"
         read = "".join(re.search(r"follow\)\n(.*)\n</web", p, re.DOTALL)[1] for p in parts)  # type: ignore[index]
         assert read == body
         assert "showing 0 to 2400" in parts[0]
-        short = text_of(await web.fetch(url, offset=6, limit=5))
+        short = read_text(await web.fetch(url, offset=6, limit=5))
         assert "\n00001\n" in short
-        error = error_of(await web.fetch(url, offset=6000))
+        error = to_exception(await web.fetch(url, offset=6000))
         assert error["message"] == "'offset' is 6000, but the text has only 6000 characters"
 
 
@@ -160,20 +160,20 @@ async def test_a_page_is_cached_until_it_is_stale(tmp_path: Path) -> None:
     try:
         async with raw_server(pages) as server:
             async with tools(capabilities={"cache.dir": str(tmp_path)}) as web:
-                assert "first" in text_of(await web.fetch(at(server)))
-                assert "first" in text_of(await web.fetch(at(server) + "#part"))
+                assert "first" in read_text(await web.fetch(at(server)))
+                assert "first" in read_text(await web.fetch(at(server) + "#part"))
                 assert len(server.requests) == 1
                 assert [data["source"] for _, data in web.events] == ["server", "cache"]
             # Another session finds it, unless other addresses may be asked there.
             async with tools(capabilities={"cache.dir": str(tmp_path)}) as web:
-                assert "first" in text_of(await web.fetch(at(server)))
+                assert "first" in read_text(await web.fetch(at(server)))
                 assert len(server.requests) == 1
             more = ["site.test", "more.test"]
             async with tools(capabilities={"cache.dir": str(tmp_path)}, allow_hosts=more) as web:
-                text_of(await web.fetch(at(server)))
+                read_text(await web.fetch(at(server)))
                 assert len(server.requests) == 2
             async with tools(capabilities={"cache.dir": str(tmp_path)}, cache="off") as web:
-                text_of(await web.fetch(at(server)))
+                read_text(await web.fetch(at(server)))
                 assert len(server.requests) == 3
     finally:
         os.umask(before)
@@ -187,9 +187,9 @@ async def test_a_cached_page_is_not_given_to_sessions_that_may_not_fetch_it(tmp_
     pages = Pages(page=("secret", {"content-type": "text/plain"}))
     async with raw_server(pages) as server:
         async with tools(capabilities={"cache.dir": str(tmp_path)}) as web:
-            text_of(await web.fetch(at(server)))
+            read_text(await web.fetch(at(server)))
         async with tools(capabilities={"cache.dir": str(tmp_path)}, allow_hosts=[]) as web:
-            assert error_of(await web.fetch(at(server)))["type"] == "Refused"
+            assert to_exception(await web.fetch(at(server)))["type"] == "Refused"
 
 
 async def test_pages_with_secrets_are_cached_in_memory_only(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ async def test_pages_with_secrets_are_cached_in_memory_only(tmp_path: Path) -> N
     capabilities = {"cache.dir": str(tmp_path)}
     async with raw_server(pages) as server, tools(capabilities=capabilities) as web:
         for _ in range(2):
-            assert token in text_of(await web.fetch(at(server)))
+            assert token in read_text(await web.fetch(at(server)))
         assert [data["source"] for _, data in web.events] == ["server", "cache"]
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -217,10 +217,10 @@ async def test_a_stale_page_is_revalidated(control: str) -> None:
             await write(answer(200, state["text"], headers))
 
     async with raw_server(Pages(page=page)) as server, tools() as web:
-        assert "first" in text_of(await web.fetch(at(server)))
-        assert "first" in text_of(await web.fetch(at(server)))
+        assert "first" in read_text(await web.fetch(at(server)))
+        assert "first" in read_text(await web.fetch(at(server)))
         state |= {"etag": '"2"', "text": "second"}
-        assert "second" in text_of(await web.fetch(at(server)))
+        assert "second" in read_text(await web.fetch(at(server)))
         assert len(server.requests) == 3
         reported = [data["source"] for _, data in web.events]
         assert reported == ["server", "revalidated", "server"]
@@ -230,8 +230,8 @@ async def test_pages_that_may_not_be_stored_are_not(tmp_path: Path) -> None:
     pages = Pages(page=("x", {"content-type": "text/plain", "cache-control": "no-store"}))
     async with raw_server(pages) as server:
         async with tools(capabilities={"cache.dir": str(tmp_path)}) as web:
-            text_of(await web.fetch(at(server)))
-            text_of(await web.fetch(at(server)))
+            read_text(await web.fetch(at(server)))
+            read_text(await web.fetch(at(server)))
         assert len(server.requests) == 2
     assert list(tmp_path.rglob("*.json")) == []
 
@@ -243,7 +243,7 @@ async def test_a_damaged_cache_is_reported_and_ignored(
     async with raw_server(pages) as server:
         for damage in (b"", b"{", b"[]", b'{"a": 1}'):
             async with tools(capabilities={"cache.dir": str(tmp_path)}) as web:
-                text_of(await web.fetch(at(server)))
+                read_text(await web.fetch(at(server)))
             [file] = (tmp_path / "web").iterdir()
             file.write_bytes(damage)
         assert len(server.requests) == 4
@@ -257,7 +257,7 @@ async def test_an_unwritable_cache_is_reported(
     pages = Pages(page=("hello", {"content-type": "text/plain"}))
     capabilities = {"cache.dir": str(tmp_path)}
     async with raw_server(pages) as server, tools(capabilities=capabilities) as web:
-        assert "hello" in text_of(await web.fetch(at(server)))
+        assert "hello" in read_text(await web.fetch(at(server)))
     assert "cannot cache a page" in caplog.text
 
 
@@ -270,7 +270,7 @@ async def test_the_cache_is_cleaned_up(tmp_path: Path) -> None:
     pages = Pages(page=("x", {"content-type": "text/plain"}))
     capabilities = {"cache.dir": str(tmp_path)}
     async with raw_server(pages) as server, tools(capabilities=capabilities) as web:
-        text_of(await web.fetch(at(server)))
+        read_text(await web.fetch(at(server)))
     assert len(list(folder.iterdir())) == 200
     assert not (folder / "7.json").exists()
 
@@ -298,7 +298,7 @@ async def test_a_decompression_bomb_is_unpacked_only_to_the_limit(encoding: str)
     pages = Pages(page=(bomb(encoding), headers))
     async with raw_server(pages) as server, tools(cache="off") as web:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        text = text_of(await web.fetch(at(server), limit=10, offset=9_999_990))
+        text = read_text(await web.fetch(at(server), limit=10, offset=9_999_990))
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert "10000000 characters" in text
     assert "the page is longer, but the rest was not read" in text
@@ -323,7 +323,7 @@ async def test_compressed_pages_are_unpacked(encoding: str) -> None:
 async def test_a_body_that_cannot_be_unpacked_is_a_failure(body: bytes, encoding: str) -> None:
     pages = Pages(page=(body, {"content-encoding": encoding}))
     async with raw_server(pages) as server, tools() as web:
-        assert error_of(await web.fetch(at(server)))["type"] == "BadAnswer"
+        assert to_exception(await web.fetch(at(server)))["type"] == "BadAnswer"
 
 
 async def test_an_endless_page_is_cut() -> None:
@@ -333,7 +333,7 @@ async def test_an_endless_page_is_cut() -> None:
             await write(b"x" * 65536)
 
     async with raw_server(Pages(page=endless)) as server, tools(max_bytes=1_000_000) as web:
-        assert "1000000 characters" in text_of(await web.fetch(at(server)))
+        assert "1000000 characters" in read_text(await web.fetch(at(server)))
 
 
 @pytest.mark.parametrize("stall", ["head", "body", "drip", "redirects"])
@@ -352,7 +352,7 @@ async def test_a_slow_server_is_given_up_at_the_time_limit(stall: str) -> None:
 
     async with raw_server(Pages(page=slow)) as server, tools(timeout=1) as web:
         started = asyncio.get_running_loop().time()
-        error = error_of(await web.fetch(at(server)))
+        error = to_exception(await web.fetch(at(server)))
         assert asyncio.get_running_loop().time() - started < 10
     assert error["type"] == "Unreachable"
 
@@ -364,7 +364,7 @@ async def test_an_html_page_that_keeps_a_parser_busy_is_given_up(
 
     monkeypatch.setattr(content, "CONVERT_SECONDS", 1.0)
     async with raw_server(Pages(page=b"<!--" * 500_000)) as server, tools() as web:
-        error = error_of(await web.fetch(at(server)))
+        error = to_exception(await web.fetch(at(server)))
     assert error["type"] == "NoText"
     assert "could not be converted to Markdown within 1 s" in error["message"]
 
@@ -381,12 +381,12 @@ async def test_redirects_are_followed_and_counted() -> None:
 
     pages = Pages(away=away, around=around, nowhere=nowhere, page=("there", {}))
     async with raw_server(pages) as server, tools(max_redirects=3) as web:
-        assert f"[{at(server)}?x=1: HTML" in text_of(await web.fetch(at(server, "away")))
-        error = error_of(await web.fetch(at(server, "around")))
+        assert f"[{at(server)}?x=1: HTML" in read_text(await web.fetch(at(server, "away")))
+        error = to_exception(await web.fetch(at(server, "around")))
         assert error["type"] == "BadAnswer"
         assert "more than 3 times" in error["message"]
         assert sum(request.path == "/around" for request in server.requests) == 4
-        assert "302 Found" in error_of(await web.fetch(at(server, "nowhere")))["message"]
+        assert "302 Found" in to_exception(await web.fetch(at(server, "nowhere")))["message"]
 
 
 HOSTS = ["site.test", "other.test"]
@@ -406,13 +406,16 @@ async def test_configured_domains_apply_to_redirects() -> None:
             ]
             for config in configs:
                 async with tools(cache="off", allow_hosts=HOSTS, **config) as web:
-                    assert "here" in text_of(await web.fetch(at(first)))
-                    error = error_of(await web.fetch(at(first, "away")))
+                    assert "here" in read_text(await web.fetch(at(first)))
+                    error = to_exception(await web.fetch(at(first, "away")))
                     assert error["type"] == "Refused", error
             async with tools(cache="off", allow_hosts=HOSTS, allowed_domains=["test"]) as web:
-                assert "there" in text_of(await web.fetch(at(first, "away")))
+                assert "there" in read_text(await web.fetch(at(first, "away")))
             async with tools(cache="off", allow_hosts=HOSTS, allowed_domains=["e.test"]) as web:
-                assert "not in 'allowed_domains'" in error_of(await web.fetch(at(first)))["message"]
+                assert (
+                    "not in 'allowed_domains'"
+                    in to_exception(await web.fetch(at(first)))["message"]
+                )
         assert len(server.requests) == 1
 
 
@@ -437,10 +440,10 @@ async def test_an_error_status_is_reported() -> None:
         await write(answer(429, "", {"retry-after": "7"}))
 
     async with raw_server(Pages(busy=busy)) as server, tools() as web:
-        missing = error_of(await web.fetch(at(server, "missing")))
+        missing = to_exception(await web.fetch(at(server, "missing")))
         assert missing["type"] == "HttpStatus"
         assert missing["message"].endswith("/missing answered 404 Not Found")
-        assert "retry after 7 s" in error_of(await web.fetch(at(server, "busy")))["message"]
+        assert "retry after 7 s" in to_exception(await web.fetch(at(server, "busy")))["message"]
 
 
 @pytest.mark.parametrize("broken", ["reset", "half", "garbage"])
@@ -457,7 +460,7 @@ async def test_a_broken_answer_is_a_failure(broken: str) -> None:
         raise Close
 
     async with raw_server(Pages(page=page)) as server, tools() as web:
-        assert error_of(await web.fetch(at(server)))["type"] == "Unreachable"
+        assert to_exception(await web.fetch(at(server)))["type"] == "Unreachable"
 
 
 # -- TLS -------------------------------------------------------------------------------
@@ -486,12 +489,12 @@ async def test_the_certificate_is_checked_for_the_name_not_for_the_address() -> 
     port = server.sockets[0].getsockname()[1]
     names = Names(localhost=[["127.0.0.1"]], site_test=[["127.0.0.1"]])
     async with server, tools(names, allow_hosts=["localhost", "site.test", "127.0.0.1"]) as web:
-        assert "over TLS" in text_of(await web.fetch(f"https://localhost:{port}/"))
+        assert "over TLS" in read_text(await web.fetch(f"https://localhost:{port}/"))
         # The address is right, the name is not the certificate's.
-        error = error_of(await web.fetch(f"https://site.test:{port}/"))
+        error = to_exception(await web.fetch(f"https://site.test:{port}/"))
         assert error["type"] == "Unreachable"
         assert "certificate" in error["message"]
-        assert "over TLS" in text_of(await web.fetch(f"https://127.0.0.1:{port}/"))
+        assert "over TLS" in read_text(await web.fetch(f"https://127.0.0.1:{port}/"))
     assert greeted[:2] == ["localhost", "site.test"]
 
 
@@ -501,7 +504,7 @@ async def test_the_certificate_is_checked_for_the_name_not_for_the_address() -> 
 async def test_nothing_is_fetched_offline() -> None:
     async with raw_server(Pages(page="x")) as server:
         async with tools(capabilities={"offline": True}) as web:
-            assert error_of(await web.fetch(at(server)))["type"] == "Offline"
+            assert to_exception(await web.fetch(at(server)))["type"] == "Offline"
         assert server.connections == 0
 
 
@@ -523,7 +526,7 @@ async def test_events_report_requests() -> None:
 async def test_input_that_does_not_fit_is_a_failure(values: dict[str, Any]) -> None:
     async with tools(Names()) as web:
         result = await web.by_name["web_fetch"].execute(values)
-        assert error_of(result)["type"] == "InvalidInput"
+        assert to_exception(result)["type"] == "InvalidInput"
 
 
 async def test_mounted_as_a_session_does_it() -> None:
@@ -535,6 +538,6 @@ async def test_mounted_as_a_session_does_it() -> None:
     reported = await coordinator.collect_contributions("observability.events")
     assert reported == [["web:fetched", "web:refused", "web:searched"]]
     result = await coordinator.get("tools", "web_fetch").execute({"url": "http://localhost/"})
-    assert error_of(result)["type"] == "Refused"
+    assert to_exception(result)["type"] == "Refused"
     json.dumps(result.model_dump())
     await close()

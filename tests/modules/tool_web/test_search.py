@@ -9,7 +9,7 @@ import pytest
 
 from tests.modules.tool_web.support import Names, Pages, tools
 from tests.support.raw_http import answer, raw_server
-from tests.support.results import error_of, text_of
+from tests.support.results import read_text, to_exception
 
 RESULTS = [
     {"title": "One", "url": "https://one.example/", "content": "The  first\nof them"},
@@ -25,8 +25,8 @@ async def test_a_searxng_server_needs_only_a_url() -> None:
         raw_server(pages) as server,
         tools(Names(), search={"url": f"{server.url}/search"}) as web,
     ):
-        text = text_of(await web.search("cats & dogs {key}"))
-        two = text_of(await web.search("cats", limit=2))
+        text = read_text(await web.search("cats & dogs {key}"))
+        two = read_text(await web.search("cats", limit=2))
     assert "1. One\n   https://one.example/\n   The first of them\n\n" in text
     assert "2. https://two.example/\n   https://two.example/\n" in text
     assert "3. Three" in text
@@ -62,7 +62,7 @@ async def test_a_service_is_queried_as_configured(monkeypatch: pytest.MonkeyPatc
         raw_server(Pages(v1=service)) as server,
         tools(search={"url": f"{server.url}/v1", **search}, max_results=7) as web,
     ):
-        text = text_of(await web.search("cats {count}"))
+        text = read_text(await web.search("cats {count}"))
     assert "1. A\n   https://a.example/\n   t" in text
 
 
@@ -84,7 +84,7 @@ async def test_a_service_that_fails_is_named(status: int, body: str, message: st
         raw_server(Pages(search=service)) as server,
         tools(search={"url": f"{server.url}/search?token=abc"}) as web,
     ):
-        error = error_of(await web.search("cats"))
+        error = to_exception(await web.search("cats"))
     assert message in error["message"]
     assert f"{server.url}/search " in f"{error['message']} "
     assert "abc" not in error["message"]
@@ -94,7 +94,7 @@ async def test_a_missing_key_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("SEARCH_KEY", raising=False)
     search = {"url": "http://127.0.0.1:9/", "key_variable": "SEARCH_KEY"}
     async with tools(search=search) as web:
-        error = error_of(await web.search("cats"))
+        error = to_exception(await web.search("cats"))
     assert error == {
         "type": "NoKey",
         "message": "the search service needs a key: SEARCH_KEY is not set",
@@ -103,14 +103,14 @@ async def test_a_missing_key_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_an_unreachable_service_is_a_failure() -> None:
     async with tools(search={"url": "http://127.0.0.1:9/"}, timeout=5) as web:
-        assert error_of(await web.search("cats"))["type"] == "Unreachable"
-        assert error_of(await web.search(" "))["type"] == "InvalidInput"
+        assert to_exception(await web.search("cats"))["type"] == "Unreachable"
+        assert to_exception(await web.search(" "))["type"] == "InvalidInput"
 
 
 async def test_no_results_are_not_a_failure() -> None:
     pages = Pages(search='{"results": []}')
     async with raw_server(pages) as server, tools(search={"url": f"{server.url}/search"}) as web:
-        assert text_of(await web.search("cats")) == "[no results]"
+        assert read_text(await web.search("cats")) == "[no results]"
 
 
 async def test_search_needs_a_configured_service() -> None:

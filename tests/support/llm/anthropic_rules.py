@@ -7,7 +7,7 @@ import re
 from typing import Any, cast
 
 from tests.support.llm.anthropic_thinking import REDACTED_DATA, Issued, check_thinking, sign
-from tests.support.llm.rules import Rejected, kind_of
+from tests.support.llm.rules import Rejected, find_kind
 from tests.support.llm.schema_rules import check_anthropic_format
 
 __all__ = ["REDACTED_DATA", "Issued", "check_request", "sign"]
@@ -376,7 +376,7 @@ def _breakpoints(value: Any) -> int:
 
 def _breakpoint(control: Any) -> int:
     if not isinstance(control, dict) or control.get("type") != "ephemeral":
-        raise Rejected(f"cache_control.type: Input should be 'ephemeral', not {kind_of(control)}")
+        raise Rejected(f"cache_control.type: Input should be 'ephemeral', not {find_kind(control)}")
     if control.get("ttl", "5m") not in ("5m", "1h"):
         raise Rejected("cache_control.ttl: Input should be '5m' or '1h'")
     return 1

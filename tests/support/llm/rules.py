@@ -30,7 +30,7 @@ class Rejected(Exception):
         self.code = code
 
 
-def kind_of(value: Any) -> str:
+def find_kind(value: Any) -> str:
     """A JSON value's type as the vendors' messages call it."""
     names = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
     return names.get(type(value), "array" if isinstance(value, list) else "object")
@@ -38,9 +38,9 @@ def kind_of(value: Any) -> str:
 
 def wrong_type(param: str, expected: str, value: Any) -> Rejected:
     """The answer to a parameter of the wrong type, in the OpenAI dialect."""
-    article = "an" if kind_of(value)[0] in "aio" else "a"
+    article = "an" if find_kind(value)[0] in "aio" else "a"
     return Rejected(
-        f"Invalid type for '{param}': expected {expected}, but got {article} {kind_of(value)} "
+        f"Invalid type for '{param}': expected {expected}, but got {article} {find_kind(value)} "
         "instead.",
         param=param,
         code="invalid_type",

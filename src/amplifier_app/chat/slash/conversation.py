@@ -11,7 +11,7 @@ from rich.text import Text
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.chat.slash.layout import lines, rows
-from amplifier_app.chat.slash.registry import Chat, Leave, Reply, command, one_of
+from amplifier_app.chat.slash.registry import Chat, Leave, Reply, command, parse_choice
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.continuation import prompt_to_continue
 from amplifier_app.runtime.turns.turn import NO_TURN
@@ -70,7 +70,9 @@ async def leave(chat: Chat, argument: str) -> Reply:
     complete=lambda chat, argument: ("on", "off"),
 )
 async def think(chat: Chat, argument: str) -> Reply:
-    wanted = {"": None, "on": True, "off": False}[one_of("/think", argument, ("", "on", "off"))]
+    wanted = {"": None, "on": True, "off": False}[
+        parse_choice("/think", argument, ("", "on", "off"))
+    ]
     if not chat.session.renderer.visibility.show_thinking(wanted):
         return "Thinking is hidden."
     thought = for_terminal(chat.renderer.folded_thinking)
@@ -81,7 +83,9 @@ async def think(chat: Chat, argument: str) -> Reply:
 
 @command("/verbose", "Show or hide the output of tools", usage="[on|off]", during_turn=True)
 async def verbose(chat: Chat, argument: str) -> Reply:
-    wanted = {"": None, "on": True, "off": False}[one_of("/verbose", argument, ("", "on", "off"))]
+    wanted = {"": None, "on": True, "off": False}[
+        parse_choice("/verbose", argument, ("", "on", "off"))
+    ]
     renderer = chat.renderer
     renderer.verbose = not renderer.verbose if wanted is None else wanted
     return "Tool results are shown in full." if renderer.verbose else "Tool results are folded."

@@ -12,7 +12,7 @@ from rich.text import Text
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import lines
-from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
+from amplifier_app.chat.slash.registry import Chat, Reply, command, parse_choice
 from amplifier_app.chat.slash.undo import of_copies
 from amplifier_app.render.diff import FileDiff, compare, files_lines, summary
 from amplifier_support.session_capabilities import UNDO_LIST
@@ -40,7 +40,7 @@ class _Diffs:
     complete=lambda chat, argument: (("session", "all prompts of this session"),),
 )
 async def diff(chat: Chat, argument: str) -> Reply:
-    whole = one_of("/diff", argument, ("", "session")) == "session"
+    whole = parse_choice("/diff", argument, ("", "session")) == "session"
     listing = of_copies(chat, UNDO_LIST, "compare")
     try:
         turns = [turn for turn in listing() if not turn.get("undone")]

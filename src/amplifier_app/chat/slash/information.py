@@ -9,14 +9,14 @@ from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import NO_MODES
 from amplifier_app.runtime.describe import first_sentence
-from amplifier_app.runtime.status import status_of
+from amplifier_app.runtime.status import read_status
 
 _COUNTS = {"estimated_calls": "calls with estimated tokens"}
 
 
 @command("/status", "Session, profile, model and directory", during_turn=True)
 async def status(chat: Chat, argument: str) -> Reply:
-    session, facts, now = chat.session, chat.session.facts, status_of(chat.session)
+    session, facts, now = chat.session, chat.session.facts, read_status(chat.session)
     budgets = (now.cost_text if now.budget is not None else "", now.tokens_text)
     context = "" if now.context_percent is None else f"{now.context_percent} % full"
     table = [

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from amplifier_app.base.errors import AppError, ModuleError, UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.slash.layout import lines, rows
-from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand, command, one_of
+from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand, command, parse_choice
 from amplifier_app.runtime.approvals import (
     MEANINGS,
     NO_MODES,
@@ -166,7 +166,7 @@ async def mode(chat: Chat, argument: str) -> Reply:
         others = _marked(of_module, current[1])
         return lines(approval, "", others) if modes else others
     if not of_module:
-        one_of("/mode", argument, modes)
+        parse_choice("/mode", argument, modes)
     return switch_mode(chat, argument)
 
 
@@ -200,6 +200,6 @@ async def approve(chat: Chat, argument: str) -> Reply:
             (f"{'*' if one == approvals.policy else ' '} {one}", _ANSWERS[one]) for one in _ANSWERS
         )
         return rows(shown)
-    one_of("/approve", argument, (*_ANSWERS, _FORGET))
+    parse_choice("/approve", argument, (*_ANSWERS, _FORGET))
     approvals.policy = cast("Policy", argument)
     return f"approval requests: {_ANSWERS[argument]}"

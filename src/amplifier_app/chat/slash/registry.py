@@ -56,7 +56,7 @@ class Reopen(Exception):
 
 
 class Chat(Protocol):
-    """What a command may use of the chat."""
+    """The part of the chat that a command may use."""
 
     @property
     def session(self) -> OpenSession:
@@ -107,7 +107,7 @@ class Chat(Protocol):
 
 
 Reply = Any
-"""What a command shows: text, a Rich renderable, or None for nothing."""
+"""The output of a command: text, a Rich renderable, or None for nothing."""
 
 Run = Callable[[Chat, str], Awaitable[Reply]]
 Complete = Callable[[Chat, str], Iterable["str | tuple[str, str]"]]
@@ -224,7 +224,7 @@ async def run_command(text: str, chat: Chat) -> Reply:
     return await found.run(chat, argument)
 
 
-def one_of(name: str, argument: str, allowed: Iterable[str]) -> str:
+def parse_choice(name: str, argument: str, allowed: Iterable[str]) -> str:
     """Return `argument` if it is allowed.
 
     Raises:

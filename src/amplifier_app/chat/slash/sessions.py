@@ -16,12 +16,12 @@ from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.picker import SessionPicker
-from amplifier_app.chat.session_header import conversation_of
+from amplifier_app.chat.session_header import build_conversation
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.export.parts import call_text, last_prompts, parts_of
+from amplifier_app.runtime.export.parts import build_parts, call_text, last_prompts
 from amplifier_app.sessions.folder import SavedSession, SessionFolder, title_metadata
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
@@ -124,15 +124,15 @@ async def rename(chat: Chat, argument: str) -> Reply:
 
 @command("/history", "The conversation, or its last N prompts", usage="[N]", during_turn=True)
 async def history(chat: Chat, argument: str) -> Reply:
-    conversation = await conversation_of(chat.session)
+    conversation = await build_conversation(chat.session)
     count = _number("/history", argument) if argument else 0
-    parts = [*parts_of(last_prompts(conversation, count), chat.session.renderer.visibility)]
+    parts = [*build_parts(last_prompts(conversation, count), chat.session.renderer.visibility)]
     return ConversationView(parts) if parts else "No conversation yet."
 
 
 @command("/show", "A tool call with its whole input and result", usage="[N]", during_turn=True)
 async def show(chat: Chat, argument: str) -> Reply:
-    calls = (await conversation_of(chat.session)).calls
+    calls = (await build_conversation(chat.session)).calls
     if not calls:
         return "No tool calls yet."
     number = _number("/show", argument) if argument else calls[-1].number
@@ -146,10 +146,10 @@ async def show(chat: Chat, argument: str) -> Reply:
 async def save(chat: Chat, argument: str) -> Reply:
     if not argument:
         raise UsageError("/save expects a file name")
-    conversation = await conversation_of(chat.session)
+    conversation = await build_conversation(chat.session)
     answers = [
         part.text
-        for part in parts_of(conversation.items, chat.session.renderer.visibility)
+        for part in build_parts(conversation.items, chat.session.renderer.visibility)
         if part.kind == "answer" and part.text.strip()
     ]
     if not answers:
@@ -196,7 +196,7 @@ def _sub_sessions(folder: SessionFolder) -> list[SessionFolder]:
     from amplifier_app.sessions.index import ask_index  # Loads SQLite.
 
     root = folder.path.parent
-    found, _ = ask_index(root, lambda index: index.sub_sessions_of(folder.id))
+    found, _ = ask_index(root, lambda index: index.list_sub_sessions(folder.id))
     return [SessionFolder(root / one.id) for one in found]
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.slash.registry import Chat, Reply, command, one_of
+from amplifier_app.chat.slash.registry import Chat, Reply, command, parse_choice
 from amplifier_app.runtime import describe
 from amplifier_support.clock import utc_time
 from amplifier_support.session_capabilities import UNDO, UNDO_LIST, Capability
@@ -29,7 +29,7 @@ _MAX_SHOWN = 50
     ),
 )
 async def undo(chat: Chat, argument: str) -> Reply:
-    argument = one_of("/undo", argument, ("", "list", "force"))
+    argument = parse_choice("/undo", argument, ("", "list", "force"))
     capability = UNDO_LIST if argument == "list" else UNDO
     function = of_copies(chat, capability, "undo")
     try:

@@ -14,18 +14,18 @@ from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reply, command
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree.entries import entry_key, module_entries
-from amplifier_app.plan.tree.nodes import Node, text_of
+from amplifier_app.plan.tree.nodes import Node, read_text
 from amplifier_app.plan.tree.paths import NoSuchPath, find, parse_path
-from amplifier_app.plan.tree.writing import place_of, yaml_text
+from amplifier_app.plan.tree.writing import describe_place, yaml_text
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import (
     current_mode,
     place_of_rule,
     policy_of_session,
 )
-from amplifier_app.runtime.status import status_of
-from amplifier_app.runtime.turns.module_faults import messages_of
-from amplifier_core._foreign import module_of
+from amplifier_app.runtime.status import read_status
+from amplifier_app.runtime.turns.module_faults import read_messages
+from amplifier_core._foreign import find_module
 from amplifier_core.discovery import SECTION_KINDS
 from amplifier_support.session_capabilities import REGISTER_APPROVAL_PROVIDER
 
@@ -59,7 +59,7 @@ async def plan(chat: Chat, argument: str) -> Reply:
 @command("/modules", "Modules of the session and where the plan has them", during_turn=True)
 async def modules(chat: Chat, argument: str) -> Reply:
     return rows(
-        (f"{one.kind:<12}  {entry_key(one.node)}", short_place(place_of(one.node)))
+        (f"{one.kind:<12}  {entry_key(one.node)}", short_place(describe_place(one.node)))
         for one in module_entries(chat.session.plan.tree)
         if one.agent is None
     )
@@ -81,7 +81,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 @command("/context", "What fills the context", during_turn=True)
 async def context(chat: Chat, argument: str) -> Reply:
-    status = status_of(chat.session)
+    status = read_status(chat.session)
     parts = await _parts(chat)
     total = sum(parts.values())
     shown = [
@@ -105,7 +105,7 @@ async def why(chat: Chat, argument: str) -> Reply:
             return "No tool calls since the session was opened; /show N shows an earlier one."
         return "No tool calls yet."
     table = [("call", describe.call(call.name, call.input)), ("outcome", _outcome(call))]
-    table.append(("mounted by", _module_of(chat, call.name)))
+    table.append(("mounted by", _find_module(chat, call.name)))
     if not describe.was_skipped(call.reason):
         decided = "denied by" if call.outcome == "denied" else "allowed by"
         table.append((decided, _decision_on(chat, call)))
@@ -121,13 +121,13 @@ async def why(chat: Chat, argument: str) -> Reply:
 
 def _decision_on(chat: Chat, call: Any) -> str:
     if call.decision is None:
-        return _rule_of(chat, call)
+        return _describe_rule(chat, call)
     # The event says "answer".
     return f"your {call.decision}" if call.decision.startswith("answer") else call.decision
 
 
-def _rule_of(chat: Chat, call: Any) -> str:
-    """What decides on a call that needed no answer, with its place in the plan."""
+def _describe_rule(chat: Chat, call: Any) -> str:
+    """Describe the rule for a call that needed no answer, with its place in the plan."""
     coordinator = chat.session.session.coordinator
     decide = policy_of_session(chat.session.plan, coordinator)
     mode = current_mode(coordinator)
@@ -156,22 +156,22 @@ def _outcome(call: Any) -> str:
     return f"{call.outcome}{took}{f': {reason}' if reason else ''}"
 
 
-def _module_of(chat: Chat, tool_name: str) -> str:
+def _find_module(chat: Chat, tool_name: str) -> str:
     """Return the module of a tool and where the plan has it."""
     tool = chat.session.session.coordinator.get("tools").get(tool_name)
-    code = module_of(tool) if tool is not None else None
+    code = find_module(tool) if tool is not None else None
     package = "" if code is None else f".{code.__name__.replace('amplifier_module_', '')}."
     for one in module_entries(chat.session.plan.tree):
-        id = text_of(one.node.items.get("module")) or ""
+        id = read_text(one.node.items.get("module")) or ""
         if one.kind == "tool" and one.agent is None and f".{id.replace('-', '_')}." in package:
-            return f"{id} ({short_place(place_of(one.node))})"
+            return f"{id} ({short_place(describe_place(one.node))})"
     return one_line(code.__name__, 80) if code is not None else "no tool of this session"
 
 
 async def _parts(chat: Chat) -> dict[str, int]:
     """Return what fills the context, in tokens: estimated, scaled to the last reported size."""
     sizes = {"system": 0, "tools": 0, "conversation": 0, "tool results": 0}
-    for message in await messages_of(chat.session.session):
+    for message in await read_messages(chat.session.session):
         role = message.get("role")
         known = {"system": "system", "developer": "system", "tool": "tool results"}
         sizes[known.get(role, "conversation")] += _length(message)

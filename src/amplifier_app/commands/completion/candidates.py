@@ -190,7 +190,9 @@ class _Place(NamedTuple):
 
 
 def complete(words: Sequence[str], incomplete: str) -> list[str]:
-    """What `incomplete` can become, after `words`; empty if unknown, for example for file names."""
+    """Return the completions of `incomplete` after `words`; empty if unknown, for example for file
+    names.
+    """
     root = amplifier_command()
     # `amplifier` with options and without a command is `amplifier run`.
     if words and words[0].startswith("-"):
@@ -310,7 +312,9 @@ def _starting(found: Iterable[str], incomplete: str) -> list[str]:
 
 
 _SAFE = re.compile(r"[\w.@/+=,-]+")
-"""What no shell interprets. zsh evaluates an answer, and names come from files of others."""
+"""Characters that no shell interprets. zsh evaluates an answer, and names come from files of
+others.
+"""
 
 
 _BASH = """

@@ -15,7 +15,7 @@ from amplifier_app.base.outcome import Ending
 from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.base.paths import bundled_examples_dir
 from amplifier_app.commands.group import amplifier_command
-from amplifier_app.commands.help import commands_of, plain_record
+from amplifier_app.commands.help import plain_record, walk_commands
 from amplifier_support.text import did_you_mean
 
 _APP_PAGES = {
@@ -138,7 +138,7 @@ def manual() -> str:
         *_text(root.help),
         ".SH COMMANDS",
     ]
-    for name, command in commands_of(root, context):
+    for name, command in walk_commands(root, context):
         lines += [f".SS amplifier {_escape(name)}", *_text(command.help)]
         if hasattr(command, "list_commands"):
             continue

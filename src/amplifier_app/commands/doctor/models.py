@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore, problem_of_key
-from amplifier_app.base.outcome import outcome_of
+from amplifier_app.base.outcome import to_outcome
 from amplifier_app.commands.doctor.check import Check
 from amplifier_app.commands.doctor.documents import trusted_folder
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.runtime.provider_access import (
     all_providers,
     ask,
-    credentials_of,
     describe,
+    find_credentials,
     find_provider,
 )
 from amplifier_app.sources.loading import Fetching, load
@@ -65,7 +65,7 @@ async def _provider(
         state = "fail" if provider.in_plan else "warn"
         fix = f"for details run: amplifier provider test {provider.name}"
         return [Check(provider.name, state, f"cannot be mounted: {error}", fix)]
-    found = credentials_of(info, provider, stored)
+    found = find_credentials(info, provider, stored)
     if found:
         message = "; ".join(map(str, found))
     elif ready:
@@ -100,7 +100,7 @@ def online() -> Iterator[Check]:
         answered = run_loop(ask(provider, resolver_for(plan), timeout=_ONLINE_SECONDS))
     # Any failure is reported as its outcome.
     except Exception as error:
-        outcome = outcome_of(error)
+        outcome = to_outcome(error)
         fix = (
             outcome.hint
             or f"for details run: amplifier provider test (exit code {outcome.exit_code})"

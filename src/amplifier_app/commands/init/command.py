@@ -14,7 +14,7 @@ from amplifier_app.base.stdio import claim_stdout, read_line, stdin_is_tty
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
-from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -84,7 +84,7 @@ class InitOptions(NamedTuple):
 
 
 @app.command()
-@takes_options_of(InitOptions)
+@takes_options(InitOptions)
 def init(context: typer.Context, options: InitOptions) -> None:
     """Set up a provider: its key, address and model, tested with one small request.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.keys import KeyStore, problem_of_key
-from amplifier_app.base.outcome import Ending, outcome_of
+from amplifier_app.base.outcome import Ending, to_outcome
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.chat.ask import choose
@@ -23,7 +23,7 @@ from amplifier_app.commands.init.setup import (
     Choice,
     Given,
     Offer,
-    offer_of,
+    build_offer,
     offers,
     problem_of_address,
     try_out,
@@ -214,7 +214,7 @@ class Interview:
             found = self._run(models(choice.provider, sources, renderer=self._renderer))
         # The test will fail in the same way and then offer what to do.
         except Exception as error:
-            to_stderr(f"Cannot list the models: {one_line(outcome_of(error).message)}")
+            to_stderr(f"Cannot list the models: {one_line(to_outcome(error).message)}")
             return []
         return [model.id for model in found]
 
@@ -285,7 +285,7 @@ def clean(text: str) -> str:
 
 def describe_failure(error: BaseException) -> str:
     """A failed test as a message that shows where to look."""
-    outcome = outcome_of(error)
+    outcome = to_outcome(error)
     where = {
         Ending.AUTHENTICATION: "The key was rejected",
         Ending.UNAVAILABLE: "The service is unreachable or busy",
@@ -345,7 +345,7 @@ def choose_provider(
         offered = run_loop(offers(plan, stored))
         _show_current(offered, plan)
     else:
-        offered = [run_loop(offer_of(find_provider(plan, name), plan, stored))]
+        offered = [run_loop(build_offer(find_provider(plan, name), plan, stored))]
     if not asking:
         return _without_asking(given.choice(offered[0]), seconds, renderer)
     return Interview(run_loop, renderer, seconds).hold(offered, given)

@@ -19,7 +19,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.init.interview import Interview
 from amplifier_app.commands.init.setup import (
     Given,
-    offer_of,
+    build_offer,
     problem_of_address,
     report_saved,
     save,
@@ -105,7 +105,7 @@ def onboard() -> bool:
 
 
 def _demo() -> str:
-    """What the demo model is; empty if its package is not installed."""
+    """Describe the demo model; empty if its package is not installed."""
     installed = find_spec("xllamacpp") is not None
     return "a tiny offline demo model, 98 MB, chat only, no tools" if installed else ""
 
@@ -124,7 +124,7 @@ def _set_up(interview: Interview, answer: str, ollama: Ollama | None) -> None:
         address = _address(interview, None if ollama is None else ollama.base_url)
     name = "anthropic" if answer == "Anthropic" else "openai"
     plan = user_plan()
-    offer = run_loop(offer_of(find_provider(plan, name), plan, KeyStore().names()))
+    offer = run_loop(build_offer(find_provider(plan, name), plan, KeyStore().names()))
     # Most users have a key and no address of their own; `init` asks for both.
     choice = interview.hold([offer], Given(base_url=address), skip={"base_url"})
     if choice is None:

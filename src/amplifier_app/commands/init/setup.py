@@ -29,8 +29,8 @@ from amplifier_app.runtime.provider_access import (
     Provider,
     all_providers,
     ask,
-    credentials_of,
     describe,
+    find_credentials,
     find_provider,
 )
 from amplifier_app.sources.loading import load
@@ -201,7 +201,7 @@ async def offers(plan: ResolvedPlan, stored: dict[str, Where]) -> list[Offer]:
         if provider.module in NOT_OFFERED:
             continue
         try:
-            found.append(await offer_of(provider, plan, stored))
+            found.append(await build_offer(provider, plan, stored))
         # A provider may be third-party code; one that fails is not offered, and `provider list`
         # shows why.
         except Exception:
@@ -209,7 +209,7 @@ async def offers(plan: ResolvedPlan, stored: dict[str, Where]) -> list[Offer]:
     return sorted(found, key=lambda offer: (offer.variable is None, not offer.ready))
 
 
-async def offer_of(provider: Provider, plan: ResolvedPlan, stored: dict[str, Where]) -> Offer:
+async def build_offer(provider: Provider, plan: ResolvedPlan, stored: dict[str, Where]) -> Offer:
     """One provider on offer.
 
     Raises:
@@ -219,7 +219,7 @@ async def offer_of(provider: Provider, plan: ResolvedPlan, stored: dict[str, Whe
     if provider.left_out is not None:
         provider = find_provider(user_plan(provider.name), provider.name)
     info, ready = await describe(provider, resolver_for(plan))
-    return Offer(provider, info, ready, tuple(credentials_of(info, provider, stored)))
+    return Offer(provider, info, ready, tuple(find_credentials(info, provider, stored)))
 
 
 async def try_out(choice: Choice, timeout: float, renderer: Renderer | None = None) -> Answered:
@@ -262,7 +262,7 @@ _FIRST = 10
 
 
 class Saved(NamedTuple):
-    """What was saved.
+    """The stored setup.
 
     Attributes:
         file: The settings file.
@@ -277,7 +277,7 @@ class Saved(NamedTuple):
     asked_first: bool
 
 
-def changes_of(choice: Choice) -> dict[str, Any]:
+def build_changes(choice: Choice) -> dict[str, Any]:
     """The changes to the provider's entry in the settings: address → value.
 
     Other providers' entries are never changed: the provider gets a priority ahead of theirs. A
@@ -340,7 +340,7 @@ def save(choice: Choice, where: Where | None = None) -> Saved:
     """
     file = settings_path(USER)
     assert file is not None
-    changes = changes_of(choice)
+    changes = build_changes(choice)
     variable = choice.offer.variable
     store = KeyStore()
     before = _before(store, variable) if choice.key is not None else None

@@ -9,7 +9,7 @@ import typer
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.settings import modules as settings
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
-from amplifier_core.discovery import kind_of
+from amplifier_core.discovery import find_kind
 
 add_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -44,13 +44,13 @@ def add(
     Without --scope, changes settings.yaml of the project, or outside a project your own settings.
     """
     chosen = kind or _kind(module)
-    values = settings.config_of(config or [])
+    values = settings.parse_config(config or [])
     with changing(scope, in_project="project") as where:
         report(settings.add_module(module, chosen, where, source=source, config=values))
 
 
 def _kind(module: str) -> str:
-    kind = kind_of(module)
+    kind = find_kind(module)
     if kind not in get_args(Kind):
         raise UsageError(
             f"{module} looks like a module of type {kind!r}, of which a plan has only one",

@@ -20,7 +20,7 @@ from amplifier_app.base.errors import ModuleError
 from amplifier_app.plan.schema.module_schemas import config_schema
 from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.trust.imports import is_guarded
-from amplifier_core.discovery import kind_of
+from amplifier_core.discovery import find_kind
 from amplifier_core.loader import before_installed, import_from_path
 from amplifier_support.environment import without_secrets
 from amplifier_support.programs import TimedOut, run
@@ -29,7 +29,7 @@ DEFAULT_SECONDS = 30.0
 
 
 class ModuleFacts(NamedTuple):
-    """What is known about a module beyond where it comes from.
+    """Facts about a module beyond where it comes from.
 
     Attributes:
         kind: `"provider"`, `"tool"`, `"hook"`, `"orchestrator"` or `"context"`.
@@ -44,7 +44,7 @@ class ModuleFacts(NamedTuple):
     problem: str | None = None
 
 
-def facts_of(
+def collect_facts(
     module_id: str, found: ResolvedSource, *, seconds: float = DEFAULT_SECONDS
 ) -> ModuleFacts:
     """Import a module and read its description.
@@ -86,7 +86,7 @@ def _alone(found: ResolvedSource) -> str:
 
 
 def _unknown(module_id: str, problem: str) -> ModuleFacts:
-    return ModuleFacts(kind_of(module_id), problem=problem)
+    return ModuleFacts(find_kind(module_id), problem=problem)
 
 
 def _facts_from(module_id: str, entry_point: str, folder: Path | None) -> ModuleFacts:
@@ -94,7 +94,7 @@ def _facts_from(module_id: str, entry_point: str, folder: Path | None) -> Module
         package = _package(entry_point, folder)
         first = (package.__doc__ or "").strip().partition("\n")[0]
         summary = first.removeprefix(f"{module_id}: ")
-        return ModuleFacts(kind_of(module_id, package), summary, config_schema(package))
+        return ModuleFacts(find_kind(module_id, package), summary, config_schema(package))
     except ModuleError as error:
         return _unknown(module_id, error.message)
     # A module's code may fail in any way; the reason is reported.

@@ -14,10 +14,10 @@ import typer
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.json_text import json_text
-from amplifier_app.base.outcome import outcome_of
+from amplifier_app.base.outcome import to_outcome
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.base.stdio import terminal_width
-from amplifier_app.commands.module.description import ModuleFacts, facts_of
+from amplifier_app.commands.module.description import ModuleFacts, collect_facts
 from amplifier_app.commands.plan_options import chosen_plan, takes_plan_options
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.model import ResolvedPlan
@@ -29,7 +29,7 @@ from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolved import Considered, ResolvedSource
 from amplifier_app.sources.resolver import resolver_for
-from amplifier_core.discovery import kind_of
+from amplifier_core.discovery import find_kind
 from amplifier_core.module_sources import ModuleNotFoundError
 
 _COLUMNS = (
@@ -91,7 +91,7 @@ def _rows(plan: ResolvedPlan) -> list[dict[str, Any]]:
         rows.append(
             {
                 "id": module_id,
-                "type": kind or kind_of(module_id),
+                "type": kind or find_kind(module_id),
                 "plan": use,
                 "summary": _summary(module_id, found.entry_point) if found else None,
                 "left_out": left_out,
@@ -160,14 +160,14 @@ def show(
     found = facts = failure = None
     try:
         found = resolver.resolve(module, source)
-        facts = facts_of(module, found)
+        facts = collect_facts(module, found)
     except (SourceError, ModuleNotFoundError) as error:
         failure = error
     shown = _facts(module, chosen, entries, considered, found, facts, failure)
     if output == "json":
         # The object on stdout contains the error.
         print(json_text(shown))
-        raise typer.Exit(outcome_of(failure).exit_code if failure is not None else 0)
+        raise typer.Exit(to_outcome(failure).exit_code if failure is not None else 0)
     for line in _lines(shown):
         print(for_terminal(line))
     if failure is not None:
@@ -270,7 +270,7 @@ def _config_lines(schema: dict[str, Any]) -> Iterator[str]:
     yield "config:" if current else "config: none"
     width = max(map(len, keys), default=0)
     for name, rule in ((name, keys[name]) for name in current):
-        parts = [_type_of(rule), "required" if name in required else ""]
+        parts = [_describe_type(rule), "required" if name in required else ""]
         if "default" in rule and rule["default"] is not None:
             parts.append(f"default {json.dumps(rule['default'], ensure_ascii=False)}")
         described = str(rule.get("description") or "")
@@ -284,7 +284,7 @@ def _config_lines(schema: dict[str, Any]) -> Iterator[str]:
             yield f"  {name.ljust(width)}  {one_line(str(rule.get('description') or ''), 200)}"
 
 
-def _type_of(rule: dict[str, Any]) -> str:
+def _describe_type(rule: dict[str, Any]) -> str:
     if "enum" in rule:
         return " | ".join(json.dumps(one, ensure_ascii=False) for one in rule["enum"])
     if "const" in rule:
@@ -295,4 +295,6 @@ def _type_of(rule: dict[str, Any]) -> str:
     if isinstance(named, str):
         return named
     alternatives = [one for one in rule.get("anyOf") or () if one.get("type") != "null"]
-    return " | ".join(dict.fromkeys(map(_type_of, alternatives))) if alternatives else "object"
+    return (
+        " | ".join(dict.fromkeys(map(_describe_type, alternatives))) if alternatives else "object"
+    )

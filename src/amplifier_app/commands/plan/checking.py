@@ -7,7 +7,7 @@ import typer
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.dry_run import dry_run
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.render.table import OutputOption
 
 check_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -19,7 +19,7 @@ _OPTIONS = (
 
 
 @check_app.command()
-@takes_options_of(Request, *_OPTIONS)
+@takes_options(Request, *_OPTIONS)
 def check(context: typer.Context, request: Request, output: OutputOption = "text") -> None:
     """Fetch, install, import and mount everything the plan names, without asking a model.
 

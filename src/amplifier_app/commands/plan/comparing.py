@@ -16,7 +16,7 @@ from amplifier_app.plan.documents.plan_files import MergedPlan
 from amplifier_app.plan.explain.diff import Change, differences
 from amplifier_app.plan.explain.history import dotted
 from amplifier_app.plan.tree.nodes import Node, plain_data
-from amplifier_app.plan.tree.writing import shown_place_of
+from amplifier_app.plan.tree.writing import show_place
 from amplifier_app.render.table import OutputOption
 from amplifier_app.sources.loading import load_plan, load_profile
 from amplifier_app.trust import folder_if_trusted
@@ -81,8 +81,8 @@ def _line(change: Change) -> str:
 
 
 def _place(node: Node) -> str:
-    """Where a value was written: relative to the working directory, or to the home with `~`."""
-    place = shown_place_of(node)
+    """Return the place of a value: relative to the working directory, or to the home with `~`."""
+    place = show_place(node)
     for folder, short in ((Path.cwd(), ""), (Path.home(), f"~{os.sep}")):
         if place.startswith(f"{folder}{os.sep}"):
             return short + place[len(str(folder)) + 1 :]

@@ -21,7 +21,7 @@ from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.source_spec import without_password
 from amplifier_app.plan.tree.nodes import MapNode, Node, plain_data
-from amplifier_app.plan.tree.writing import origins_of, place_of, yaml_text
+from amplifier_app.plan.tree.writing import collect_origins, describe_place, yaml_text
 from amplifier_app.render.table import OutputOption
 
 show_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -85,7 +85,7 @@ def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> N
         "plan": plain_data(tree),
     }
     if origins:
-        facts["origins"] = origins_of(tree)
+        facts["origins"] = collect_origins(tree)
     print(json_text(facts))
 
 
@@ -147,12 +147,14 @@ def _lines(one: Explained) -> list[str]:
         text = f"{name} is not set"
     else:
         text = yaml_text(MapNode({name: one.value.node}, one.value.node.at)).rstrip()
-        rows.append(("set in", place_of(one.value.node)))
+        rows.append(("set in", describe_place(one.value.node)))
         if one.value.written is not None:
             rows.append(("written as", one.value.written))
         if one.value.gone is not None:
             rows.append(("but", one.value.gone))
-        rows += [("replaces", f"{_short(old)}  ({place_of(old)})") for old in one.value.replaced]
+        rows += [
+            ("replaces", f"{_short(old)}  ({describe_place(old)})") for old in one.value.replaced
+        ]
     rule = one.rule or {}
     if "default" in rule:
         rows.append(("default", json.dumps(rule["default"], ensure_ascii=False)))

@@ -21,8 +21,8 @@ from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.runtime.provider_access import (
     Credential,
     all_providers,
-    credentials_of,
     describe,
+    find_credentials,
     find_provider,
 )
 from amplifier_app.sources.resolver import resolver_for
@@ -106,7 +106,7 @@ async def _row(
     # A provider may be third-party code; one that fails must not hide the others.
     except Exception as error:
         return {**row, "problem": str(error).splitlines()[0] if str(error) else repr(error)}
-    found = credentials_of(info, provider, stored)
+    found = find_credentials(info, provider, stored)
     model = info.defaults.get("model")
     return {
         **row,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from amplifier_app.base.outcome import Outcome, outcome_of
+from amplifier_app.base.outcome import Outcome, to_outcome
 from amplifier_app.base.signals import hold_signals, signal_behind
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.application import ChatApplication
@@ -49,7 +49,7 @@ def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: 
         except Exception as error:
             if back is None or part.is_open or signal_behind(error) is not error:
                 raise
-            part, back = _Part(back, greets=False, failure=outcome_of(error)), None
+            part, back = _Part(back, greets=False, failure=to_outcome(error)), None
 
 
 class _Part:

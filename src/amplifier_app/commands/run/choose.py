@@ -1,4 +1,4 @@
-"""What a request resolves to: the plan, project, session and module sources."""
+"""Resolve a request to its plan, project, session and module sources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Chosen(NamedTuple):
-    """What a request resolves to.
+    """A resolved request.
 
     Attributes:
         plan: The plan to mount.
@@ -105,8 +105,8 @@ def fork_with(
     )
 
 
-async def sources_of(request: Request, chosen: Chosen) -> AppModuleSourceResolver:
-    """Where the modules come from.
+async def open_sources(request: Request, chosen: Chosen) -> AppModuleSourceResolver:
+    """Return the sources of the modules.
 
     Raises:
         ConfigError: A lock is required, and it is missing or out of date.

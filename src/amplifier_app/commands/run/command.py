@@ -9,13 +9,13 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.finish import Invocation, OutputFormat
 from amplifier_app.commands.option import Option
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class Variation(NamedTuple):
-    """How the request is run and shown, where that is not part of the request itself."""
+    """The part of running and showing a request that is not in the request itself."""
 
     output: Annotated[OutputFormat, Option("--output", group="Output", help="Output format.")] = (
         "text"
@@ -48,8 +48,8 @@ class Variation(NamedTuple):
 
 
 @app.command()
-@takes_options_of(Request)
-@takes_options_of(Variation)
+@takes_options(Request)
+@takes_options(Variation)
 def run(
     context: typer.Context,
     prompt: Annotated[

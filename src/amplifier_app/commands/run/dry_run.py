@@ -10,11 +10,11 @@ from amplifier_app.base.paths import is_offline
 from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import choose, sources_of
+from amplifier_app.commands.run.choose import choose, open_sources
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.tree.problems import PlanError
 from amplifier_app.render.report import plan_module_lines, plan_verdict
-from amplifier_app.runtime.plan_check import CheckReport, as_json, check_plan, report_of
+from amplifier_app.runtime.plan_check import CheckReport, as_json, check_plan, to_report
 from amplifier_app.sources.resolver import resolver_for
 
 
@@ -51,11 +51,11 @@ def _report(request: Request, invocation: Invocation) -> CheckReport:
     try:
         chosen = choose(request, invocation.stdout, lenient=True)
     except PlanError as error:
-        return report_of(error, str(request.plan or request.profile or "the plan"))
+        return to_report(error, str(request.plan or request.profile or "the plan"))
 
     async def check() -> CheckReport:
         if request.locked:
-            sources = await sources_of(request, chosen)
+            sources = await open_sources(request, chosen)
         else:
             # The report lists what is missing offline along with everything else.
             sources = resolver_for(chosen.plan, offline=is_offline(request.offline))

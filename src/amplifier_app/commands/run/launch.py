@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from amplifier_app.base.errors import Terminated, UsageError
-from amplifier_app.base.outcome import Ending, Outcome, outcome_of
+from amplifier_app.base.outcome import Ending, Outcome, to_outcome
 from amplifier_app.base.signals import signal_behind
 from amplifier_app.base.stdio import (
     claim_stdout,
@@ -39,7 +39,7 @@ def launch(request: Request, invocation: Invocation) -> Outcome:
     try:
         outcome = _launch(request, invocation)
     except BaseException as error:
-        write_reports(request.report, outcome_of(signal_behind(error)), invocation.report)
+        write_reports(request.report, to_outcome(signal_behind(error)), invocation.report)
         raise
     write_reports(request.report, outcome, invocation.report)
     return outcome

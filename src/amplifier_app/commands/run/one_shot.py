@@ -50,9 +50,9 @@ def checks_of_run(request: Request, plan: ResolvedPlan) -> tuple[Check, ...]:
     """The checks of the plan and of the command line."""
     if not request.check and "checks" not in plan.tree.items:
         return ()
-    from amplifier_app.runtime.checks import checks_of
+    from amplifier_app.runtime.checks import load_checks
 
-    return checks_of(plan.data, request.check or ())
+    return load_checks(plan.data, request.check or ())
 
 
 def requirements(
@@ -62,7 +62,7 @@ def requirements(
     checks: Sequence[Check],
     row: Mapping[str, Any] | None = None,
 ) -> Requirements:
-    """What the answer must meet; `row` is the row of a batch, for checks."""
+    """Return the requirements of the answer; `row` is the row of a batch, for checks."""
     runner = None
     if checks:
         from amplifier_app.runtime.checks import CheckRunner

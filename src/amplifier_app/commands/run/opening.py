@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from amplifier_app.base.slow_steps import report_slow_steps
 from amplifier_app.base.stdio import Output, is_dumb
 from amplifier_app.commands.finish import Invocation
-from amplifier_app.commands.run.choose import Chosen, sources_of, terminal_to_ask_on
+from amplifier_app.commands.run.choose import Chosen, open_sources, terminal_to_ask_on
 from amplifier_app.commands.run.plan_notices import show_plan_notices
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
@@ -36,7 +36,7 @@ _GC_THRESHOLD = 20_000
 """Objects created until garbage is collected again."""
 
 _STOP_SECONDS = 1.0
-"""How long after Ctrl-C at a question what asks is given to end."""
+"""Seconds after Ctrl-C at a question until the asking code is abandoned."""
 
 
 @contextlib.asynccontextmanager
@@ -53,7 +53,7 @@ async def open_requested_session(
     plan = chosen.plan
     assert invocation.report is not None
     invocation.report.plan_digest = plan.digest
-    sources = await sources_of(request, chosen)
+    sources = await open_sources(request, chosen)
     async with (
         printed_lines(renderer),
         open_chosen(request, chosen, approvals, renderer, sources, opening) as session,

@@ -1,4 +1,4 @@
-"""What `run` is asked to do: its options, each declared once, as the field that holds its value."""
+"""The options of `run`, each declared once, as the field that holds its value."""
 
 # Without `from __future__ import annotations`, whose strings would be compiled at every start.
 from collections.abc import Mapping
@@ -21,11 +21,11 @@ _REPRODUCIBLE = "Reproducible runs"
 _PATHS = ("plan", "schema", "lock", "record", "replay")
 
 Screen = Literal["full", "plain", "answer"]
-"""How a terminal is used: with a live region, as lines of text, or for the answer alone."""
+"""The use of a terminal: with a live region, as lines of text, or for the answer alone."""
 
 
 class Request(NamedTuple):
-    """What the command line of `run` asks for. For `show` and `screen`, None leaves it to settings.
+    """The command line of `run`. For `show` and `screen`, None leaves it to settings.
 
     Attributes:
         prompt: The prompt argument; None if there is none.
@@ -323,7 +323,7 @@ class Request(NamedTuple):
         return self.screen or display.get("screen") or "full"
 
     def draws(self, display: Mapping[str, str]) -> bool:
-        """Whether to draw on the terminal, not only to write lines."""
+        """Return True to draw on the terminal, False to write lines only."""
         return self.screen_mode(display) == "full" and not is_dumb()
 
     def validate(self) -> "Request":

@@ -16,7 +16,7 @@ from amplifier_app.render.ansi import paint
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import (
-    parts_of,
+    build_parts,
 )
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.conversation import Comparison, Item, compare
@@ -90,7 +90,7 @@ def _lines(first: SessionFolder, second: SessionFolder, compared: Comparison) ->
 
 def _text(items: Sequence[Item]) -> list[str]:
     lines: list[str] = []
-    for part in parts_of(items, Visibility()):
+    for part in build_parts(items, Visibility()):
         mark = {"prompt": "› ", "call": "  "}.get(part.kind, "")
         lines += [f"{mark}{line}" for line in part.text.strip("\n").splitlines()]
         lines.append("")
@@ -113,7 +113,7 @@ def _coloured(line: str) -> str:
 
 def _as_data(first: SessionFolder, second: SessionFolder, compared: Comparison) -> dict[str, Any]:
     def items(found: Sequence[Item]) -> list[dict[str, str]]:
-        return [{"kind": one.kind, "text": one.text} for one in parts_of(found, Visibility())]
+        return [{"kind": one.kind, "text": one.text} for one in build_parts(found, Visibility())]
 
     return {
         "a": first.id,

@@ -67,7 +67,7 @@ def export(
         raise UsageError("--bundle needs a file", hint="Pass --to FILE.tar.gz")
     store = SessionStore()
     found = store.find(session_id)
-    below = from_index(lambda index: index.sub_sessions_of(found.id))
+    below = from_index(lambda index: index.list_sub_sessions(found.id))
     spawned = [SessionFolder(store.root / one.id) for one in below]
     redact = redactor().value
     if bundle and to is not None:

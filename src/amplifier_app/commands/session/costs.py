@@ -13,7 +13,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.render.table import Column, OutputOption, print_table
-from amplifier_app.runtime.cost_report import MICRO, Billed, Report, cost_report, prices_of
+from amplifier_app.runtime.cost_report import MICRO, Billed, Report, cost_report, find_prices
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 
@@ -52,10 +52,10 @@ def cost(
         key, _, name = what_if.partition("=")
         if key != "model" or not name:
             raise UsageError(f"--what-if expects model=NAME, got {what_if!r}")
-        prices = prices_of(name)
+        prices = find_prices(name)
     store = SessionStore()
     found = store.find(session_id)
-    below = from_index(lambda index: index.sub_sessions_of(found.id))
+    below = from_index(lambda index: index.list_sub_sessions(found.id))
     lead = _bill(found, "main")
     agents = [
         _bill(SessionFolder(store.root / one.id), f"{one_line(one.agent or '', 40)} {one.id}")

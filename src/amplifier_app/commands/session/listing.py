@@ -20,9 +20,9 @@ from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.index import Index, Listed, Match, Page
 from amplifier_app.sessions.removal import (
+    measure_size,
     remove_leftovers,
     remove_sessions,
-    size_of,
     with_sub_sessions,
 )
 from amplifier_app.sessions.store import SessionStore
@@ -85,7 +85,7 @@ def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
     return [
         {
             **session._asdict(),
-            "sub_sessions": [one._asdict() for one in index.sub_sessions_of(session.id)]
+            "sub_sessions": [one._asdict() for one in index.list_sub_sessions(session.id)]
             if spawned
             else [],
         }
@@ -271,7 +271,7 @@ def delete(
         found = store.find(session_id).id
         wanted += [one for one in with_sub_sessions(found, summaries) if one not in wanted]
     for session_id in reversed(wanted):
-        size = describe.size(size_of(store.root / session_id))
+        size = describe.size(measure_size(store.root / session_id))
         title = one_line(by_id[session_id].about, 60)
         to_stderr(f"  {session_id}  {title}  ({size})".replace("    ", "  "))
     if not confirm(f"Delete {describe.count(len(wanted), 'session')}?", yes):
@@ -368,7 +368,8 @@ def _old_families(store: SessionStore, older: float | None, keep: int | None) ->
         families = [one for one in families if one.updated < limit]
     whole = [one for one in families if not any(by_id[member].fault for member in one.ids)]
     return [
-        one._replace(size=sum(size_of(store.root / member) for member in one.ids)) for one in whole
+        one._replace(size=sum(measure_size(store.root / member) for member in one.ids))
+        for one in whole
     ]
 
 

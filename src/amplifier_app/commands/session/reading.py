@@ -18,12 +18,12 @@ from amplifier_app.render.table import Format, OutputOption
 from amplifier_app.runtime.export.markdown import as_markdown
 from amplifier_app.runtime.export.parts import (
     Heading,
+    build_heading,
+    build_parts,
     call_text,
-    heading_of,
     last_prompts,
-    parts_of,
 )
-from amplifier_app.runtime.observers.visibility import Shown, Visibility, mark_of, shown_blocks
+from amplifier_app.runtime.observers.visibility import Shown, Visibility, find_mark, shown_blocks
 from amplifier_app.sessions.conversation import Conversation, Step
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
@@ -73,12 +73,12 @@ def show(
     if call:
         _show_call(found, conversation, call, output, use_pager=not no_pager)
         return
-    spawned = from_index(lambda index: index.sub_sessions_of(found.id))
+    spawned = from_index(lambda index: index.list_sub_sessions(found.id))
     if output == "json":
         _print_json(found, spawned, visibility)
         return
-    parts = parts_of(last_prompts(conversation, last or 0), visibility)
-    heading = heading_of(found.id, found.metadata, conversation, age=width is not None)
+    parts = build_parts(last_prompts(conversation, last or 0), visibility)
+    heading = build_heading(found.id, found.metadata, conversation, age=width is not None)
     lines = [f"sub-session {one.id} ({one_line(one.about, 60)})" for one in spawned]
     heading = Heading(heading.title, heading.facts, lines)
     if width is None:
@@ -130,7 +130,7 @@ def _visible(message: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
     if isinstance(message.get("content"), list):
         shown["content"] = shown_blocks(message["content"], visibility)
     thought = message.get("thinking_block")
-    if thought is not None and not visibility.shows("thinking", mark_of(thought)):
+    if thought is not None and not visibility.shows("thinking", find_mark(thought)):
         del shown["thinking_block"]
     return shown
 

@@ -1,4 +1,4 @@
-"""What the commands of `amplifier session` share."""
+"""Code shared by the commands of `amplifier session`."""
 
 from __future__ import annotations
 

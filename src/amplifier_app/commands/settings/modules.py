@@ -30,7 +30,7 @@ from amplifier_app.plan.source_spec import (
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, SECTION_OF, entry_key
 from amplifier_app.plan.tree.interpolation import names_in
-from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, MapNode, Node, plain_data, text_of
+from amplifier_app.plan.tree.nodes import NOWHERE, ListNode, MapNode, Node, plain_data, read_text
 from amplifier_app.plan.tree.problems import PlanError, Problems, suggest
 from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.layout import find_layout
@@ -93,7 +93,7 @@ def _with_variables(node: Node) -> Node:
         return MapNode(items, node.at, node.keys)
     if isinstance(node, ListNode):
         return ListNode([_with_variables(value) for value in node.items], node.at)
-    text = text_of(node)
+    text = read_text(node)
     return node._replace(unset=tuple(names_in(text))) if text is not None else node
 
 
@@ -103,7 +103,7 @@ def open_secrets(config: MapNode) -> str | None:
         key
         for key, node in config.items.items()
         if is_secret_key(key)
-        and (value := text_of(node)) is not None
+        and (value := read_text(node)) is not None
         and "${" not in value
         and not names_variable(key, value)
     ]
@@ -231,7 +231,7 @@ def add_module(
         kind: `"tool"`, `"hook"` or `"provider"`.
         where: The settings to change.
         source: Where to load it from; a relative path starts at the working directory.
-        config: Its configuration, as returned by `config_of`.
+        config: Its configuration, as returned by `parse_config`.
 
     Raises:
         UsageError: The id or the source is invalid, or the module is unknown.
@@ -303,7 +303,7 @@ def _exclude(module: str, settings: Settings, where: Target) -> Changed:
     return Changed(where.file, f"excluded {module} of the profile {profile.name!r}")
 
 
-def config_of(texts: Sequence[str]) -> MapNode:
+def parse_config(texts: Sequence[str]) -> MapNode:
     """`key=value` texts of the command line as configuration with its origin.
 
     Raises:
@@ -361,14 +361,14 @@ def _parts(document: MapNode) -> dict[str, Location]:
     session = document.items.get("session")
     nodes = session.items if isinstance(session, MapNode) else {}
     parts = [node for part in PARTS if isinstance(node := nodes.get(part), MapNode)]
-    return {text_of(node.items.get("module")) or "": node.at for node in parts}
+    return {read_text(node.items.get("module")) or "": node.at for node in parts}
 
 
 def _is_excluded(settings: Settings, where: Target, module: str) -> bool:
     for file in settings.files:
         node = file.tree.items.get("exclude")
         if file.path == where.file and isinstance(node, ListNode):
-            return module in map(text_of, node.items)
+            return module in map(read_text, node.items)
     return False
 
 

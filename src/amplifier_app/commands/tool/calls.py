@@ -20,11 +20,11 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.opening import approvals_for, open_requested_session
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.typer_options import takes_options_of
+from amplifier_app.commands.typer_options import takes_options
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.overrides import without_default_of_others
-from amplifier_app.plan.tree.entries import entries_of
-from amplifier_app.plan.tree.nodes import node_of, with_items
+from amplifier_app.plan.tree.entries import list_entries
+from amplifier_app.plan.tree.nodes import to_node, with_items
 from amplifier_app.render.result import RunReport
 from amplifier_app.render.table import Column, OutputOption, table
 from amplifier_app.render.text import StderrNotices
@@ -78,9 +78,9 @@ async def tool_session(
 def _with_script(plan: ResolvedPlan, replies: Sequence[Any]) -> ResolvedPlan:
     """The plan with a scripted model in place of its providers."""
     entry = {"module": _SCRIPTED, "config": {"replies": list(replies)}}
-    providers = node_of([entry], _AT, literal=True)
+    providers = to_node([entry], _AT, literal=True)
     tree = with_items(plan.tree, {**plan.tree.items, "providers": providers})
-    return plan.with_tree(without_default_of_others(tree, entries_of(tree, "providers")))
+    return plan.with_tree(without_default_of_others(tree, list_entries(tree, "providers")))
 
 
 def find_tool(session: OpenSession, name: str) -> Any:
@@ -112,7 +112,7 @@ _COLUMNS = (Column("TOOL"), Column("DESCRIPTION", "end", least=20))
 
 
 @list_app.command()
-@takes_options_of(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
+@takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
 def list_tools(context: typer.Context, request: Request, output: OutputOption = "text") -> None:
     """List the tools of the plan. Mounts its modules and asks no model.
 
@@ -140,7 +140,7 @@ info_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @info_app.command()
-@takes_options_of(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
+@takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
 def info(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
@@ -197,7 +197,7 @@ class _Result(StderrNotices):
 
 
 @invoke_app.command()
-@takes_options_of(Request, *OPTIONS)
+@takes_options(Request, *OPTIONS)
 def invoke(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],

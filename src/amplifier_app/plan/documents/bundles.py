@@ -34,7 +34,7 @@ from amplifier_app.plan.documents.published import Listed
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, is_path, parse_source
-from amplifier_app.plan.tree.nodes import MapNode, Scalar, text_of
+from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes
 
@@ -192,14 +192,14 @@ class Bundles:
             else:
                 message = f"{root.text!r} is outside the fetched files"
                 self._problems.add(message, root.at)
-        self._namespaces.add_bundle(path, name, self._name_of)
+        self._namespaces.add_bundle(path, name, self._read_name)
 
-    def _name_of(self, path: Path) -> str | None:
+    def _read_name(self, path: Path) -> str | None:
         """The name of a bundle that is not included itself."""
         if path not in self._names:
             root = read_root(path.name, read_bytes(path, str(path), "the bundle"), PLAN, Problems())
             named = root.items.get("name") if isinstance(root, MapNode) else None
-            self._names[path] = text_of(named)
+            self._names[path] = read_text(named)
         return self._names[path]
 
     # -- finding -----------------------------------------------------------------------

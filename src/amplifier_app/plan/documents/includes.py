@@ -22,7 +22,7 @@ from amplifier_app.plan.tree.nodes import (
     MAX_PROBLEMS,
     MapNode,
     Scalar,
-    text_of,
+    read_text,
     with_items,
 )
 from amplifier_app.plan.tree.yaml_reader import decode, read_bytes
@@ -271,7 +271,7 @@ def with_context(document: MapNode, files: Sequence[ContextFile]) -> MapNode:
     if not files:
         return document
     node = document.items.get("instruction")
-    if not isinstance(node, Scalar) or text_of(node) is None:
+    if not isinstance(node, Scalar) or read_text(node) is None:
         node = Scalar("", files[0].at, plain=False, literal=True)
     return with_items(document, {**document.items, "instruction": _append_files(node, files)})
 

@@ -30,7 +30,7 @@ class Checkout(NamedTuple):
     shown: str
     source: str
 
-    def source_of(self, path: Path) -> str:
+    def find_source(self, path: Path) -> str:
         """The source of a folder in it, for a module."""
         below = path.relative_to(self.folder).as_posix()
         if below == ".":
@@ -72,21 +72,21 @@ class Namespaces:
             roots.append(folder)
 
     def add_bundle(
-        self, path: Path, name: str | None, name_of: Callable[[Path], str | None]
+        self, path: Path, name: str | None, read_name: Callable[[Path], str | None]
     ) -> None:
         """Add the namespaces of a bundle: its own, and those of the bundles in the folders above.
 
         Args:
             path: Its file.
             name: Its name.
-            name_of: Reads the name of another bundle.
+            read_name: Reads the name of another bundle.
         """
         is_root = path.name in BUNDLE_FILES
         if is_root and name:
             self.add(name, path.parent)
         for folder in self._folders_above(path.parent):
             for file in (folder / file_name for file_name in BUNDLE_FILES):
-                if file != path and file.is_file() and (above := name_of(file)):
+                if file != path and file.is_file() and (above := read_name(file)):
                     self.add(above, folder)
                     if name and not is_root:
                         self.add(name, folder)
@@ -113,8 +113,8 @@ class Namespaces:
         return {name: [self._source(root) for root in self._roots[name]] for name in names}
 
     def _source(self, root: Path) -> str:
-        checkout = self.checkout_of(root)
-        return str(root) if checkout is None else checkout.source_of(root)
+        checkout = self.find_checkout(root)
+        return str(root) if checkout is None else checkout.find_source(root)
 
     @property
     def checkouts(self) -> tuple[Checkout, ...]:
@@ -122,7 +122,7 @@ class Namespaces:
         return tuple(self._checkouts.values())
 
     def _folders_above(self, folder: Path) -> list[Path]:
-        checkout = self.checkout_of(folder)
+        checkout = self.find_checkout(folder)
         home = Path(os.path.expanduser("~"))
         found: list[Path] = []
         for above in (folder, *folder.parents)[: 64 if checkout else _LEVELS]:
@@ -136,7 +136,7 @@ class Namespaces:
 
     # -- finding -----------------------------------------------------------------------
 
-    def checkout_of(self, path: Path) -> Checkout | None:
+    def find_checkout(self, path: Path) -> Checkout | None:
         """The checkout that contains a file; None for a local file."""
         for folder in (path, *path.parents) if self._checkouts else ():
             if folder in self._checkouts:
@@ -145,9 +145,9 @@ class Namespaces:
 
     def may_read(self, document: Path, path: Path) -> bool:
         """Return True if a document may read a file: fetched documents may read fetched files only."""
-        if self.checkout_of(document) is None:
+        if self.find_checkout(document) is None:
             return True
-        return self.checkout_of(Path(os.path.realpath(path))) is not None
+        return self.find_checkout(Path(os.path.realpath(path))) is not None
 
     def roots(self, name: str, document: Path) -> list[Path]:
         """The folders of a namespace, in search order for a document."""
@@ -181,7 +181,7 @@ class Namespaces:
 
     def _is_below(self, path: Path, root: Path, document: Path) -> bool:
         """Return True if a fetched file, with links resolved, is inside the bundle's folder."""
-        if self.checkout_of(document) is None:
+        if self.find_checkout(document) is None:
             return True
         return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
@@ -195,11 +195,11 @@ class Namespaces:
             file: The name of the document that refers to it.
             document: That document, absolute.
         """
-        checkout = self.checkout_of(path)
+        checkout = self.find_checkout(path)
         if checkout is not None:
             return f"{checkout.shown}:{path.relative_to(checkout.folder).as_posix()}"
         near = path.is_relative_to(document.parent.parent)
-        if os.path.isabs(file) or not near or self.checkout_of(document) is not None:
+        if os.path.isabs(file) or not near or self.find_checkout(document) is not None:
             return str(path)
         relative = os.path.relpath(path, document.parent)
         return os.path.normpath(os.path.join(os.path.dirname(file), relative))

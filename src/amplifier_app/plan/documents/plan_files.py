@@ -27,7 +27,7 @@ from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.rules import NAME
 from amplifier_app.plan.schema.structure import check_complete, missing_parts
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
-from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entries_of, entry_key, entry_keys
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, entry_keys, list_entries
 from amplifier_app.plan.tree.merge import (
     excluded_in,
     merge_documents,
@@ -35,7 +35,7 @@ from amplifier_app.plan.tree.merge import (
     overlay_settings,
     without_replaced_agents,
 )
-from amplifier_app.plan.tree.nodes import MapNode, Scalar, node_of, text_of, with_items
+from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text, to_node, with_items
 from amplifier_app.plan.tree.problems import Problem, Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import read_stream
 
@@ -115,7 +115,7 @@ class MergedPlan(NamedTuple):
                     if not parsed.path.is_relative_to(checkout.folder):
                         raise SourceSyntaxError(f"{text!r} is outside the fetched files")
                     # As it was fetched, so that it can be locked and moved to another machine.
-                    return checkout.source_of(parsed.path)
+                    return checkout.find_source(parsed.path)
         return parsed.text
 
 
@@ -260,7 +260,7 @@ class _Chain:
         if not missing or not itself.bundle or self._problems:
             return None
         profiles = [*profile_files(self._settings.project)]
-        for name in (text_of(self._settings.profile), DEFAULT_PROFILE):
+        for name in (read_text(self._settings.profile), DEFAULT_PROFILE):
             for profile in profiles:
                 if profile.name == name and profile.path.absolute() not in known:
                     lacks = f"the bundle has no {' and no '.join(missing)}"
@@ -274,7 +274,9 @@ class _Chain:
             key for one in below for part in ENTRY_SECTIONS for key in entry_keys(one.tree, part)
         }
         for part in ENTRY_SECTIONS:
-            for entry in (entry for one in self._documents for entry in entries_of(one.tree, part)):
+            for entry in (
+                entry for one in self._documents for entry in list_entries(one.tree, part)
+            ):
                 if "source" in entry.items and (key := entry_key(entry)) in known:
                     self._problems.note(f"{key} replaces the profile's {key}", entry.at)
 
@@ -322,7 +324,7 @@ class _Chain:
             tree = with_context(tree, context)
             stages[-1] = stages[-1]._replace(tree=tree)
         if sources := self._reader.namespace_sources:
-            namespaces = node_of(sources, self._documents[0].tree.at, literal=True)
+            namespaces = to_node(sources, self._documents[0].tree.at, literal=True)
             if written := tree.items.get("namespaces"):
                 namespaces = merge_nodes(namespaces, written)
             tree = with_items(tree, {**tree.items, "namespaces": namespaces})
@@ -337,7 +339,7 @@ class _Chain:
         itself = self._documents[0]
         check_complete(tree, self._problems)
         self._raise_if_any()
-        own = text_of(self._documents[0].tree.items.get("name"))
+        own = read_text(self._documents[0].tree.items.get("name"))
         files = {
             file: path
             for one in (*self._documents, *self._settings.files)
@@ -367,7 +369,7 @@ class _Chain:
         """The document that the last one extends, if any."""
         document = chain[-1]
         node = document.root.items.get("extends") if isinstance(document.root, MapNode) else None
-        target = text_of(node)
+        target = read_text(node)
         if node is None or target is None:
             return None
         found = _locate(target, document, self._settings.project)

@@ -130,7 +130,7 @@ def in_collection(
 
 
 def hint_for_missing(target: str, folder: Path, project: Path | None) -> str:
-    """What to do about an `extends` of a file in `folder` that names nothing."""
+    """Return advice about an `extends` of a file in `folder` that names nothing."""
     if target.startswith(PATH_STARTS):
         return "a relative path starts at the folder of this file"
     for name in (target, *(f"{target}{suffix}" for suffix in SUFFIXES)):

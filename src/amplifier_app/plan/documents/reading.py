@@ -31,7 +31,7 @@ from amplifier_app.plan.documents.document import (
 from amplifier_app.plan.documents.profile_paths import SUFFIXES, agent_files, agent_folders
 from amplifier_app.plan.schema.grammar import AGENT_FILE, PLAN
 from amplifier_app.plan.schema.structure import AGENT_LISTS, Shape, normalise
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import read_bytes
 
@@ -106,7 +106,7 @@ class Reader:
             from amplifier_app.plan.documents.published import lists_in
 
             root, lists = lists_in(root, self.problems, includes="extends" in shape.keys)
-        name = text_of(root.items.get("name")) if isinstance(root, MapNode) else None
+        name = read_text(root.items.get("name")) if isinstance(root, MapNode) else None
         return Opened(Origin(file, path, True, name, form.bundle), root, shape, lists)
 
     def finish(self, opened: Opened) -> Document:
@@ -200,7 +200,7 @@ def _instruction(node: Node, file: str) -> Scalar | None:
     found = node.items.get("instruction") if isinstance(node, MapNode) else None
     if not isinstance(found, Scalar) or found.at.file != file:
         return None
-    return found if "@" in (text_of(found) or "") else None
+    return found if "@" in (read_text(found) or "") else None
 
 
 _PUBLISHED = (*AGENT_LISTS, "inline")
@@ -237,7 +237,7 @@ class AgentList:
 
     def expand(self, node: Node) -> Node:
         """The agents by name; anything else than agents is returned unchanged."""
-        if text_of(node) == "all":
+        if read_text(node) == "all":
             for path in agent_files(self._folders()).values():
                 self._add_file(_File(str(path), path), node.at)
         elif isinstance(node, ListNode):
@@ -247,7 +247,7 @@ class AgentList:
             self._add_published(node)
         elif isinstance(node, MapNode):
             self._add_named(node)
-        elif text_of(node) != "none":
+        elif read_text(node) != "none":
             return node
         return MapNode(self._items, node.at, self._keys)
 
@@ -255,7 +255,7 @@ class AgentList:
 
     def _add_item(self, item: Node) -> None:
         if isinstance(item, MapNode):
-            name = text_of(item.items.get("name"))
+            name = read_text(item.items.get("name"))
             if name is None and self._document.bundle and "module" in item.items:
                 message = "a module under 'agents' is ignored"
                 self._problems.note(message, item.at)
@@ -265,7 +265,7 @@ class AgentList:
                 return
             rest = {key: node for key, node in item.items.items() if key != "name"}
             self._add(name, self._inline(with_items(item, rest)), item.at)
-        elif (text := text_of(item)) is not None:
+        elif (text := read_text(item)) is not None:
             for found in self._locate(text, item.at):
                 self._add_file(found, item.at, namespace=self._namespace(text))
         else:
@@ -274,10 +274,10 @@ class AgentList:
 
     def _add_named(self, node: MapNode) -> None:
         for name, agent in node.items.items():
-            target, over = text_of(agent), None
+            target, over = read_text(agent), None
             if target is None and self._published and isinstance(agent, MapNode):
                 # A file, of which the other keys here replace parts.
-                target, over = text_of(agent.items.get("include")), agent
+                target, over = read_text(agent.items.get("include")), agent
             if target is None:
                 self._add(name, self._inline(agent), node.key_at(name))
                 continue
@@ -428,7 +428,7 @@ class AgentList:
         document = self._reader.read(found.file, found.path, AGENT_FILE)
         self.read |= {found.file: found.path, **document.others}
         items = dict(document.tree.items)
-        own = text_of(items.pop("name", None))
+        own = read_text(items.pop("name", None))
         replaced = self._inline(over) if over is not None else None
         if isinstance(replaced, MapNode):
             items |= {key: node for key, node in replaced.items.items() if key != "include"}

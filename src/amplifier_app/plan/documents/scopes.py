@@ -20,7 +20,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.plan.documents.document import Document
 from amplifier_app.plan.documents.reading import Reader
 from amplifier_app.plan.schema.grammar import SETTINGS
-from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, text_of
+from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
 
 USER, PROJECT, LOCAL = "user", "project", "local"
@@ -81,7 +81,7 @@ class Settings(NamedTuple):
         for settings in self.files:
             node = settings.tree.items.get("display")
             for key, value in node.items.items() if isinstance(node, MapNode) else ():
-                found[key] = text_of(value) or ""
+                found[key] = read_text(value) or ""
         return found
 
 

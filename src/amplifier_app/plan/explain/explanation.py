@@ -14,7 +14,7 @@ from amplifier_app.plan.schema.module_schemas import keys_at, rule_at, schema_of
 from amplifier_app.plan.schema.rules import Schema
 from amplifier_app.plan.schema.structure import Shape
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
-from amplifier_app.plan.tree.nodes import MapNode, text_of
+from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_app.plan.tree.paths import NoSuchPath, Path, find, parse_path
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_core.discovery import PARTS
@@ -23,7 +23,7 @@ from amplifier_support.text import nearest
 _NOT_MERGED = ("extends", "exclude", *(f"{part}_source" for part in PARTS))
 """Keys of documents that merged plans do not have."""
 _TYPO = 0.8
-"""How alike two names are that differ by a typo."""
+"""Minimum similarity of two names that differ by a typo."""
 
 
 class Explained(NamedTuple):
@@ -188,7 +188,7 @@ class _Schemas:
 
     def _read(self, path: Path) -> Schema | None:
         entry = self._entry(path)
-        module = text_of(entry.items.get("module")) if entry is not None else None
+        module = read_text(entry.items.get("module")) if entry is not None else None
         if entry is None or module is None:
             return None
         if "source" in entry.items or module in self._plan.sources:

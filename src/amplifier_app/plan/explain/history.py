@@ -11,7 +11,7 @@ from amplifier_app.plan.overrides import apply_sets
 from amplifier_app.plan.schema.grammar import PLAN
 from amplifier_app.plan.schema.structure import normalise
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.plan.tree.paths import NoSuchPath, Path, find
 from amplifier_app.plan.tree.problems import Problems
 
@@ -134,7 +134,7 @@ def _replaced(node: Node, trees: Sequence[Node], path: Path) -> tuple[Node, ...]
         seen.pop()
     if path[-1] in ("module", "instance_id"):
         # Every file repeats the key of an entry without changing anything.
-        seen = [one for one in seen if text_of(one) != text_of(node)]
+        seen = [one for one in seen if read_text(one) != read_text(node)]
     return tuple(reversed(seen))
 
 

@@ -1,1 +1,3 @@
-"""What a plan may contain: the rules of its values, the config schemas of modules, and both as one JSON Schema."""
+"""The contents of a plan: the rules of its values, the config schemas of modules, and both as one
+JSON Schema.
+"""

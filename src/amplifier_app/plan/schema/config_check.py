@@ -64,7 +64,7 @@ def config_problems(
     for error in validator.iter_errors(plain_data(node)):
         if partial and error.validator == "required":
             continue
-        problems += _problems_of(error, node, module_id, validator)
+        problems += _to_problems(error, node, module_id, validator)
     return list(dict.fromkeys(problems))
 
 
@@ -85,12 +85,12 @@ def ignored_keys(entry: MapNode, module_id: str, schema: Schema) -> list[str]:
     ]
 
 
-def _problems_of(error: Any, config: MapNode, module_id: str, validator: Any) -> Iterator[Problem]:
+def _to_problems(error: Any, config: MapNode, module_id: str, validator: Any) -> Iterator[Problem]:
     if _parses_as_expected(error, validator):
         return
     if error.context and (specific := _of_one_alternative(error)):
         for one in specific:
-            yield from _problems_of(one, config, module_id, validator)
+            yield from _to_problems(one, config, module_id, validator)
         return
     path = list(error.absolute_path)
     node = _at(config, path)
@@ -151,7 +151,7 @@ def _expected(error: Any) -> str:
 
 
 def _accepted(schema: Schema) -> Iterator[str]:
-    """What a schema accepts, each type in a few words."""
+    """Yield the types that a schema accepts, each in a few words."""
     for word in ("anyOf", "oneOf"):
         for one in schema.get(word, ()):
             yield from _accepted(one)
@@ -180,7 +180,7 @@ def _at(config: MapNode, path: Iterable[str | int]) -> Node:
 
 
 def _place(config: MapNode, path: list[str | int]) -> Location:
-    """Where to report a problem: at the key, or at the entry of a list."""
+    """Return the location of a problem: the key, or the entry of a list."""
     if not path:
         return config.at
     parent = _at(config, path[:-1])

@@ -30,7 +30,7 @@ from amplifier_app.plan.schema.rules import (
 )
 from amplifier_app.plan.schema.structure import Agents, Shape
 from amplifier_app.plan.tree.entries import entry_key
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, text_of
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_core.discovery import SECTION_KINDS
 from amplifier_support.sandbox.policy import KEYS, SCHEMA, PolicyError, parse_policy
@@ -177,7 +177,7 @@ class Commands(Entries):
     """A list of shell commands; read as a list of mappings with `run`."""
 
     def _read_one(self, node: Node, where: str, check: Check) -> Node | None:
-        if text_of(node) is not None:
+        if read_text(node) is not None:
             node = MapNode({"run": node}, node.at)
         read = self._entry.read(node, where, check)
         if not isinstance(read, MapNode) or "run" in read.items:
@@ -216,7 +216,7 @@ class Rules(Entries):
         return read
 
     def _check_pattern(self, key: str, node: Node, where: str, check: Check) -> None:
-        text = text_of(node) or ""
+        text = read_text(node) or ""
         if not text.strip():
             check.problems.add(f"'{where}.{key}' is empty", node.at, "set a pattern")
         elif key == "path" and (".." in text.split("/") or "\0" in text):

@@ -142,7 +142,7 @@ class Definitions:
         fields: Schema = schema["properties"]
         # The last one matches every id; the others are for completion in editors.
         fields = {**fields, "module": {**fields["module"], "anyOf": [*ids, {}]}}
-        configs = [_config_of(module) for module in own if module.config is not None]
+        configs = [_build_config_schema(module) for module in own if module.config is not None]
         return {**schema, "properties": fields, "allOf": configs}
 
     def configs(self) -> Schema:
@@ -169,7 +169,7 @@ def _names(part: str) -> Schema:
     return {"anyOf": [inside, {"required": [part]}]}
 
 
-def _config_of(module: ModuleSchema) -> Schema:
+def _build_config_schema(module: ModuleSchema) -> Schema:
     # A module with its own source may be a different one of the same name.
     named = {
         "properties": {"module": {"const": module.module_id}, "source": {"type": "null"}},

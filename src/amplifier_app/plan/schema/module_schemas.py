@@ -12,7 +12,7 @@ from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.plan.schema.rules import Schema
-from amplifier_core.discovery import kind_of
+from amplifier_core.discovery import find_kind
 
 if TYPE_CHECKING:
     from amplifier_app.base.installed import Installed
@@ -80,7 +80,7 @@ def bundled_schemas() -> list[ModuleSchema]:
         first = (package.__doc__ or "").strip().partition("\n")[0]
         summary = first.removeprefix(f"{module_id}: ")
         found.append(
-            ModuleSchema(module_id, kind_of(module_id, package), summary, config_schema(package))
+            ModuleSchema(module_id, find_kind(module_id, package), summary, config_schema(package))
         )
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, text_of, with_items
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_support.text import did_you_mean
 
@@ -54,7 +54,7 @@ class Check:
 
     def wrong(self, node: Node, where: str, expected: str) -> None:
         """Report a value of the wrong type; there is nothing to read from it."""
-        self.problems.add(f"{where!r} is {kind_of(node)}", node.at, f"expected {expected}")
+        self.problems.add(f"{where!r} is {describe_kind(node)}", node.at, f"expected {expected}")
 
     def unknown(
         self, key: str, node: MapNode, known: Sequence[str], where: str, *, open: bool = False
@@ -80,7 +80,7 @@ class Check:
 
 
 class Rule:
-    """What one value may be.
+    """The rule for one value.
 
     Args:
         description: What it is for.
@@ -139,7 +139,7 @@ class Text(Rule):
     """A string that is not blank."""
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        text = text_of(node)
+        text = read_text(node)
         if text is None:
             return check.wrong(node, where, f"a string{' (in quotes)' * isinstance(node, Scalar)}")
         if not text.strip():
@@ -159,7 +159,7 @@ class Texts(Rule):
         return ListNode([one for one in items if self._is_valid(one, where, check)], node.at)
 
     def _is_valid(self, node: Node, where: str, check: Check) -> bool:
-        if text_of(node) is None:
+        if read_text(node) is None:
             check.wrong(node, where, "a string or a list of strings")
             return False
         return True
@@ -174,7 +174,7 @@ class VariableNames(Texts):
     def _is_valid(self, node: Node, where: str, check: Check) -> bool:
         if not super()._is_valid(node, where, check):
             return False
-        text = text_of(node) or ""
+        text = read_text(node) or ""
         if not re.fullmatch(VARIABLE_NAME, text):
             message = f"{text!r} is not a variable name"
             check.problems.add(message, node.at, "write the name alone")
@@ -243,7 +243,7 @@ class Choice(Rule):
         self._values = values
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        if text_of(node) in self._values:
+        if read_text(node) in self._values:
             return node
         return check.wrong(node, where, f"one of {', '.join(self._values)}")
 
@@ -259,7 +259,7 @@ class Id(Rule):
         self._what = what
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
-        text = text_of(node)
+        text = read_text(node)
         if text is None:
             return check.wrong(node, where, self._what)
         if re.fullmatch(ID, text):
@@ -375,7 +375,7 @@ class ByName(Rule):
         }
 
 
-def kind_of(node: Node) -> str:
+def describe_kind(node: Node) -> str:
     """The type of a value, in words."""
     if isinstance(node, MapNode):
         return "a mapping"

@@ -14,7 +14,15 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
-from amplifier_app.plan.schema.rules import NAME, Check, Printing, Rule, Schema, is_null, kind_of
+from amplifier_app.plan.schema.rules import (
+    NAME,
+    Check,
+    Printing,
+    Rule,
+    Schema,
+    describe_kind,
+    is_null,
+)
 from amplifier_app.plan.tree.nodes import MapNode, Node, with_items
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_core.discovery import PARTS
@@ -153,7 +161,7 @@ def _report_no_mapping(root: Node | None, file: str, problems: Problems, shape: 
     if root is None and problems:
         # It could not be parsed, which has been reported.
         return
-    found = "is empty" if root is None or empty else f"is {kind_of(root)}, not a mapping"
+    found = "is empty" if root is None or empty else f"is {describe_kind(root)}, not a mapping"
     at = root.at if root is not None else Location(file, 1, 1)
     problems.add(f"{shape.what} {found}", at, shape.start)
 

@@ -320,7 +320,7 @@ class _Editor:
         return self._text.rfind("\n", 0, index) + 1
 
     def _line_end(self, index: int) -> int:
-        """Where the line ends, its line break not included."""
+        """Return the end of the line, its line break not included."""
         end = self._text.find("\n", index)
         if end < 0:
             return len(self._text)

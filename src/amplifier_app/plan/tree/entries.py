@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, read_text
 from amplifier_core.discovery import PARTS, SECTION_KINDS
 
 ModuleKind = Literal["provider", "tool", "hook", "orchestrator", "context"]
@@ -37,10 +37,10 @@ def entry_key(entry: Node) -> str | None:
     """The key of a list entry: its instance id, else its module id."""
     if not isinstance(entry, MapNode):
         return None
-    return text_of(entry.items.get("instance_id")) or text_of(entry.items.get("module"))
+    return read_text(entry.items.get("instance_id")) or read_text(entry.items.get("module"))
 
 
-def entries_of(document: MapNode, section: str) -> list[MapNode]:
+def list_entries(document: MapNode, section: str) -> list[MapNode]:
     """The entries of a section."""
     node = document.items.get(section)
     entries = node.items if isinstance(node, ListNode) else ()
@@ -49,7 +49,9 @@ def entries_of(document: MapNode, section: str) -> list[MapNode]:
 
 def entry_keys(document: MapNode, section: str) -> list[str]:
     """The keys of the entries of a section, in order."""
-    return [key for entry in entries_of(document, section) if (key := entry_key(entry)) is not None]
+    return [
+        key for entry in list_entries(document, section) if (key := entry_key(entry)) is not None
+    ]
 
 
 def module_entries(plan: MapNode) -> Iterator[ModuleEntry]:
@@ -69,7 +71,7 @@ def _entries(document: MapNode) -> Iterator[ModuleEntry]:
         if isinstance(node, MapNode):
             yield ModuleEntry(part, ("session", part), node)
     for section, kind in SECTION_KINDS.items():
-        for index, entry in enumerate(entries_of(document, section)):
+        for index, entry in enumerate(list_entries(document, section)):
             yield ModuleEntry(kind, (section, str(index)), entry)
 
 

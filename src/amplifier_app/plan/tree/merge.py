@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, entry_keys
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of, with_items
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, read_text, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_core.discovery import PARTS
 
@@ -49,7 +49,7 @@ def excluded_in(documents: Iterable[MapNode]) -> frozenset[str]:
     for document in documents:
         exclude = document.items.get("exclude")
         nodes = exclude.items if isinstance(exclude, ListNode) else []
-        gone |= {text for node in nodes if (text := text_of(node))}
+        gone |= {text for node in nodes if (text := read_text(node))}
         gone -= {key for section in ENTRY_SECTIONS for key in entry_keys(document, section)}
     return frozenset(gone)
 
@@ -159,8 +159,8 @@ def _merge_agents(base: MapNode, child: MapNode) -> MapNode:
 def _merge_module(base: Node, child: Node) -> Node:
     if not isinstance(base, MapNode) or not isinstance(child, MapNode):
         return child
-    module = text_of(child.items.get("module"))
-    if module is not None and module != text_of(base.items.get("module")):
+    module = read_text(child.items.get("module"))
+    if module is not None and module != read_text(base.items.get("module")):
         return child
     merged = merge_nodes(base, child)
     if "when" in child.items and isinstance(merged, MapNode):
@@ -191,7 +191,7 @@ def _without_excluded(base: MapNode, child: MapNode) -> tuple[MapNode, list[_Mis
     exclude = child.items.get("exclude")
     if not isinstance(exclude, ListNode):
         return base, []
-    wanted = {text: node.at for node in exclude.items if (text := text_of(node))}
+    wanted = {text: node.at for node in exclude.items if (text := read_text(node))}
     present = {key for section in ENTRY_SECTIONS for key in entry_keys(base, section)}
     agents = base.items.get("agents")
     if isinstance(agents, MapNode):

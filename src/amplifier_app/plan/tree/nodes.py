@@ -52,7 +52,7 @@ class MapNode(NamedTuple):
     keys: Mapping[str, Location] = MappingProxyType({})
 
     def key_at(self, key: str) -> Location:
-        """Where `key` was written, or the location of the mapping if it is generated."""
+        """Return the location of `key`, or of the mapping if it is generated."""
         return self.keys.get(key, self.at)
 
 
@@ -77,7 +77,7 @@ def plain_data(node: Node) -> Any:
     return [plain_data(value) for value in node.items]
 
 
-def node_of(data: Any, at: Location, *, literal: bool = False) -> Node:
+def to_node(data: Any, at: Location, *, literal: bool = False) -> Node:
     """Plain data as a tree with `at` as the location of every node.
 
     Raises:
@@ -85,11 +85,11 @@ def node_of(data: Any, at: Location, *, literal: bool = False) -> Node:
     """
     if isinstance(data, dict):
         mapping: dict[Any, Any] = data
-        items = {str(key): node_of(value, at, literal=literal) for key, value in mapping.items()}
+        items = {str(key): to_node(value, at, literal=literal) for key, value in mapping.items()}
         return MapNode(items, at)
     if isinstance(data, list):
         values: list[Any] = data
-        return ListNode([node_of(value, at, literal=literal) for value in values], at)
+        return ListNode([to_node(value, at, literal=literal) for value in values], at)
     if data is None or isinstance(data, (str, int, float, bool)):
         return Scalar(data, at, literal=literal)
     raise TypeError(f"a plan cannot contain a value of type {type(data).__name__}")
@@ -104,7 +104,7 @@ def literal(node: Node) -> Node:
     return ListNode([literal(value) for value in node.items], node.at)
 
 
-def text_of(node: Node | None) -> str | None:
+def read_text(node: Node | None) -> str | None:
     """The node's value, if it is a string."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node.value

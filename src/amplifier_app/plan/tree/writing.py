@@ -35,23 +35,25 @@ def yaml_text(tree: Node, *, origins: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def origins_of(tree: Node) -> Any:
+def collect_origins(tree: Node) -> Any:
     """The tree with each value replaced by where it was written, as `file:line`."""
     if isinstance(tree, MapNode) and tree.items:
-        return {key: origins_of(value) for key, value in tree.items.items()}
+        return {key: collect_origins(value) for key, value in tree.items.items()}
     if isinstance(tree, ListNode) and tree.items:
-        return [origins_of(value) for value in tree.items]
-    return place_of(tree)
+        return [collect_origins(value) for value in tree.items]
+    return describe_place(tree)
 
 
-def place_of(node: Node) -> str:
-    """Where a value was written, as `file:line`."""
+def describe_place(node: Node) -> str:
+    """Return the location of a value, as `file:line`."""
     return str(node.at._replace(column=None))
 
 
-def shown_place_of(node: Node) -> str:
-    """Where a value was written, for people: `default.yaml:9 (bundled)`, `plan.yaml:5 (session)`."""
-    place = place_of(node)
+def show_place(node: Node) -> str:
+    """Return the location of a value, for people: `default.yaml:9 (bundled)`, `plan.yaml:5
+    (session)`.
+    """
+    place = describe_place(node)
     if place.startswith(f"{paths.bundled_profiles_dir()}{os.sep}"):
         return f"{os.path.basename(place)} (bundled)"
     if place.startswith(f"{paths.sessions_dir()}{os.sep}"):
@@ -79,5 +81,5 @@ def _annotate(written: Any, tree: Node, lines: list[str]) -> None:
             _annotate(below, value, lines)
     else:
         # For a block scalar this is the line with its '|', where a comment is allowed.
-        place = re.sub(r"[^ -~\w]", "?", shown_place_of(tree))
+        place = re.sub(r"[^ -~\w]", "?", show_place(tree))
         lines[written.start_mark.line] += f"  # {place}"

@@ -41,7 +41,7 @@ _MAX_DIRECTIVES = 100
 
 
 class _Weight(NamedTuple):
-    """What a node repeats when an alias refers to it: values, and characters of scalars and keys."""
+    """The cost of repeating a node for an alias: values, and characters of scalars and keys."""
 
     values: int
     characters: int

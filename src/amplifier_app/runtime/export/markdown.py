@@ -16,13 +16,13 @@ from typing import Any
 from amplifier_app import __version__
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.sanitize import for_pipe, one_line
-from amplifier_app.runtime.export.parts import Exported, Heading, Part, heading_of, parts_of
+from amplifier_app.runtime.export.parts import Exported, Heading, Part, build_heading, build_parts
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.conversation import Item, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in
 from amplifier_app.sessions.tool_calls import blocks_in
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.usage import dollars
 
 
@@ -61,12 +61,12 @@ def session_markdown(session: Exported) -> Iterator[str]:
     """A session and its sub-sessions as Markdown, in pieces."""
     for one in (session, *session.sub_sessions):
         conversation = one.conversation
-        heading = heading_of(one.id, one.metadata, conversation, age=False)
+        heading = build_heading(one.id, one.metadata, conversation, age=False)
         agent = one.metadata.get("agent")
         if one is not session:
             heading = heading._replace(title=f"Sub-agent {agent or ''}: {heading.title}")
             yield "\n"
-        yield from as_markdown(heading, parts_of(conversation, Visibility()))
+        yield from as_markdown(heading, build_parts(conversation, Visibility()))
 
 
 ATIF_VERSION = "ATIF-v1.7"
@@ -204,7 +204,7 @@ def _session_in(result: str) -> str | None:
         found = json.loads(result)
     except (ValueError, RecursionError):
         return None
-    named = mapping_of(found).get("session_id")
+    named = to_mapping(found).get("session_id")
     return named if isinstance(named, str) else None
 
 
@@ -224,7 +224,7 @@ def _metrics(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _final_metrics(session: Exported, steps: int) -> dict[str, Any]:
-    totals = _metrics(mapping_of(session.metadata.get("usage")))
+    totals = _metrics(to_mapping(session.metadata.get("usage")))
     found = {f"total_{name}": value for name, value in totals.items() if name in _METRICS}
     cost = cost_in(session.metadata)
     if cost is not None:

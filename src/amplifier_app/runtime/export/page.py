@@ -17,12 +17,12 @@ from markdown_it import MarkdownIt
 
 from amplifier_app.base.sanitize import for_pipe
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.event_log import time_of
-from amplifier_app.runtime.export.parts import Exported, heading_of
+from amplifier_app.runtime.event_log import read_time
+from amplifier_app.runtime.export.parts import Exported, build_heading
 from amplifier_app.sessions.conversation import Call, Item, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.tool_calls import blocks_in
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.text import cut_text
 from amplifier_support.usage import dollars, token_count
 
@@ -65,12 +65,12 @@ _ENDS = {
 }
 
 
-def turns_of(events: Iterable[Mapping[str, Any]]) -> list[Turn]:
+def group_turns(events: Iterable[Mapping[str, Any]]) -> list[Turn]:
     """The turns of a session, in order; events that are incomplete are left out."""
     turns: list[Turn] = []
     begun: dict[tuple[str, str], float] = {}
     for event in events:
-        name, time = str(event.get("event")), time_of(event)
+        name, time = str(event.get("event")), read_time(event)
         raw = event.get("data")
         if time is None or not isinstance(raw, dict):
             continue
@@ -97,7 +97,7 @@ def _span(kind: str, data: Mapping[str, Any], start: float, end: float, is_ok: b
         failed = isinstance(result, dict) and cast("dict[str, Any]", result).get("success") is False
         name = str(data.get("tool_name") or "tool")
         return Span("agent" if name == "task" else "tool", name, start, end, is_ok and not failed)
-    used = mapping_of(data.get("usage"))
+    used = to_mapping(data.get("usage"))
     return Span(
         "model",
         str(data.get("model") or data.get("provider") or "model"),
@@ -120,7 +120,7 @@ _MAX_ROWS = 60
 
 def as_page(session: Exported) -> Iterator[str]:
     """The page, in pieces."""
-    title = heading_of(session.id, session.metadata, session.conversation, age=False).title
+    title = build_heading(session.id, session.metadata, session.conversation, age=False).title
     style = (files("amplifier_app.runtime.export") / "page.css").read_text(encoding="utf-8")
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -136,11 +136,11 @@ def as_page(session: Exported) -> Iterator[str]:
 
 def _session(session: Exported, *, level: int) -> Iterator[str]:
     conversation = session.conversation
-    heading = heading_of(session.id, session.metadata, conversation, age=False)
+    heading = build_heading(session.id, session.metadata, conversation, age=False)
     yield f"<header><h{level}>{_text(heading.title)}</h{level}>\n<ul class=facts>"
     yield "".join(f"<li>{_text(fact)}</li>" for fact in heading.facts)
     yield "</ul></header>\n"
-    turns = turns_of(session.events)
+    turns = group_turns(session.events)
     prompts = 0
     for item in conversation:
         if isinstance(item, Prompt):

@@ -12,7 +12,7 @@ from amplifier_app.base.keys import fill_environment
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.event_log import read_events
-from amplifier_app.runtime.observers.visibility import Visibility, mark_of, shown_blocks
+from amplifier_app.runtime.observers.visibility import Visibility, find_mark, shown_blocks
 from amplifier_app.sessions.conversation import Call, Conversation, Item, Note, Prompt, Step
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.search_text import as_text
@@ -28,14 +28,14 @@ class Part(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """What is shown above a conversation: its title and facts about it."""
+    """The heading of a conversation: its title and facts about it."""
 
     title: str
     facts: Sequence[str] = ()
     lines: Sequence[str] = ()
 
 
-def heading_of(
+def build_heading(
     session_id: str, metadata: Mapping[str, Any], conversation: Conversation, *, age: bool
 ) -> Heading:
     """The heading of a session, with its `age` or else the time of its last use."""
@@ -60,7 +60,7 @@ def heading_of(
     return Heading(text("title") or session_id, [fact for fact in facts if fact])
 
 
-def parts_of(items: Iterable[Item], visibility: Visibility) -> Iterator[Part]:
+def build_parts(items: Iterable[Item], visibility: Visibility) -> Iterator[Part]:
     """The parts of a conversation that are shown at a level of visibility."""
     for item in items:
         if isinstance(item, Prompt):
@@ -90,7 +90,7 @@ def _answer(step: Step, visibility: Visibility) -> Iterator[Part]:
         return
     blocks: list[Any] = shown_blocks(content, visibility) if isinstance(content, list) else []
     thought = step.message.get("thinking_block")
-    if isinstance(thought, dict) and visibility.shows("thinking", mark_of(thought)):
+    if isinstance(thought, dict) and visibility.shows("thinking", find_mark(thought)):
         blocks = [thought, *blocks]
     seen: set[str] = set()
     for block in blocks:

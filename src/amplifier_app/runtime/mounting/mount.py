@@ -33,7 +33,7 @@ from amplifier_app.runtime.observers.observer import FIRST, Renderer
 from amplifier_app.runtime.sandbox import check_sandbox, register_sandbox, unused_sandbox
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_core._foreign import place_of, root_of
+from amplifier_core._foreign import describe_place, find_root
 from amplifier_core.loader import LoadedModule, ModuleLoader, MountFunction
 from amplifier_core.module_sources import (
     ModuleImportError,
@@ -180,7 +180,9 @@ class LimitedLoader(ModuleLoader):
 
 def _where(reached: BaseException, loaded: LoadedModule | None) -> str:
     package = loaded.package if loaded is not None else None
-    place = place_of(reached, root_of(package)) if package is not None else _last_line(reached)
+    place = (
+        describe_place(reached, find_root(package)) if package is not None else _last_line(reached)
+    )
     return f"; it was at {place}" if place else ""
 
 
@@ -196,7 +198,7 @@ def _last_line(reached: BaseException) -> str:
     return found
 
 
-def seconds_of(plan: dict[str, Any]) -> float | None:
+def read_mount_timeout(plan: dict[str, Any]) -> float | None:
     """Return the limit that a mount plan sets for each module; None for no limit.
 
     Raises:
@@ -272,7 +274,7 @@ class Mounting:
     async def _mount(self) -> None:
         coordinator = self._session.coordinator
         self._session.loader = LimitedLoader(
-            coordinator, seconds_of(self._session.config), self._opening
+            coordinator, read_mount_timeout(self._session.config), self._opening
         )
         register_capabilities(coordinator, self._sources)
         try:

@@ -152,14 +152,14 @@ def _resolve(module: PlannedModule, sources: AppModuleSourceResolver) -> Resolve
 
 def _config_problems(module: PlannedModule, found: ResolvedSource) -> list[Problem]:
     try:
-        schema = config_schema(package_of(found, module.module))
+        schema = config_schema(import_package(found, module.module))
     # As above.
     except Exception:
         return []
     return config_problems(module.entry, module.module, schema) if schema is not None else []
 
 
-def package_of(found: ResolvedSource, module_id: str) -> Any:
+def import_package(found: ResolvedSource, module_id: str) -> Any:
     """Return the package of a loaded module that declares its metadata, or None.
 
     For `package.part:mount` it is `package.part`, unless only `package` has a `config_schema`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amplifier_app.runtime.observers.subscriptions import redacted_text
 from amplifier_app.runtime.observers.visibility import Visibility, shown_text
-from amplifier_app.runtime.turns.module_faults import messages_of
+from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_core.session import AmplifierSession
 
 
@@ -17,12 +17,12 @@ async def shown_answer(session: AmplifierSession, visibility: Visibility, answer
         return redacted_text(session.coordinator, text)
 
     # Loops need not use what hooks make of the answer in `prompt:complete`.
-    return shown_text(redact(answer), await messages_of(session), visibility, redact)
+    return shown_text(redact(answer), await read_messages(session), visibility, redact)
 
 
 async def partial_answer(session: AmplifierSession) -> str:
     """Return what a stopped turn has kept of its answer."""
-    messages = await messages_of(session)
+    messages = await read_messages(session)
     last = messages[-1] if messages else None
     if not isinstance(last, dict) or last.get("role") != "assistant":
         return ""

@@ -72,7 +72,7 @@ class RetryReports:
         self._emitted = ""
 
     def is_new_log(self, message: str) -> bool:
-        """Whether to show a log message."""
+        """Return True for a log message to show."""
         if not _RETRY.search(message):
             return True
         if self._emitted and self._emitted in message:
@@ -82,7 +82,7 @@ class RetryReports:
         return True
 
     def is_new_event(self, data: dict[str, Any]) -> bool:
-        """Whether to show a `provider:retry` event."""
+        """Return True for a `provider:retry` event to show."""
         cause = str(peek(data, "error_message") or peek(data, "error_type") or "")
         logged, self._logged = self._logged, ""
         if cause and cause in logged:

@@ -1,4 +1,4 @@
-"""What modules print while a screen is drawn, as whole lines of that screen.
+"""Output of modules while a screen is drawn, as whole lines of that screen.
 
 A module may also draw on the terminal itself, such as a spinner in a thread of its own. It does not know
 where the cursor is, and may go on when the prompt has been stopped.

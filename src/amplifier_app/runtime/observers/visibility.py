@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast, get_args
 
 from amplifier_app.runtime.turns.turn import EventHandler, peek
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 
 Shown = Literal["user", "developer", "internal"]
 """The marks of blocks; each level also shows the levels before it."""
@@ -62,15 +62,15 @@ class Visibility:
         return wanted
 
 
-def mark_of(block: Any) -> str | None:
+def find_mark(block: Any) -> str | None:
     """Return the mark of a block, a mapping or a model; None if it has none."""
-    mark = field_of(block, "visibility")
+    mark = read_field(block, "visibility")
     return mark if mark in LEVELS else None
 
 
 def shown_blocks(blocks: Sequence[Any], visibility: Visibility) -> list[Any]:
     """Return the visible blocks of a stored message."""
-    return [block for block in blocks if visibility.shows(_kind(block), mark_of(block))]
+    return [block for block in blocks if visibility.shows(_kind(block), find_mark(block))]
 
 
 def shown_text(
@@ -111,7 +111,9 @@ def _texts_of_last(messages: Sequence[Any], visibility: Visibility) -> list[tupl
         content = peek(message, "content")
         blocks = cast("list[Any]", content) if isinstance(content, list) else []
         texts = [block for block in blocks if _kind(block) == "text"]
-        found = [(str(peek(b, "text") or ""), visibility.shows("text", mark_of(b))) for b in texts]
+        found = [
+            (str(peek(b, "text") or ""), visibility.shows("text", find_mark(b))) for b in texts
+        ]
         return [(text, shown) for text, shown in found if text.strip()]
     return []
 
@@ -218,6 +220,6 @@ class _Blocks:
         index, block = peek(data, "block_index"), peek(data, "block")
         kind, mark = self._about.get(index, (None, None))
         kind = peek(data, "block_type") or kind or peek(block, "type")
-        mark = mark_of(data) or mark_of(block) or mark
+        mark = find_mark(data) or find_mark(block) or mark
         self._about[index] = (kind, mark)
         return kind, mark

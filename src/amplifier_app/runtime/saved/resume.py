@@ -21,7 +21,7 @@ from amplifier_app.plan.tree.paths import NoSuchPath, Path, find
 from amplifier_app.runtime.budget_limits import BUDGET_LIMITS, assignment
 from amplifier_app.runtime.saved.session_record import SessionRecord
 from amplifier_app.runtime.turns.turn import TurnResult
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.session_capabilities import BUDGET, SPENT, ModeControl, SessionBudget
 from amplifier_support.usage import dollars
 
@@ -34,7 +34,7 @@ _BUDGET = ("session", "budget")
 
 
 class Restored(NamedTuple):
-    """What a resumed session takes from its metadata in place of its saved plan.
+    """The parts of a resumed session that its metadata has in place of its saved plan.
 
     Attributes:
         provider: The provider chosen after the session began.
@@ -49,9 +49,9 @@ class Restored(NamedTuple):
 
 def settings_to_restore(metadata: Mapping[str, Any]) -> Restored:
     """Return what the metadata of a saved session changes in its saved plan."""
-    chosen = mapping_of(metadata.get("chosen"))
+    chosen = to_mapping(metadata.get("chosen"))
     provider, model = (chosen.get(name) for name in ("provider", "model"))
-    limits = mapping_of(metadata.get("budget"))
+    limits = to_mapping(metadata.get("budget"))
     return Restored(
         provider if isinstance(provider, str) else None,
         model if isinstance(model, str) else None,
@@ -64,7 +64,7 @@ def settings_to_restore(metadata: Mapping[str, Any]) -> Restored:
 
 
 class State(NamedTuple):
-    """What a session is compared with when it is resumed.
+    """The state that a session is compared with when it is resumed.
 
     Attributes:
         plan_digest: See `amplifier_app.plan.model`.
@@ -90,7 +90,7 @@ class State(NamedTuple):
 
 
 class Resumption:
-    """What a session takes over from an earlier run, and saves for the next one.
+    """The state that a session takes over from an earlier run, and saves for the next one.
 
     Args:
         plan: Its plan.
@@ -129,14 +129,14 @@ class Resumption:
         The options of a new session are part of its saved plan.
         """
         if not self._as_saved:
-            return dict(mapping_of(self._before.get("chosen")))
+            return dict(to_mapping(self._before.get("chosen")))
         chosen = {"provider": self._plan.chosen.provider, "model": self._plan.chosen.model}
         return {name: value for name, value in chosen.items() if value}
 
     def _limits(self) -> dict[str, Any]:
         """The limits to use with the saved plan the next time, before any is raised now."""
         if not self._as_saved:
-            return dict(mapping_of(self._before.get("budget")))
+            return dict(to_mapping(self._before.get("budget")))
         sets = self._plan.chosen.sets
         return {path[-1]: plain_data(value) for path, value in sets if path[:-1] == _BUDGET}
 
@@ -155,7 +155,7 @@ class Resumption:
         yield from _describe_change("provider", before.get("provider"), now.provider)
         yield from _describe_change("model", before.get("model"), now.model)
         yield from _describe_change("mode", before.get("mode"), now.mode)
-        yield from _modules(mapping_of(before.get("modules")), now.modules)
+        yield from _modules(to_mapping(before.get("modules")), now.modules)
 
 
 def _describe_change(what: str, before: Any, now: str | None) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _describe_change(what: str, before: Any, now: str | None) -> Iterator[str]:
 def _options(before: Mapping[str, Any], plan: ResolvedPlan) -> Iterator[str]:
     """The values that `--set` and the options for limits change; secrets stay masked."""
     then, now = masked_tree(plan.merged.document, written=True), masked_tree(plan.tree)
-    raised = mapping_of(before.get("budget"))
+    raised = to_mapping(before.get("budget"))
     for path in dict.fromkeys(path for path, _ in plan.chosen.sets):
         old, new = _value(then, path), _value(now, path)
         if path[:-1] == _BUDGET and path[-1] in raised:
@@ -228,7 +228,7 @@ class BudgetRecord:
         """True if usage has to be counted as it grows, and no mounted module does so."""
         if self._is_counted:
             return False
-        limits = mapping_of(mapping_of(self._coordinator.config["session"]).get("budget")).values()
+        limits = to_mapping(to_mapping(self._coordinator.config["session"]).get("budget")).values()
         # A session above counts what this one uses, too.
         return self._is_row or self._inherited is not None or any(one is not None for one in limits)
 
@@ -272,7 +272,7 @@ class BudgetRecord:
         """Add a turn that no module has counted: limits of a later run apply to it, too."""
         if self._budget is not None:
             return
-        before = mapping_of(self._before)
+        before = to_mapping(self._before)
         steps = turn.steps + sum(agent.steps for agent in turn.sub_sessions)
         tokens = turn.usage.get("total_tokens", 0)
         used = {

@@ -21,7 +21,7 @@ from amplifier_app.base.sanitize import visible
 from amplifier_app.plan.masking import MASK
 from amplifier_app.plan.overrides import apply_sets, parse_sets
 from amplifier_app.plan.tree.entries import entry_key
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, text_of
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, read_text
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes, read_yaml
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
@@ -133,7 +133,7 @@ def _masked(node: Node, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             key = keys[index]
             name = key if key is not None and keys.count(key) == 1 else str(index)
             yield from _masked(entry, (*path, name))
-    elif MASK in (text := text_of(node) or ""):
+    elif MASK in (text := read_text(node) or ""):
         yield ".".join(path), text
 
 

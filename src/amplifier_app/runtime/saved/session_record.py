@@ -17,7 +17,7 @@ from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.module_modes import module_mode_to_save, restore_module_mode
-from amplifier_app.runtime.turns.module_faults import messages_of
+from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_app.sessions.folder import SavedSession, SessionFolder, make_title
 from amplifier_app.sessions.recording_context import (
     RecordingContext,
@@ -199,7 +199,7 @@ class SessionRecord:
         messages = self.saved.messages()
         if messages:
             await self._fill(context, messages)
-        held = await messages_of(coordinator.session)
+        held = await read_messages(coordinator.session)
         self._unrecorded = not_in(messages, held)
         recording = RecordingContext(context, self._record)
         await coordinator.mount("context", recording)

@@ -22,7 +22,7 @@ from amplifier_support.session_capabilities import (
 )
 
 MAX_DEPTH = 5
-"""How deep sub-agents may delegate to sub-agents, regardless of what a tool allows."""
+"""Maximum depth of sub-agents that delegate to sub-agents, regardless of what a tool allows."""
 
 _SHARED: tuple[Capability[Any], ...] = (
     BUDGET,

@@ -43,8 +43,8 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import ID
 from amplifier_app.sources.requirements.missing_packages import requires_hint
 from amplifier_app.trust import METADATA_KEY as PROJECT
-from amplifier_core._foreign import describe_exception, origin_of
-from amplifier_support.fields import field_of, mapping_of
+from amplifier_core._foreign import describe_exception, find_origin
+from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.session_capabilities import MODEL_ROLES, SELF_DELEGATION_DEPTH
 
 if TYPE_CHECKING:
@@ -61,15 +61,15 @@ logger = logging.getLogger(__name__)
 _PATTERN = frozenset("*?[")
 
 
-async def preferences_of(agent: str, coordinator: Any) -> Any:
+async def read_preferences(agent: str, coordinator: Any) -> Any:
     """Return the preferences of an agent: its own, as hooks may have changed them, or those of its role.
 
     Args:
         agent: Its name.
         coordinator: The coordinator of the session that delegates to it.
     """
-    agents = mapping_of(mapping_of(coordinator.config).get("agents"))
-    config = mapping_of(agents.get(full_agent_name(agent, agents)))
+    agents = to_mapping(to_mapping(coordinator.config).get("agents"))
+    config = to_mapping(agents.get(full_agent_name(agent, agents)))
     own, role = config.get("provider_preferences"), config.get("model_role")
     if own or not role:
         return own
@@ -100,7 +100,7 @@ async def with_preferred_provider(
         coordinator: The coordinator of a session whose providers list their models.
     """
     for preference in preferences or ():
-        provider, model = _text_of(preference, "provider"), _text_of(preference, "model")
+        provider, model = _read_text(preference, "provider"), _read_text(preference, "model")
         if not provider:
             continue
         if model and _PATTERN & set(model):
@@ -114,8 +114,8 @@ async def with_preferred_provider(
     return plan
 
 
-def _text_of(preference: Any, name: str) -> str | None:
-    value = field_of(preference, name)
+def _read_text(preference: Any, name: str) -> str | None:
+    value = read_field(preference, name)
     return value if isinstance(value, str) and value else None
 
 
@@ -241,7 +241,7 @@ class SubAgentFailed(AppError):
     """
 
     def __init__(self, session_id: str, cause: BaseException) -> None:
-        origin = origin_of(cause)
+        origin = find_origin(cause)
         super().__init__(origin.text if origin else str(cause) or type(cause).__name__)
         self.session_id = session_id
         self.kind = type(cause).__name__
@@ -427,7 +427,7 @@ async def _plan(
         section: Narrowing.of(narrowed.get(section), section) for section in ("tools", "hooks")
     }
     plan, coordinator = agent_plan(parent.plan, agent, **by_section), parent.session.coordinator
-    preferences = preferences or await preferences_of(agent, coordinator)
+    preferences = preferences or await read_preferences(agent, coordinator)
     return await with_preferred_provider(plan, preferences, coordinator)
 
 

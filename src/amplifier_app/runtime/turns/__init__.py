@@ -1,1 +1,1 @@
-"""What happened in a turn, gathered from the events of its session."""
+"""Records of a turn, gathered from the events of its session."""

@@ -19,15 +19,15 @@ from amplifier_core._foreign import (
     add_hint,
     blame,
     describe_exception,
+    find_module,
+    find_origin,
+    find_root,
     line_in,
-    module_of,
-    origin_of,
-    root_of,
     where_defined,
 )
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError, programming_error
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 
 _RECORDING: Any = vars(recording_context)
 
@@ -48,10 +48,10 @@ class _Part(NamedTuple):
     @property
     def root(self) -> Path | None:
         """The folder of its code; None for bundled ones and for stand-ins, which share theirs."""
-        module = module_of(self.obj)
+        module = find_module(self.obj)
         if module is None or module.__name__.partition(".")[0] in OWN_PACKAGES:
             return None
-        return root_of(module)
+        return find_root(module)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def blame_module(error: Exception, *, kind: str, obj: Any, name: str, call: str 
         call: The method that was called, if not obvious.
     """
     blame(error, kind=kind, obj=obj, name=name, call=call)
-    origin, mistake = origin_of(error), programming_error(error)
+    origin, mistake = find_origin(error), programming_error(error)
     if origin is None or origin.path is None or mistake is None:
         return
     from amplifier_app.sources.requirements.missing_packages import incompatibility_hint
@@ -114,13 +114,13 @@ def checked_answer(session: Any, answer: Any) -> str:
     if isinstance(answer, str):
         return answer
     # Some loops return the blocks of the answer that they get at their limit on steps.
-    if isinstance(answer, list) and all(field_of(block, "type") for block in answer):
-        texts = (field_of(block, "text") for block in answer)
+    if isinstance(answer, list) and all(read_field(block, "type") for block in answer):
+        texts = (read_field(block, "text") for block in answer)
         return "\n\n".join(text for text in texts if isinstance(text, str) and text)
     raise _wrong_answer(_orchestrator(session), "execute", answer, "the answer as a string")
 
 
-async def messages_of(session: Any) -> list[Any]:
+async def read_messages(session: Any) -> list[Any]:
     """Return all messages in a session's context.
 
     Raises:

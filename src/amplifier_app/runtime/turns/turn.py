@@ -1,4 +1,4 @@
-"""What happened in a turn: its tool calls, its sub-agents and its result."""
+"""The record of a turn: its tool calls, its sub-agents and its result."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast
 
 from amplifier_app.sessions.summary import cost_in
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 from amplifier_support.usage import add_counts, dollars, total_tokens
 
 Status = Literal["success", "incomplete", "cancelled", "error"]
-"""How a turn ended: with an answer; at a limit; stopped by the user; with an error."""
+"""The ending of a turn: with an answer; at a limit; stopped by the user; with an error."""
 
 CUT_SHORT = ("length", "content_filter")
 """Reasons of an incomplete turn with a partial answer."""
@@ -97,7 +97,7 @@ class RunningTool(NamedTuple):
 
 
 class SubSession(NamedTuple):
-    """What a sub-agent did during a turn, in its own session.
+    """The work of a sub-agent during a turn, in its own session.
 
     Attributes:
         session_id: Its session.
@@ -225,7 +225,7 @@ class Usage:
 
     @classmethod
     def of_saved(cls, metadata: Mapping[str, Any]) -> Usage:
-        """What a saved session has used so far."""
+        """Return the usage of a saved session so far."""
         usage = cls()
         tokens = metadata.get("usage")
         if isinstance(tokens, dict) and tokens:
@@ -237,9 +237,9 @@ class Usage:
         """Add one call's usage: the kernel's model, or a dict with the same keys."""
         if not usage:
             return
-        counts = {name: field_of(usage, name) for name in _TOKEN_FIELDS}
+        counts = {name: read_field(usage, name) for name in _TOKEN_FIELDS}
         add_counts(self.tokens, {**counts, "total_tokens": total_tokens(usage)})
-        self._add_cost(dollars(field_of(usage, "cost_usd")))
+        self._add_cost(dollars(read_field(usage, "cost_usd")))
 
     def add_unknown(self, calls: int) -> None:
         """Add calls without reported usage."""
@@ -289,5 +289,5 @@ def is_answer(data: object) -> bool:
 
 def has_succeeded(result: Any) -> bool:
     """Return True if a tool's result, in the kernel's or another form, is a success."""
-    success = field_of(result, "success")
+    success = read_field(result, "success")
     return True if success is None else bool(success)

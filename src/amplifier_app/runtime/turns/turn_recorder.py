@@ -28,7 +28,7 @@ from amplifier_app.runtime.turns.turn import (
 )
 from amplifier_core.events import APPROVAL_DENIED
 from amplifier_core.llm_errors import ContextLengthError, LLMError
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 
 _COUNT = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d{4,}\b")
 _OUTCOMES: dict[str, ToolOutcome] = {
@@ -187,7 +187,7 @@ class TurnRecorder:
         )
 
     def _ending(self, response: str) -> tuple[Status, str | None]:
-        """How the loop ended the turn; what it does not report is seen from the events."""
+        """Return the loop's ending of the turn; what it does not report is seen from the events."""
         status = self._status
         if self._reason is not None or status not in ("success", "incomplete"):
             return status, self._reason
@@ -314,17 +314,17 @@ class TurnRecorder:
 
     def _on_tool_post(self, event: str, data: dict[str, Any]) -> None:
         result = result_in(data)
-        error = None if has_succeeded(result) else field_of(result, "error")
-        if field_of(error, "denied") is True:
-            tool = self._end(data, "denied", str(field_of(error, "message") or "") or None)
+        error = None if has_succeeded(result) else read_field(result, "error")
+        if read_field(error, "denied") is True:
+            tool = self._end(data, "denied", str(read_field(error, "message") or "") or None)
             tool.by_tool = True
         else:
-            self._end(data, "ok" if has_succeeded(result) else _outcome_of(error), None)
+            self._end(data, "ok" if has_succeeded(result) else _to_outcome(error), None)
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
         error = peek(data, "error") or {}
-        message = field_of(error, "message")
-        self._end(data, _outcome_of(error), str(message) if message else None)
+        message = read_field(error, "message")
+        self._end(data, _to_outcome(error), str(message) if message else None)
 
     def _on_unknown_tool(self, event: str, data: dict[str, Any]) -> None:
         # The other errors in this event are also those of a result.
@@ -382,8 +382,8 @@ class TurnRecorder:
             self._requests = min(self._requests, self._turn_count)
 
 
-def _outcome_of(error: Any) -> ToolOutcome:
-    return _OUTCOMES.get(str(field_of(error, "type")), "error")
+def _to_outcome(error: Any) -> ToolOutcome:
+    return _OUTCOMES.get(str(read_field(error, "type")), "error")
 
 
 def _joined(*parts: Any) -> str:
@@ -391,7 +391,7 @@ def _joined(*parts: Any) -> str:
 
 
 def _limit_in(reached: Any) -> LimitReached | None:
-    name, allowed, spent = (field_of(reached, key) for key in ("limit", "allowed", "spent"))
+    name, allowed, spent = (read_field(reached, key) for key in ("limit", "allowed", "spent"))
     if not isinstance(name, str) or not isinstance(allowed, (int, float)):
         return None
     return LimitReached(name, allowed, spent if isinstance(spent, (int, float)) else None)

@@ -47,7 +47,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import staging
 from amplifier_app.sources.requirements import vendored
 from amplifier_app.sources.requirements.fixed_versions import fixed_by, other_versions, refuse_held
-from amplifier_app.sources.requirements.layout import Layout, name_of, required_by
+from amplifier_app.sources.requirements.layout import Layout, read_name, required_by
 from amplifier_app.sources.requirements.names import distributions, separate
 from amplifier_app.sources.requirements.preferred_path import preferred_in
 from amplifier_support.environment import without_model_keys
@@ -409,7 +409,7 @@ class DependencyCache:
     ) -> None:
         with staging(self.root) as stage:
             uv = Uv(stage, constraints, offline=self._offline, stop=stop)
-            what = f"the dependencies of {name_of(layouts[0])}"
+            what = f"the dependencies of {read_name(layouts[0])}"
             uv.install(stage / "target", _write_requirement_files(stage, layouts), what)
             separate(stage / "target", present)
             if home.exists():
@@ -460,7 +460,7 @@ def _refuse_options(layout: Layout, required: Iterable[str]) -> None:
             valid = False
         if not valid:
             raise SourceError(
-                f"cannot install the dependencies of {name_of(layout)}: {text!r} is not a package",
+                f"cannot install the dependencies of {read_name(layout)}: {text!r} is not a package",
                 hint="Write 'package', 'package>=1.2,<2' or 'package @ URL'",
             )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from amplifier_app.base.installed import DISTRIBUTION, normalised
 from amplifier_app.sources.errors import SourceError
-from amplifier_app.sources.requirements.layout import name_of, required_by
+from amplifier_app.sources.requirements.layout import read_name, required_by
 from amplifier_app.sources.requirements.names import requirement_name
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ MODULE_PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Bundled module → the distributions that only it imports; some are optional."""
 
 _OPTIONAL = ("keyring",)
-"""What Amplifier itself imports if it is installed."""
+"""Packages that Amplifier itself imports if they are installed."""
 
 
 def fixed_by(modules: Mapping[str, str]) -> dict[str, str]:
@@ -66,7 +66,7 @@ def _hold(held: dict[str, str], names: Iterable[str], holder: str) -> None:
             waiting += requirement_names(name)
 
 
-def requirements_of(distribution: str) -> list[str]:
+def read_requirements(distribution: str) -> list[str]:
     """The requirements of an installed distribution, without extras; empty if it is missing."""
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -89,7 +89,7 @@ def requirements_of(distribution: str) -> list[str]:
 
 def requirement_names(distribution: str) -> list[str]:
     """The names of the distributions that an installed one requires here."""
-    return [requirement_name(text) for text in requirements_of(distribution)]
+    return [requirement_name(text) for text in read_requirements(distribution)]
 
 
 def other_versions(layout: Layout, present: Mapping[str, str]) -> list[tuple[str, Location | None]]:
@@ -143,7 +143,7 @@ def refuse_held(
             "the environment"
         )
         raise SourceError(
-            f"{name_of(layout)} requires {'; '.join(wrong)}",
+            f"{read_name(layout)} requires {'; '.join(wrong)}",
             hint=f"A process can use only one version of a package: {advice}",
             location=at,
         )

@@ -33,7 +33,7 @@ _NOT_MODULES = {"tests", "test", "docs", "examples", "conftest", "setup", "noxfi
 
 
 class Layout(NamedTuple):
-    """How to import a source folder.
+    """The way to import a source folder.
 
     Attributes:
         folder: What goes on `sys.path`; the package itself if `entry_point` is None.
@@ -286,7 +286,7 @@ def required_by(layout: Layout) -> list[str]:
     return [text for text in layout.dependencies if requirement_name(text) not in OURS]
 
 
-def name_of(layout: Layout) -> str:
+def read_name(layout: Layout) -> str:
     """The name of a module in messages."""
     if layout.added:
         return layout.module_id or layout.package.stem

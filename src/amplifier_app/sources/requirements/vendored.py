@@ -20,7 +20,9 @@ NOTE = "made-for.json"
 
 
 def this_machine() -> dict[str, str]:
-    """What installed packages depend on in addition to their names and versions."""
+    """Return the properties of the machine that installed packages depend on besides names and
+    versions.
+    """
     tag = sys.implementation.cache_tag or sys.implementation.name
     return {"python": tag, "platform": sys.platform, "machine": platform.machine()}
 

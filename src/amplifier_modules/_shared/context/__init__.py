@@ -1,1 +1,1 @@
-"""What contexts share: the stored conversation, and views of it that fit a request."""
+"""The base of the contexts: the stored conversation, and views of it that fit a request."""

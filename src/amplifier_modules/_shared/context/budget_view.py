@@ -28,7 +28,7 @@ class Window(NamedTuple):
         return budget if budget > 0 else self.whole // 2
 
 
-def window_of(provider: Any) -> Window | None:
+def find_window(provider: Any) -> Window | None:
     """The window of the provider's model, if it reports one.
 
     Read from `defaults` of its `get_info()`: `context_window` and `max_output_tokens`. If only the

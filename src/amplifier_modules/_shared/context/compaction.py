@@ -206,7 +206,7 @@ class View:
         A result whose call is not in the view is dropped.
         """
         for index in range(self._known_messages, len(ledger.messages)):
-            unit = ledger.unit_of(index)
+            unit = ledger.find_unit(index)
             if unit.number in self._kept or unit.number >= self._known_units:
                 if unit.kind == "orphan":
                     continue
@@ -365,10 +365,10 @@ def _take_newest_recent(choice: Choice, ledger: Ledger, limits: Limits) -> None:
 
 
 def _opening(ledger: Ledger, indices: list[int]) -> int:
-    """How many kept messages come before the dropped ones: instructions, first prompt."""
+    """Return the number of kept messages before the dropped ones: instructions, first prompt."""
     first = ledger.prompts[0].members if ledger.prompts else []
     for position, index in enumerate(indices):
-        if index not in first and ledger.unit_of(index).kind != "system":
+        if index not in first and ledger.find_unit(index).kind != "system":
             return position
     return len(indices)
 

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from amplifier_modules._shared.context.compaction import Limits, View, choose
 from amplifier_modules._shared.context.ledger import Ledger, Unit
-from amplifier_modules._shared.history.values import CALL_TYPES, RESULT_ROLES, kind_of, mappings
+from amplifier_modules._shared.history.values import CALL_TYPES, RESULT_ROLES, mappings, read_kind
 
 INSTRUCTION = 150
 FAILED = 75
@@ -75,7 +75,7 @@ class Importance:
         """Score units stored since the last view; the cost depends only on those."""
         changed: dict[int, Unit] = {}
         for index in range(self._known, len(ledger.messages)):
-            unit = ledger.unit_of(index)
+            unit = ledger.find_unit(index)
             if unit.kind in ("system", "orphan"):
                 continue
             facts = self._facts.get(unit.number)
@@ -148,14 +148,14 @@ class _Facts:
 
     def _read_calls(self, message: Mapping[str, Any]) -> list[str]:
         files: list[str] = []
-        blocks = [b for b in mappings(message.get("content")) if kind_of(b) in CALL_TYPES]
+        blocks = [b for b in mappings(message.get("content")) if read_kind(b) in CALL_TYPES]
         for call in blocks or mappings(message.get("tool_calls")):
             inner = call.get("function")
             inner = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else call
             if _CHANGING.search(str(inner.get("name") or inner.get("tool") or "")):
                 self.changes = True
             given = inner.get("input") if "input" in inner else inner.get("arguments")
-            files += _files_of(given)
+            files += _find_files(given)
         return files
 
     def score(self, unit: Unit) -> int:
@@ -176,7 +176,7 @@ class _Facts:
         return score + DOUBLING * (unit.tokens // LARGE).bit_length()
 
 
-def _files_of(arguments: object) -> list[str]:
+def _find_files(arguments: object) -> list[str]:
     if isinstance(arguments, str):
         return _FILE_ARGUMENT.findall(arguments)
     if isinstance(arguments, Mapping):

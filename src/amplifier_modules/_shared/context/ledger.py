@@ -94,7 +94,7 @@ class Ledger:
         self._unit_of.append(unit)
         self.tokens += estimate
 
-    def unit_of(self, index: int) -> Unit:
+    def find_unit(self, index: int) -> Unit:
         """The unit of the message at `index`."""
         return _standing(self._unit_of[index])
 
@@ -109,7 +109,9 @@ class Ledger:
             first = max(0, len(self.messages) - keep_messages)
             indices = range(len(self.messages) - 1, first - 1, -1)
             yield from dict.fromkeys(
-                unit for i in indices if (unit := self.unit_of(i)).kind not in ("system", "orphan")
+                unit
+                for i in indices
+                if (unit := self.find_unit(i)).kind not in ("system", "orphan")
             )
             return
         oldest = (self.units[-1].turn if self.units else 0) - keep_turns + 1

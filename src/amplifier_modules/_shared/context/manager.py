@@ -9,7 +9,7 @@ from typing import Any
 from amplifier_core.events import CONTEXT_POST_COMPACT, CONTEXT_PRE_COMPACT, PROVIDER_RESPONSE
 from amplifier_core.interfaces import Hooks
 from amplifier_core.models import CompactionResult
-from amplifier_modules._shared.context.budget_view import window_of
+from amplifier_modules._shared.context.budget_view import find_window
 from amplifier_modules._shared.context.compaction import (
     Limits,
     Strategy,
@@ -114,7 +114,7 @@ class CompactingContext:
             with a shortened copy.
         """
         self._provider = provider if provider is not None else self._provider
-        self._budget = self._budget_of(token_budget, provider)
+        self._budget = self._resolve_budget(token_budget, provider)
         with self._ledger.lock:
             current = self._current()
             if current is not None:
@@ -291,10 +291,10 @@ class CompactingContext:
         # Tools and instructions alone may exceed a small budget; messages still need some room.
         return max(self._calibration.estimate(limit), limit // 10)
 
-    def _budget_of(self, token_budget: int | None, provider: Any) -> int:
+    def _resolve_budget(self, token_budget: int | None, provider: Any) -> int:
         if token_budget is not None:
             return token_budget
-        window = window_of(provider)
+        window = find_window(provider)
         return self.config.max_tokens if window is None else window.budget
 
     def _learn(self, usage: object) -> None:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.message_models import Usage
-from amplifier_modules._shared.context.budget_view import window_of
+from amplifier_modules._shared.context.budget_view import find_window
 from amplifier_modules._shared.context.compaction import (
     LEAST,
     Choice,
@@ -34,8 +34,8 @@ from amplifier_modules._shared.history.values import (
     CALL_TYPES,
     as_json_text,
     as_mapping,
-    kind_of,
     mappings,
+    read_kind,
 )
 from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Ticket
 from amplifier_modules._shared.loop.channel import Channel
@@ -43,18 +43,18 @@ from amplifier_modules._shared.loop.exchange import choose_provider
 from amplifier_modules._shared.loop.interrupt import StopSignal, interruptible
 from amplifier_modules._shared.loop.replies import (
     apply_hook_changes,
-    blocks_of,
     is_response,
+    join_text,
     lost_usage,
+    read_blocks,
+    read_usage,
     shown_to_hooks,
-    text_of,
-    usage_of,
 )
 from amplifier_modules._shared.module.spans import Span, event_ids
 from amplifier_modules._shared.providers.base import collecting
 from amplifier_modules._shared.providers.tokens import estimate_text
-from amplifier_support.fields import mapping_of
-from amplifier_support.provider_order import model_of
+from amplifier_support.fields import to_mapping
+from amplifier_support.provider_order import find_model
 from amplifier_support.session_capabilities import BUDGET
 
 PURPOSE = "context:summary"
@@ -124,7 +124,7 @@ class SummaryCall:
     async def _ask(
         self, provider: Any, messages: list[dict[str, Any]], budget: Budget, ticket: Ticket
     ) -> str:
-        model = self._config.summary_model or model_of(provider)
+        model = self._config.summary_model or find_model(provider)
         name = str(getattr(provider, "name", "") or type(provider).__name__)
         ids = event_ids()
         span = Span(ids).child() if ids else Span({})
@@ -139,7 +139,7 @@ class SummaryCall:
         step = self._call_provider(provider, self._request(provider, messages), about, span, ticket)
         stop_signal = StopSignal(getattr(self._coordinator, "cancellation", None), budget)
         response = await interruptible(step, stop_signal)
-        ticket.settle(usage_of(response))
+        ticket.settle(read_usage(response))
         return await self._text(response, about)
 
     def _budget(self) -> Budget:
@@ -169,7 +169,7 @@ class SummaryCall:
         ]
 
     def _request(self, provider: Any, messages: list[Any]) -> Any:
-        window = window_of(provider)
+        window = find_window(provider)
         output = _ANSWER_TOKENS if window is None else min(_ANSWER_TOKENS, window.output)
         fields: dict[str, Any] = {"max_output_tokens": output}
         if self._config.summary_model is not None:
@@ -219,7 +219,7 @@ class SummaryCall:
         if denied is not None:
             raise SummaryFailed(f"a hook denied the answer: {denied}")
         answered = apply_hook_changes(response, shown, final.get("response", shown))
-        text = text_of(blocks_of(answered)).strip()
+        text = join_text(read_blocks(answered)).strip()
         if not text:
             raise SummaryFailed("the model answered without text")
         return text
@@ -264,7 +264,7 @@ def _line(message: Any) -> str:
     texts = [content] if isinstance(content, str) else [_text(b) for b in mappings(content)]
     if content is not None and not isinstance(content, (str, list, tuple)):
         texts = [as_json_text(content)]
-    calls = [b for b in mappings(content) if kind_of(b) in CALL_TYPES]
+    calls = [b for b in mappings(content) if read_kind(b) in CALL_TYPES]
     line: dict[str, Any] = {
         "role": str(given.get("role")),
         "text": cut_text("\n".join(text for text in texts if text), _MESSAGE_TOKENS),
@@ -275,7 +275,7 @@ def _line(message: Any) -> str:
 
 
 def _text(block: Mapping[str, Any]) -> str:
-    kind = kind_of(block)
+    kind = read_kind(block)
     if kind == "text":
         return str(block.get("text") or "")
     if kind == "tool_result":
@@ -288,7 +288,7 @@ def _text(block: Mapping[str, Any]) -> str:
 
 
 def _call(call: Mapping[str, Any]) -> str:
-    inner = mapping_of(call.get("function")) or call
+    inner = to_mapping(call.get("function")) or call
     given = inner.get("input") if "input" in inner else inner.get("arguments")
     arguments = given if isinstance(given, str) else as_json_text(given)
     return f"{inner.get('name') or inner.get('tool')}({cut_text(arguments, _MESSAGE_TOKENS // 4)})"

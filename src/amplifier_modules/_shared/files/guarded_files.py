@@ -26,7 +26,7 @@ class FileProblem(Exception):
 
 
 class NotAFile(FileProblem):
-    """What is there is a folder, a device, a pipe."""
+    """The path is a folder, a device or a pipe."""
 
 
 class FileTooLarge(FileProblem):

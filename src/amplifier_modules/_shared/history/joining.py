@@ -222,7 +222,7 @@ def _final_content(reading: Reading, asked: list[_Asked]) -> str | list[Any]:
         return "" if is_blank(content) else content
     calls = iter(asked)
     blocks = [next(calls).fields if type(block) is Call else block for block in content]
-    while blocks and _type_of(blocks[-1]) in _THINKING:
+    while blocks and _read_type(blocks[-1]) in _THINKING:
         # A message must not end with thinking; without what follows it, it is useless anyway.
         blocks.pop()
     return blocks
@@ -345,7 +345,7 @@ def _framed(whole: list[Message], repairs: list[str]) -> list[Message]:
     return whole
 
 
-def _type_of(block: object) -> object:
+def _read_type(block: object) -> object:
     if isinstance(block, dict):
         return cast("dict[str, object]", block).get("type")
     return getattr(block, "type", None)

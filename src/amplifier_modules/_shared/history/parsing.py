@@ -24,13 +24,13 @@ from amplifier_modules._shared.history.values import (
     as_mapping,
     clean_text,
     clean_value,
-    id_of,
     is_blank,
     is_clean,
     is_list,
-    kind_of,
     mappings,
     portable_id,
+    read_id,
+    read_kind,
     result_id,
 )
 
@@ -46,14 +46,14 @@ class BuiltMessage:
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self._state = _state_of(message)
+        self._state = _read_state(message)
 
     def is_untouched(self) -> bool:
         """Return True if it is unchanged since it was built; False if that is unknown."""
-        return self._state is not None and self._state == _state_of(self.message)
+        return self._state is not None and self._state == _read_state(self.message)
 
 
-def _state_of(message: Message) -> int | None:
+def _read_state(message: Message) -> int | None:
     """A hash of a message's content; None if it has more than plain data."""
     content: Any = message.content
     try:
@@ -210,7 +210,7 @@ def _block(reading: Reading, raw: object) -> Any:
     block = as_mapping(raw)
     if block is None:
         return {"type": "text", "text": as_json_text(raw)}
-    kind = kind_of(block)
+    kind = read_kind(block)
     if kind in _TEXT_TYPES:
         return _text(raw, block)
     if kind in CALL_TYPES:
@@ -283,7 +283,7 @@ def _call_block(reading: Reading, block: Mapping[str, Any]) -> Call | None:
 def _add_thinking(reading: Reading, given: object) -> None:
     """Put the thinking of a message, if not part of its content, before everything else."""
     block = as_mapping(given)
-    if block is None or kind_of(block) != "thinking":
+    if block is None or read_kind(block) != "thinking":
         return
     blocks = _as_blocks(reading.content)
     if any(_kind(block) in _THINKING for block in blocks):
@@ -311,7 +311,7 @@ def _add_listed_calls(reading: Reading, listed: object) -> None:
     blocks = _as_blocks(reading.content)
     present = {block.id for block in blocks if isinstance(block, Call)}
     for entry in entries:
-        call_id = id_of(entry, "id")
+        call_id = read_id(entry, "id")
         if not present or (call_id is not None and call_id not in present):
             function = as_mapping(entry.get("function"))
             blocks.append(_call(entry, entry if function is None else function))
@@ -342,7 +342,7 @@ def _call(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Call:
     name = body.get("name") or body.get("tool")
     arguments = body.get("input") if body.get("input") is not None else body.get("arguments")
     value, invalid = _arguments(arguments)
-    call_id = id_of(entry, "id")
+    call_id = read_id(entry, "id")
     fields = {
         **_extras(entry),
         "type": "tool_call",
@@ -390,8 +390,8 @@ def _arguments(raw: object) -> tuple[dict[str, Any], str | None]:
 
 def _read_results(reading: Reading, message: Mapping[str, Any], content: object) -> None:
     """A tool message: its `tool_result` blocks, else the message itself, are the results."""
-    own = id_of(message, "tool_call_id")
-    if not any(kind_of(block) == "tool_result" for block in mappings(content)):
+    own = read_id(message, "tool_call_id")
+    if not any(read_kind(block) == "tool_result" for block in mappings(content)):
         reading.results.append(_result(message, own))
         reading.content = ""
         return
@@ -431,7 +431,7 @@ def _is_showable(item: object) -> bool:
     block = as_mapping(item)
     if block is None:
         return False
-    kind = kind_of(block)
+    kind = read_kind(block)
     if kind in _TEXT_TYPES:
         return isinstance(block.get("text"), str)
     return kind == "image" and isinstance(block.get("source"), Mapping)

@@ -127,21 +127,21 @@ def call_ids(message: Mapping[str, Any] | Message) -> list[str]:
     """Ids of an assistant message's tool calls, in order, in either message form."""
     if message.get("role") != "assistant":
         return []
-    blocks = [b for b in mappings(message.get("content")) if kind_of(b) in CALL_TYPES]
+    blocks = [b for b in mappings(message.get("content")) if read_kind(b) in CALL_TYPES]
     listed = message.get("tool_calls")
     if not blocks and not listed:
         return []
     calls = [*blocks, *mappings(listed)]
-    return list(dict.fromkeys(i for call in calls if (i := id_of(call, "id"))))
+    return list(dict.fromkeys(i for call in calls if (i := read_id(call, "id"))))
 
 
 def result_ids(message: Mapping[str, Any] | Message) -> list[str]:
     """Ids of the tool calls a message answers: a tool message's own, and those of its blocks."""
-    own = id_of(message, "tool_call_id") if message.get("role") in RESULT_ROLES else None
+    own = read_id(message, "tool_call_id") if message.get("role") in RESULT_ROLES else None
     content = message.get("content")
     if own is None and isinstance(content, str):
         return []
-    blocks = [b for b in mappings(content) if kind_of(b) == "tool_result"]
+    blocks = [b for b in mappings(content) if read_kind(b) == "tool_result"]
     ids = [result_id(block) or own for block in blocks]
     return list(dict.fromkeys(i for i in (*ids, own) if i))
 
@@ -171,11 +171,11 @@ def mappings(items: object) -> Iterator[Mapping[str, Any]]:
             yield item
 
 
-def kind_of(block: Mapping[str, Any]) -> str:
+def read_kind(block: Mapping[str, Any]) -> str:
     return str(block.get("type"))
 
 
-def id_of(source: Mapping[str, Any] | Message, key: str) -> str | None:
+def read_id(source: Mapping[str, Any] | Message, key: str) -> str | None:
     value = source.get(key)
     if value is None or value == "":
         return None
@@ -184,7 +184,7 @@ def id_of(source: Mapping[str, Any] | Message, key: str) -> str | None:
 
 def result_id(block: Mapping[str, Any]) -> str | None:
     for key in ("tool_call_id", "tool_use_id", "call_id"):
-        found = id_of(block, key)
+        found = read_id(block, key)
         if found:
             return found
     return None

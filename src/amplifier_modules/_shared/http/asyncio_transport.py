@@ -136,7 +136,7 @@ class AsyncioTransport(httpx.AsyncBaseTransport):
             httpx.TransportError: As httpx's own transport does.
         """
         limits: dict[str, float | None] = request.extensions.get("timeout", {})
-        origin = _origin_of(request.url)
+        origin = _to_origin(request.url)
         connection = await self._take(origin)
         if connection is None:
             connection = await self._connect(origin, limits.get("connect"))
@@ -393,7 +393,7 @@ class _Body(httpx.AsyncByteStream):
             release()
 
 
-def _origin_of(url: httpx.URL) -> Origin:
+def _to_origin(url: httpx.URL) -> Origin:
     if url.scheme not in ("http", "https"):
         raise httpx.UnsupportedProtocol(f"unsupported URL scheme {url.scheme}://")
     port = url.port or (443 if url.scheme == "https" else 80)

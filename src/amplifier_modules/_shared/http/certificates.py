@@ -6,5 +6,7 @@ import os
 
 
 def certificates_of_environment() -> tuple[str | None, ...]:
-    """What a TLS context depends on, so that one which is kept is known to be out of date."""
+    """Return the variables that a TLS context depends on, to know when one that is kept is out of
+    date.
+    """
     return tuple(map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))

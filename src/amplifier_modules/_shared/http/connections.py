@@ -1,4 +1,4 @@
-"""How an address is reached: its transport and TLS."""
+"""The transport and TLS for an address."""
 
 from __future__ import annotations
 

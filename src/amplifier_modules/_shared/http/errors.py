@@ -91,14 +91,14 @@ _WHAT: dict[type[LLMError], str] = {
     ContextLengthError: "cannot take a request of this length",
     ContentFilterError: "blocked the request by its content filter",
 }
-"""What the service did, by the type of the error; anything else was refused."""
+"""The service's reaction, by the type of the error; anything else was refused."""
 
 _WHAT_OF_STATUS = {
     **dict.fromkeys(range(500, 600), "had a server error"),
     503: _WHAT[ProviderUnavailableError],
     529: "is overloaded",
 }
-"""What an unavailable service reported."""
+"""The report of an unavailable service, by status."""
 
 _NEXT_STEP: dict[type[LLMError], str] = {
     AccessDeniedError: "the key is valid but may not do this; check its permissions",

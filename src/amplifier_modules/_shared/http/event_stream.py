@@ -98,7 +98,7 @@ def read_event(data: str) -> Any:
 
 
 def describe_invalid_event(error: Exception) -> str:
-    """What is wrong with an event, from the exception that reading its fields raised."""
+    """Describe the fault of an event, from the exception that reading its fields raised."""
     missing = error.args[0] if isinstance(error, KeyError) and error.args else None
     return f"an event without {missing!r}" if isinstance(missing, str) else "a malformed event"
 

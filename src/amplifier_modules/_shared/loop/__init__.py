@@ -1,1 +1,1 @@
-"""What the bundled orchestrators share: a turn, its events, its tool calls and its outcomes."""
+"""The base of the bundled orchestrators: a turn, its events, its tool calls and its outcomes."""

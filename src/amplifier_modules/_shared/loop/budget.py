@@ -159,7 +159,7 @@ class BudgetReached(Exception):
 
 
 class Budget:
-    """What a session has used and may still use.
+    """The usage and the limits of a session.
 
     Args:
         limits: Its limits; None for none.
@@ -204,7 +204,7 @@ class Budget:
         found = (one for level in self._levels() for one in level._own_limits(turns, tools))
         return next(found, None)
 
-    def owner_of(self, reached: Reached) -> Budget:
+    def find_owner(self, reached: Reached) -> Budget:
         """The budget whose limit is reached: this one or a parent."""
         return next(level for level in self._levels() if level.has_reached(reached.limit))
 
@@ -449,7 +449,7 @@ def open_budget(coordinator: Any) -> Budget:
     return budget
 
 
-def budget_of(coordinator: Any) -> Budget:
+def find_budget(coordinator: Any) -> Budget:
     """The budget of a session; one without limits if there is no session."""
     if not callable(getattr(coordinator, "get_capability", None)):
         return Budget()

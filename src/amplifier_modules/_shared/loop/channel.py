@@ -230,7 +230,7 @@ CUT_SHORT = ("length", "content_filter")
 
 
 class TurnOutcome(NamedTuple):
-    """How a turn ended.
+    """The ending of a turn.
 
     Attributes:
         status: Whether it is a success.

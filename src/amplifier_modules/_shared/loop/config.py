@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from amplifier_modules._shared.module.config import (
     ModuleConfig,
     Published,
-    another_name_of,
+    alias_for,
     ignored,
 )
 
@@ -31,7 +31,7 @@ class LoopConfig(ModuleConfig):
     """
 
     published: ClassVar[Mapping[str, Published]] = {
-        "use_streaming": another_name_of("streaming"),
+        "use_streaming": alias_for("streaming"),
         **dict.fromkeys(
             ("extended_thinking", "reasoning_effort"),
             ignored("configure thinking in the config of the provider"),

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from amplifier_core._foreign import blame, where_defined
 from amplifier_modules._shared.history.values import as_mapping, call_ids
-from amplifier_modules._shared.loop.replies import blocks_of, text_of
+from amplifier_modules._shared.loop.replies import join_text, read_blocks
 
 
 async def add_message(context: Any, message: dict[str, Any]) -> None:
@@ -25,10 +25,10 @@ async def last_answer(context: Any) -> str:
         messages = await messages
     last: dict[str, Any] = dict(as_mapping(messages[-1]) or {}) if messages else {}
     is_answer = last.get("role") == "assistant" and not call_ids(last)
-    return text_of(blocks_of(last)) if is_answer else ""
+    return join_text(read_blocks(last)) if is_answer else ""
 
 
-async def view_of(context: Any, provider: Any, token_budget: int | None = None) -> list[Any]:
+async def request_view(context: Any, provider: Any, token_budget: int | None = None) -> list[Any]:
     """The messages that the context selects for this provider or token budget.
 
     Raises:

@@ -21,19 +21,19 @@ from amplifier_modules._shared.history import Readings, to_chat_request
 from amplifier_modules._shared.loop.budget import Ticket
 from amplifier_modules._shared.loop.channel import Channel, Injection, TurnDenied, error_data
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.conversation import view_of
+from amplifier_modules._shared.loop.conversation import request_view
 from amplifier_modules._shared.loop.fallback import PROVIDER_FALLBACK, Fallbacks, LimitRequests
 from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.replies import (
     Call,
     apply_hook_changes,
-    blocks_of,
-    calls_of,
+    find_calls,
     is_response,
     lost_usage,
-    metadata_of,
+    read_blocks,
+    read_metadata,
+    read_usage,
     shown_to_hooks,
-    usage_of,
     with_lost,
 )
 from amplifier_modules._shared.loop.runner import offered_tools
@@ -42,7 +42,7 @@ from amplifier_modules._shared.loop.streaming import AnswerFormat
 from amplifier_modules._shared.module.spans import Span
 from amplifier_modules._shared.providers.base import collecting
 from amplifier_modules._shared.providers.tokens import estimate_message
-from amplifier_support.provider_order import first_mounted, model_of
+from amplifier_support.provider_order import find_model, first_mounted
 
 
 def choose_provider(providers: Mapping[str, Any], wanted: str | None) -> tuple[str, Any]:
@@ -104,13 +104,13 @@ _MARGIN = 0.9
 """Fraction of the reported limit to use: a request has more than its messages."""
 
 _TRIES = 3
-"""How often a context is asked for a smaller view before its answer is used as it is."""
+"""Number of times a context is asked for a smaller view before its answer is used as it is."""
 
 _COUNT = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d{4,}\b")
 
 
 class Room:
-    """How much of a conversation fits into requests, learned from rejected requests.
+    """The part of a conversation that fits into requests, learned from rejected requests.
 
     It outlives turns, so that a size a model has rejected is not tried again.
     """
@@ -148,28 +148,28 @@ class Room:
         Returns:
             None if the context has no smaller view.
         """
-        before, share = size_of(refused), share_that_fits(reason)
+        before, share = measure_size(refused), share_that_fits(reason)
         compact = getattr(context, "compact", None)
         if callable(compact):
             done: Any = compact()
             if inspect.isawaitable(done):
                 await done
-            view = await view_of(context, provider, self.budget(name, model))
-            if size_of(view) <= before * (share or _LIKELY):
+            view = await request_view(context, provider, self.budget(name, model))
+            if measure_size(view) <= before * (share or _LIKELY):
                 return view
         target = before * (share or 0.5)
         budget, view = target, refused
         for _ in range(_TRIES):
             # Contexts count in the vendor's tokens, as far as they have learned the ratio.
             self._budgets[name, model] = max(1, int(budget))
-            view = await view_of(context, provider, max(1, int(budget)))
-            if size_of(view) <= target:
+            view = await request_view(context, provider, max(1, int(budget)))
+            if measure_size(view) <= target:
                 break
-            budget *= target / size_of(view)
-        return view if size_of(view) <= before * _SMALLER else None
+            budget *= target / measure_size(view)
+        return view if measure_size(view) <= before * _SMALLER else None
 
 
-def size_of(messages: list[Any]) -> int:
+def measure_size(messages: list[Any]) -> int:
     """Estimated tokens of a view."""
     return sum(estimate_message(message) for message in messages)
 
@@ -225,7 +225,7 @@ class Target(NamedTuple):
     @property
     def model(self) -> str | None:
         """The model that will answer, if known."""
-        return self.wanted or model_of(self.provider)
+        return self.wanted or find_model(self.provider)
 
 
 class Exchanges:
@@ -303,7 +303,7 @@ class Exchanges:
     async def _ask_with_fallbacks(self, span: Span) -> Reply:
         """The answer of the chosen provider or, while it is unavailable, of a fallback."""
         meant, wanted = await self._choose(span)
-        name = self._fallbacks.instead_of(meant)
+        name = self._fallbacks.substitute(meant)
         said = self._channel.take_ephemeral()
         while True:
             # The requested model belongs to the chosen provider, not to the fallback.
@@ -323,7 +323,7 @@ class Exchanges:
     async def _fitting(self, target: Target, said: list[Injection], span: Span) -> Reply:
         """The answer of one provider; a request that is too long is shortened once."""
         budget = self._room.budget(target.name, target.model)
-        view = await view_of(self._context, target.provider, budget)
+        view = await request_view(self._context, target.provider, budget)
         try:
             return await self._ask_target(target, view, said, span)
         except ContextLengthError as error:
@@ -341,8 +341,8 @@ class Exchanges:
                 "provider": target.name,
                 "model": target.model,
                 "error": error_data(error),
-                "before_tokens": size_of(view),
-                "after_tokens": None if smaller is None else size_of(smaller),
+                "before_tokens": measure_size(view),
+                "after_tokens": None if smaller is None else measure_size(smaller),
             }
             await self._channel.step(CONTEXT_OVERFLOW, {**about, **span.fields})
             if smaller is None:
@@ -425,9 +425,9 @@ class Exchanges:
             if not is_response(response):
                 raise _no_response(name, provider, response)
             # The call is billed even if the answer is rejected.
-            self._ticket.settle(with_lost(usage_of(response), self.lost))
-            blocks = blocks_of(response)
-            calls = await calls_of(provider, response, blocks)
+            self._ticket.settle(with_lost(read_usage(response), self.lost))
+            blocks = read_blocks(response)
+            calls = await find_calls(provider, response, blocks)
         # Providers are foreign code and may raise anything.
         except BaseException as error:
             failure = error
@@ -443,10 +443,10 @@ class Exchanges:
             if failure is error:
                 raise
             raise failure from error
-        reply = Reply(response, blocks, calls, usage_of(response), span)
+        reply = Reply(response, blocks, calls, read_usage(response), span)
         if not self._channel.has_listeners("provider:response"):
             return reply
-        about["model"] = metadata_of(response).get("model") or model
+        about["model"] = read_metadata(response).get("model") or model
         shown = shown_to_hooks(response)
         if lost:
             about["lost_usage"] = lost_usage(lost)
@@ -462,9 +462,9 @@ class Exchanges:
         changed = apply_hook_changes(response, shown, final.get("response", shown))
         if changed is response:
             return reply
-        blocks = blocks_of(changed)
-        calls = await calls_of(provider, changed, blocks)
-        return Reply(changed, blocks, calls, usage_of(response), span)
+        blocks = read_blocks(changed)
+        calls = await find_calls(provider, changed, blocks)
+        return Reply(changed, blocks, calls, read_usage(response), span)
 
 
 def _no_response(name: str, provider: Any, response: Any) -> TypeError:

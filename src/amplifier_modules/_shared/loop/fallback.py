@@ -20,7 +20,7 @@ from amplifier_core.llm_errors import (
 from amplifier_modules._shared.loop.budget import Budget, BudgetReached, Reached, Ticket
 from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.interrupt import interruptible
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 
 PROVIDER_FALLBACK = "provider:fallback"
 _PREFIX = "provider-"
@@ -42,7 +42,7 @@ class Fallbacks:
         self._chain = [name for name in dict.fromkeys(mounted) if name in providers]
         self._away: set[str] = set()
 
-    def instead_of(self, name: str) -> str:
+    def substitute(self, name: str) -> str:
         """The provider to use for `name`: itself, unless it is known to be unavailable."""
         return self._next() or name if name in self._away else name
 
@@ -72,10 +72,10 @@ def is_unavailable(error: Exception) -> bool:
     return isinstance(error, ProviderUnavailableError) and status >= 500
 
 
-def fallbacks_of(coordinator: Any) -> list[str]:
+def find_fallbacks(coordinator: Any) -> list[str]:
     """`session.fallbacks` of a session's plan."""
-    config = mapping_of(getattr(coordinator, "config", None))
-    named = mapping_of(config.get("session")).get("fallbacks")
+    config = to_mapping(getattr(coordinator, "config", None))
+    named = to_mapping(config.get("session")).get("fallbacks")
     if isinstance(named, str):
         return [named]
     items = cast("list[Any]", named) if isinstance(named, list) else []
@@ -133,7 +133,7 @@ class LimitRequests:
         """Return True if a limit of the budget that was reached has been raised."""
         if reached.limit not in RAISABLE or reached.spent is None:
             return False
-        owner = self._budget.owner_of(reached)
+        owner = self._budget.find_owner(reached)
         # Sub-agents that reach a common limit at the same time ask once.
         async with owner.asking:
             if not owner.has_reached(reached.limit):

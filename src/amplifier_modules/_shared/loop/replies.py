@@ -25,7 +25,7 @@ from amplifier_modules._shared.history.values import (
     plain_usage,
 )
 from amplifier_modules._shared.loop.results import warn_of_ignored
-from amplifier_support.fields import field_of, mapping_of
+from amplifier_support.fields import read_field, to_mapping
 from amplifier_support.usage import add_counts, dollars, token_count, token_counts
 
 CALL_BLOCKS = ("tool_call", "tool_use")
@@ -49,10 +49,10 @@ class Call:
         self.repeats: str | None = None
 
 
-async def calls_of(provider: Any, response: Any, blocks: list[dict[str, Any]]) -> list[Call]:
+async def find_calls(provider: Any, response: Any, blocks: list[dict[str, Any]]) -> list[Call]:
     """The tool calls of a response, in order, as its provider reads them."""
     parse = getattr(provider, "parse_tool_calls", None)
-    found: Any = parse(response) if callable(parse) else field_of(response, "tool_calls")
+    found: Any = parse(response) if callable(parse) else read_field(response, "tool_calls")
     if inspect.isawaitable(found):
         found = await found
     if found is None or (parse is None and not found):
@@ -62,12 +62,12 @@ async def calls_of(provider: Any, response: Any, blocks: list[dict[str, Any]]) -
 
 def _call(item: Any) -> Call:
     """A `ToolCall`, or a dict with `arguments` or `input`, also in the vendor's nested form."""
-    inner: Any = field_of(item, "function") or item
-    call = Call(id=str(field_of(item, "id") or ""), name=str(field_of(inner, "name") or ""))
-    invalid = field_of(item, "invalid_arguments")
-    arguments: Any = field_of(inner, "arguments")
+    inner: Any = read_field(item, "function") or item
+    call = Call(id=str(read_field(item, "id") or ""), name=str(read_field(inner, "name") or ""))
+    invalid = read_field(item, "invalid_arguments")
+    arguments: Any = read_field(inner, "arguments")
     if arguments is None:
-        arguments = field_of(inner, "input", {})
+        arguments = read_field(inner, "input", {})
     try:
         found = _parse_arguments(str(invalid) if invalid else arguments)
     except InvalidArguments as error:
@@ -177,9 +177,9 @@ _COUNTED = ("input_tokens", "output_tokens", "total_tokens")
 logger = logging.getLogger(__name__)
 
 
-def blocks_of(response: Any) -> list[dict[str, Any]]:
+def read_blocks(response: Any) -> list[dict[str, Any]]:
     """The content blocks of a response as dicts, in order, without fields that are None."""
-    content = field_of(response, "content")
+    content = read_field(response, "content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     if not isinstance(content, (list, tuple)):
@@ -221,17 +221,17 @@ def is_response(value: Any) -> bool:
     return hasattr(value, "content")
 
 
-def text_of(blocks: list[dict[str, Any]]) -> str:
+def join_text(blocks: list[dict[str, Any]]) -> str:
     """The text of a message: its text blocks joined, as they stream."""
     return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
 
 
-def usage_of(response: Any) -> dict[str, Any]:
+def read_usage(response: Any) -> dict[str, Any]:
     """The usage of a response as plain data: its valid counts and cost.
 
     Empty if it reports none, or if a count is not valid: the rest would be too low.
     """
-    usage = field_of(response, "usage")
+    usage = read_field(response, "usage")
     if isinstance(usage, BaseModel):
         usage = plain_usage(usage)
     if token_counts(usage, *_COUNTED) is None:
@@ -247,8 +247,8 @@ def shown_to_hooks(response: Any) -> PlainData:
     shown = plain(response)
     if not isinstance(shown, PlainData):
         fields = ChatResponse.model_fields
-        shown = PlainData({name: plain(field_of(response, name)) for name in fields})
-    shown["usage"] = plain(usage_of(response)) or None
+        shown = PlainData({name: plain(read_field(response, name)) for name in fields})
+    shown["usage"] = plain(read_usage(response)) or None
     return shown
 
 
@@ -277,9 +277,9 @@ def apply_hook_changes(response: Any, shown: Mapping[str, Any], changed: Any) ->
     return response.model_copy(update={key: getattr(typed, key) for key in changes})
 
 
-def metadata_of(response: Any) -> Mapping[str, Any]:
+def read_metadata(response: Any) -> Mapping[str, Any]:
     """The metadata of a response, empty if it has none."""
-    return mapping_of(field_of(response, "metadata"))
+    return to_mapping(read_field(response, "metadata"))
 
 
 def lost_usage(usages: Iterable[Usage]) -> dict[str, Any]:
@@ -340,10 +340,10 @@ def assistant_message(response: Any, blocks: list[dict[str, Any]], calls: list[C
             {"id": call.id, "tool": call.name, "arguments": call.arguments} for call in calls
         ]
     metadata: dict[str, Any] = {}
-    usage = usage_of(response)
+    usage = read_usage(response)
     if usage:
         metadata["usage"] = usage
-    model = metadata_of(response).get("model")
+    model = read_metadata(response).get("model")
     if isinstance(model, str):
         metadata["model"] = model
     if metadata:

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 RESULT_KEYS = frozenset({"success", "output", "error", "content", "is_error"})
 
 
-def fault_of(value: Any) -> str | None:
+def find_fault(value: Any) -> str | None:
     """Describe why a tool's return value is not a result; None if it is one."""
     if value is None or _is_code(value):
         return f"{_named(value)}, expected a ToolResult"

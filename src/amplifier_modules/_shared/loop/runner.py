@@ -38,11 +38,11 @@ from amplifier_modules._shared.loop.results import (
     as_result,
     duplicate_result,
     failure,
-    fault_of,
+    find_fault,
 )
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 
 
 def offered_tools(provider: Any, tools: Mapping[str, Any], checker: InputChecker) -> list[ToolSpec]:
@@ -106,7 +106,7 @@ class AliasConflict(Exception):
 
 def input_aliases(tool: Any) -> Mapping[str, str]:
     """The aliases a tool declares, by alias."""
-    return mapping_of(getattr(tool, "input_aliases", None))
+    return to_mapping(getattr(tool, "input_aliases", None))
 
 
 def without_aliases(
@@ -295,7 +295,7 @@ class Runner:
             value: Any = ready.tool.execute(copy.deepcopy(ready.arguments))
             if inspect.isawaitable(value):
                 value = await value
-            fault = fault_of(value)
+            fault = find_fault(value)
             if fault is not None:
                 message = f"tool '{call.name}' returned {fault}"
                 return await self._refuse(data, "InvalidResult", message)

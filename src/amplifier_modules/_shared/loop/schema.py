@@ -296,7 +296,7 @@ def _items(rule: Any, rules: dict[str, Any]) -> Predicate:
     )
 
 
-def _any_of(rule: Any, _: dict[str, Any]) -> Predicate:
+def _match_any(rule: Any, _: dict[str, Any]) -> Predicate:
     if not isinstance(rule, list) or not rule:
         raise _NotCovered
     parts = [_predicate(part) for part in cast("list[Any]", rule)]
@@ -322,7 +322,7 @@ _KEYWORDS: dict[str, Callable[[Any, dict[str, Any]], Predicate]] = {
     "required": _required,
     "additionalProperties": _additional,
     "items": _items,
-    "anyOf": _any_of,
+    "anyOf": _match_any,
     "minimum": _limit(_is_number, lambda value, rule: value >= rule),
     "maximum": _limit(_is_number, lambda value, rule: value <= rule),
     "exclusiveMinimum": _limit(_is_number, lambda value, rule: value > rule),

@@ -10,7 +10,7 @@ from amplifier_core.hooks import plain
 from amplifier_core.llm_errors import InvalidRequestError, StreamError
 from amplifier_core.message_models import ResponseFormatJsonSchema
 from amplifier_modules._shared.loop.channel import Channel
-from amplifier_modules._shared.loop.replies import blocks_of
+from amplifier_modules._shared.loop.replies import read_blocks
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.session_capabilities import RESPONSE_FORMAT
 
@@ -31,7 +31,7 @@ async def complete(provider: Any, request: Any, channel: Channel, span: Span) ->
 
 async def announce(response: Any, channel: Channel, span: Span) -> None:
     """Emit start and end events, without deltas, for the blocks of a complete answer."""
-    blocks = blocks_of(response)
+    blocks = read_blocks(response)
     for index, block in enumerate(blocks):
         about = {"block_type": block.get("type"), "block_index": index, **span.fields}
         named = {key: block[key] for key in ("id", "name", "visibility") if key in block}
@@ -50,7 +50,7 @@ async def stream(provider: Any, request: Any, channel: Channel, span: Span) -> A
     Raises:
         StreamError: The stream ended before the complete answer.
     """
-    stream_complete = _stream_of(provider)
+    stream_complete = _find_stream(provider)
     if stream_complete is None:
         return await complete(provider, request, channel, span)
     chunks: Any = stream_complete(request)
@@ -139,7 +139,7 @@ class _Relay:
             await self._notify("content_block:end", {**about, **ended})
 
 
-def _stream_of(provider: Any) -> Callable[[Any], Any] | None:
+def _find_stream(provider: Any) -> Callable[[Any], Any] | None:
     """The provider's `stream_complete`, if it has one.
 
     It counts if the provider's class has it, or if it is an async generator function: an object
@@ -213,7 +213,7 @@ class AnswerFormat:
         return {"response_format": self._wanted}
 
     def drop(self, request: Any, name: str, model: str | None, error: InvalidRequestError) -> bool:
-        """Whether to send a refused request again, without the form of the answer."""
+        """Return True to send a refused request again, without the form of the answer."""
         wanted = getattr(request, "response_format", None)
         if wanted is None or error.status_code not in _REFUSED or (name, model) in self._refused:
             return False

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from amplifier_core.events import MESSAGE_END
 from amplifier_modules._shared.history import Readings
-from amplifier_modules._shared.loop.budget import BudgetReached, Reached, budget_of
+from amplifier_modules._shared.loop.budget import BudgetReached, Reached, find_budget
 from amplifier_modules._shared.loop.channel import (
     CUT_SHORT,
     EMPTY,
@@ -29,22 +29,22 @@ from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.dispatch import Dispatcher
 from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply, Room
-from amplifier_modules._shared.loop.fallback import Fallbacks, LimitRequests, fallbacks_of
+from amplifier_modules._shared.loop.fallback import Fallbacks, LimitRequests, find_fallbacks
 from amplifier_modules._shared.loop.interrupt import Interrupted, StopSignal
 from amplifier_modules._shared.loop.replies import (
     Call,
     CallLedger,
     UsageTotal,
     assistant_message,
+    join_text,
     lost_usage,
-    text_of,
 )
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.loop.steering import Steering
 from amplifier_modules._shared.loop.streaming import AnswerFormat
 from amplifier_modules._shared.module.spans import Span
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 
 
 class Progress:
@@ -143,7 +143,7 @@ class Turn:
         self._context = context
         self._providers = providers
         self._steering = steering
-        self._budget = budget_of(coordinator)
+        self._budget = find_budget(coordinator)
         self._stop_signal = StopSignal(getattr(coordinator, "cancellation", None), self._budget)
         self._channel = Channel(hooks, context, coordinator, name)
         self._limits = LimitRequests(self._budget, self._channel, self._stop_signal)
@@ -167,7 +167,7 @@ class Turn:
             channel=self._channel,
             token=self._stop_signal,
             limits=self._limits,
-            fallbacks=Fallbacks(fallbacks_of(coordinator), providers),
+            fallbacks=Fallbacks(find_fallbacks(coordinator), providers),
             room=room,
             answer_format=answer_format,
         )
@@ -294,7 +294,7 @@ class Turn:
         if calls and (outcome := await self._run_calls(calls, reply.span)) is not None:
             return outcome
         return await self._conclude(
-            calls, text_of(blocks), field_of(reply.response, "finish_reason")
+            calls, join_text(blocks), read_field(reply.response, "finish_reason")
         )
 
     async def _finish_exchange(self, exchange: Awaitable[Reply]) -> Reply:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Published(NamedTuple):
-    """How a key of the published module is handled.
+    """The treatment of a key of the published module.
 
     Attributes:
         setting: The setting it maps to, dotted if nested; None if there is none.
@@ -50,7 +50,7 @@ class Published(NamedTuple):
         return f"{'Has no effect' if self.harmless is None else 'Not supported'}: {self.note}."
 
 
-def another_name_of(
+def alias_for(
     setting: str,
     convert: Callable[[Any], Any] | None = None,
     schema: Mapping[str, Any] | None = None,

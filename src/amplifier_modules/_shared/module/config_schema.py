@@ -14,7 +14,7 @@ from pydantic_core import core_schema, to_jsonable_python
 from amplifier_modules._shared.module.config import ModuleConfig, Published, spellings
 
 
-def config_schema_of(model: type[BaseModel]) -> dict[str, Any]:
+def build_config_schema(model: type[BaseModel]) -> dict[str, Any]:
     """The config that `parse_config` accepts for `model`, as JSON Schema (draft 2020-12).
 
     Every key has its default, and its description from the `Attributes` section of the model's

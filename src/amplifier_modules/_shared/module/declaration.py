@@ -1,4 +1,4 @@
-"""What the package of a bundled module declares; importing it imports nothing heavy."""
+"""The declaration in the package of a bundled module; importing it imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class ModuleDeclaration:
 
     def config_schema(self) -> dict[str, Any]:
         """Return the config that `mount` accepts, as JSON Schema."""
-        from amplifier_modules._shared.module.config_schema import config_schema_of
+        from amplifier_modules._shared.module.config_schema import build_config_schema
 
-        return config_schema_of(self._model())
+        return build_config_schema(self._model())
 
     async def _mount(self, coordinator: Any, config: Mapping[str, Any] | None) -> Any:
         from amplifier_modules._shared.module.config import parse_config

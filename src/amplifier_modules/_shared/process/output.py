@@ -22,7 +22,7 @@ from amplifier_support.session_capabilities import SESSION_DIR, TOOL_OUTPUT_DIR
 
 
 class Captured(NamedTuple):
-    """What to show of an output.
+    """The part of an output to show.
 
     Attributes:
         text: All of it, or its start and end with a line between with the size of the cut.
@@ -100,7 +100,7 @@ class OutputCapture:
             self._file = None
 
     def captured(self) -> Captured:
-        """What to show of the output so far."""
+        """Return the part to show of the output so far."""
         cut = self._total > self._head_size + self._tail_size
         if not cut:
             text = bytes(self._head + self._tail).decode("utf-8", "replace")

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_support.environment import without_secrets
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.redaction import configured_secrets
 from amplifier_support.run_later import IN_PROJECTS
 from amplifier_support.sandbox.policy import SCHEMA, parse_policy
@@ -66,7 +66,7 @@ def command_environment(coordinator: Any, passthrough: Iterable[str]) -> dict[st
     # Without PATH a shell may search the folder it works in.
     return {"PATH": os.defpath} | without_secrets(
         os.environ,
-        secrets=configured_secrets(mapping_of(coordinator.config).get("providers")),
+        secrets=configured_secrets(to_mapping(coordinator.config).get("providers")),
         secret_names=SECRET_VARIABLES.of(coordinator) or (),
         passthrough=passthrough,
     )

@@ -1,1 +1,1 @@
-"""What providers share."""
+"""The base of the bundled providers."""

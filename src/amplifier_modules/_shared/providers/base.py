@@ -63,7 +63,7 @@ _CANNOT_SEE = ("image input is not supported", "does not support image")
 
 
 class RefusedImages:
-    """What one provider has learnt not to send."""
+    """Images that one provider has learnt not to send."""
 
     def __init__(self) -> None:
         self._refused: set[int] = set()
@@ -88,7 +88,7 @@ class RefusedImages:
         return bool(images)
 
     def degradation(self, request: ChatRequest) -> Degradation | None:
-        """What to tell of `request`, if images of it are not sent."""
+        """Return the degradation of `request` if images of it are not sent."""
         if self.sendable(request) is request:
             return None
         return Degradation(

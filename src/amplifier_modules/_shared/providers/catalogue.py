@@ -101,7 +101,7 @@ class Model(NamedTuple):
     long_prompt_above: int = 0
 
     def cost(self, tokens: Tokens) -> Decimal | None:
-        """What a call cost in US dollars; None if a price that is needed is unknown."""
+        """Return the cost of a call in US dollars; None if a price that is needed is unknown."""
         is_long = self.long_prompt is not None and tokens.prompt > self.long_prompt_above
         prices = self.long_prompt if is_long and self.long_prompt is not None else self.prices
         return prices.cost(tokens)
@@ -179,7 +179,7 @@ class PricesConfig(ModuleConfig):
 
 
 class PriceSource:
-    """Where a provider takes its prices from.
+    """The source of a provider's prices.
 
     Args:
         given: The plan's own prices, which count before any list.
@@ -198,7 +198,7 @@ class PriceSource:
     def cost(
         self, model: Model | None, tokens: Tokens, *, listed_tier: bool = True
     ) -> Decimal | None:
-        """What a call cost in US dollars; None where that is not known.
+        """Return the cost of a call in US dollars; None if unknown.
 
         Args:
             model: The model in the vendor's list; None if it is not there.

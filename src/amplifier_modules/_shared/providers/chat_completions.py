@@ -47,13 +47,13 @@ from amplifier_modules._shared.providers.base import (
 from amplifier_modules._shared.providers.chat_stream import (
     FINISH_REASONS,
     ChatStream,
+    find_tool_calls,
     merge_deltas,
     read_usage,
-    tool_calls_of,
 )
 from amplifier_modules._shared.providers.deferred import at_batch_price
 from amplifier_modules._shared.providers.settings import HTTPProviderConfig, first_given
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 
 _MAX_ID = 40
 _PERSON = re.compile(r"[^\s<|\\/>]{1,64}")
@@ -81,7 +81,7 @@ def wire_messages(messages: Sequence[Message], *, developer_role: bool) -> list[
             wire.append(_user_message(message))
         else:
             role = message.role if developer_role else "system"
-            wire.append({"role": role, "content": _text_of(message.content)})
+            wire.append({"role": role, "content": _join_text(message.content)})
     if pending:
         wire.append({"role": "user", "content": pending})
     return wire
@@ -103,7 +103,7 @@ def wire_tool_choice(choice: str | Mapping[str, Any]) -> tuple[str | dict[str, A
         return _choice_word(choice), True
     parallel = not choice.get("disable_parallel_tool_use")
     kind = str(choice.get("type", "auto"))
-    name = (mapping_of(choice.get("function")) or choice).get("name")
+    name = (to_mapping(choice.get("function")) or choice).get("name")
     if kind in ("tool", "function") and isinstance(name, str):
         return {"type": "function", "function": {"name": portable_id(name)}}, parallel
     return (_choice_word(kind) if kind in _WORDS else dict(choice)), parallel
@@ -198,14 +198,14 @@ def _assistant_message(message: Message) -> dict[str, Any]:
         for block in message.content
         if block.type == "tool_call"
     ]
-    text = _text_of(message.content)
+    text = _join_text(message.content)
     if not calls:
         return {"role": "assistant", "content": text}
     return {"role": "assistant", "content": text or None, "tool_calls": calls}
 
 
 def _tool_message(message: Message, images: list[dict[str, Any]]) -> dict[str, Any]:
-    text = _text_of(message.content)
+    text = _join_text(message.content)
     if not isinstance(message.content, str):
         shown = [_image_part(block.source) for block in message.content if block.type == "image"]
         if shown:
@@ -219,7 +219,7 @@ def _tool_message(message: Message, images: list[dict[str, Any]]) -> dict[str, A
     }
 
 
-def _text_of(content: str | Sequence[Any]) -> str:
+def _join_text(content: str | Sequence[Any]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(block.text for block in content if block.type == "text")
@@ -246,7 +246,7 @@ _DONE = "[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Taste:
-    """What one model of one server accepts.
+    """The abilities of one model of one server.
 
     Attributes:
         max_tokens: Name of the parameter that limits the answer.
@@ -292,23 +292,23 @@ class ChatCompletionsProvider(HTTPProvider):
     async def _open_endpoint(self, request: ChatRequest) -> Endpoint:
         """The server for a request, ready to be asked. Raises `LLMError`."""
 
-    async def _model_of(self, request: ChatRequest) -> str:
+    async def _choose_model(self, request: ChatRequest) -> str:
         """The model to ask for. Raises `LLMError` where there is none."""
         return request.model or self.model
 
     def _taste(self, model: str) -> Taste:
-        """What the server is expected to accept for a model, until it says otherwise."""
+        """Return the server's expected abilities for a model, until it says otherwise."""
         return Taste()
 
     def _cost(self, model: str, usage: Usage, service_tier: str | None) -> Decimal | None:
-        """What a call cost in US dollars; None where that is not known."""
+        """Return the cost of a call in US dollars; None if unknown."""
         return None
 
     # -- one attempt ---------------------------------------------------------------------------
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk]:
         endpoint = await self._open_endpoint(request)
-        model = await self._model_of(request)
+        model = await self._choose_model(request)
         tried: set[Taste] = set()
         begun = False
         while True:
@@ -384,7 +384,7 @@ class ChatCompletionsProvider(HTTPProvider):
         stream: SSEStream | None,
     ) -> ChatResponse:
         content = answer.content()
-        calls = tool_calls_of(content)
+        calls = find_tool_calls(content)
         stopped = cast("str", answer.finish_reason)
         finish = "content_filter" if answer.refusal() else FINISH_REASONS.get(stopped, "stop")
         if calls and finish == "stop":
@@ -442,7 +442,7 @@ class ChatCompletionsProvider(HTTPProvider):
         return taste.effort_with_tools if wanted is None and request.tools else wanted
 
     def _degradations(self, request: ChatRequest, body: Mapping[str, Any]) -> list[Degradation]:
-        """Where the request that was sent departs from the one that was asked for."""
+        """Return the differences of the sent request from the one that was asked for."""
         model: str = body["model"]
         forced = (self._learned.get(model) or self._taste(model)).effort_with_tools
         wanted = first_given(request.reasoning_effort, self._reasoning_effort)
@@ -458,7 +458,9 @@ class ChatCompletionsProvider(HTTPProvider):
 
 
 def _lesson(message: str, body: Mapping[str, Any], taste: Taste) -> Taste | None:
-    """What a refusal teaches about the server; None when the fault is the request's own."""
+    """Return the limits that a refusal teaches about the server; None when the fault is the
+    request's own.
+    """
     text = message.lower()
     for marks, learn in _LESSONS:
         if all(mark in text for mark in marks) and (learned := learn(body, taste)) is not None:

@@ -24,7 +24,7 @@ from amplifier_modules._shared.history import arguments_or_text
 from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.event_stream import describe_invalid_event, read_event
 from amplifier_modules._shared.providers.tokens import measure
-from amplifier_support.fields import mapping_of
+from amplifier_support.fields import to_mapping
 from amplifier_support.usage import token_count, token_counts
 
 Chunk = dict[str, Any]
@@ -205,7 +205,7 @@ class ChatStream:
         return bytes_in(self._blocks)
 
     def refusal(self) -> str | None:
-        """What the model said where it refused."""
+        """The model's words if it refused."""
         return "".join(block.text for block in self._blocks if block.refusal) or None
 
     def _read(self, chunk: dict[str, Any], pieces: list[Chunk]) -> None:
@@ -257,7 +257,7 @@ class ChatStream:
 
     def _add_call(self, call: dict[str, Any], pieces: list[Chunk]) -> None:
         function: dict[str, Any] = call.get("function") or {}
-        block = self._call_of(call, function)
+        block = self._find_block(call, function)
         if block is None:
             self._end_text(pieces)
             given = function.get("name")
@@ -276,7 +276,7 @@ class ChatStream:
             text = arguments if isinstance(arguments, str) else json.dumps(arguments)
             pieces.append(block.delta(text))
 
-    def _call_of(self, call: dict[str, Any], function: dict[str, Any]) -> _Block | None:
+    def _find_block(self, call: dict[str, Any], function: dict[str, Any]) -> _Block | None:
         """The call a delta goes on with; None when it begins a new one."""
         begins = bool(function.get("name"))
         at = call.get("index")
@@ -298,7 +298,7 @@ class ChatStream:
         return StreamError(text, provider=self._provider, model=self._asked, retryable=retryable)
 
 
-def tool_calls_of(content: list[dict[str, Any]]) -> list[ToolCall]:
+def find_tool_calls(content: list[dict[str, Any]]) -> list[ToolCall]:
     """The calls among content blocks; `invalid_arguments` stays with them."""
     calls: list[ToolCall] = []
     for block in content:
@@ -318,8 +318,8 @@ def read_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     if counts is None:
         return None
     prompt, output = counts
-    read = mapping_of(raw.get("prompt_tokens_details"))
-    written = mapping_of(raw.get("completion_tokens_details"))
+    read = to_mapping(raw.get("prompt_tokens_details"))
+    written = to_mapping(raw.get("completion_tokens_details"))
     cached = token_count(read.get("cached_tokens"))
     return Usage(
         input_tokens=prompt,

@@ -38,10 +38,10 @@ def deferred_request(
     """
     whole = {name: value for name, value in body.items() if name not in _OF_STREAMS}
     text = encode_body(whole, provider, request.model).decode()
-    return DeferredRequest(service, json.dumps(group, sort_keys=True), text, "", step_of(request))
+    return DeferredRequest(service, json.dumps(group, sort_keys=True), text, "", read_step(request))
 
 
-def step_of(request: ChatRequest) -> str:
+def read_step(request: ChatRequest) -> str:
     """A digest of the state of a conversation: the model's messages and its tools.
 
     Texts of the user are left out: they may contain the time, or a request to continue.

@@ -13,7 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from amplifier_core.message_models import ChatRequest
-from amplifier_support.fields import field_of
+from amplifier_support.fields import read_field
 
 BYTES_PER_TOKEN = 4
 PER_MESSAGE = 4
@@ -43,9 +43,9 @@ def estimate_message(message: Mapping[str, Any] | BaseModel) -> int:
 
     A tool call that is present as a block and in `tool_calls` counts once.
     """
-    content = field_of(message, "content")
+    content = read_field(message, "content")
     size = _content(content)
-    calls = field_of(message, "tool_calls")
+    calls = read_field(message, "tool_calls")
     if calls and not _has_call_block(content):
         size += _value(calls)
     return PER_MESSAGE + size // BYTES_PER_TOKEN
@@ -118,7 +118,7 @@ def reported_input(usage: object) -> int:
 
 
 def _count(usage: object, key: str) -> int:
-    value: object = field_of(usage, key)
+    value: object = read_field(usage, key)
     return value if isinstance(value, int) and value > 0 else 0
 
 
@@ -131,23 +131,23 @@ def _content(content: object) -> int:
 
 
 def _block(block: object) -> int:
-    kind = field_of(block, "type")
+    kind = read_field(block, "type")
     if kind == "text":
-        return _value(field_of(block, "text"))
+        return _value(read_field(block, "text"))
     if kind == "thinking":
-        return _value(field_of(block, "thinking"))  # its signature is not charged for
+        return _value(read_field(block, "thinking"))  # its signature is not charged for
     if kind in ("image", "image_url", "input_image"):
         return PER_IMAGE * BYTES_PER_TOKEN
     if kind == "tool_result":
-        output = field_of(block, "output")
-        return _content(field_of(block, "content") if output is None else output)
+        output = read_field(block, "output")
+        return _content(read_field(block, "content") if output is None else output)
     return _value(block)
 
 
 def _has_call_block(content: object) -> bool:
     if not isinstance(content, (list, tuple)):
         return False
-    return any(field_of(block, "type") in _CALL_TYPES for block in cast("list[object]", content))
+    return any(read_field(block, "type") in _CALL_TYPES for block in cast("list[object]", content))
 
 
 def _value(value: object, depth: int = 0) -> int:

@@ -148,7 +148,7 @@ async def chat_with(provider: Any, *, model: str) -> Any:
     return SimpleNamespace(commands=all_commands(), session=session, is_plain=True)
 
 
-def text_of(reply: Any) -> str:
+def read_text(reply: Any) -> str:
     console = Console(file=io.StringIO(), width=80)
     console.print(reply)
     return console.file.getvalue()  # type: ignore[attr-defined]
@@ -159,12 +159,12 @@ async def test_the_current_model_is_marked_although_the_provider_does_not_list_i
         async def list_models(self) -> list[Any]:
             return [SimpleNamespace(id="m-2", context_window=200_000)]
 
-    shown = text_of(await run_command("/model", await chat_with(Listing(), model="m-1")))
+    shown = read_text(await run_command("/model", await chat_with(Listing(), model="m-1")))
     assert [" ".join(line.split()) for line in shown.splitlines()[:2]] == [
         "* m-1 not listed by the provider",
         "m-2 200k tokens",
     ]
-    shown = text_of(await run_command("/model", await chat_with(Listing(), model="m-2")))
+    shown = read_text(await run_command("/model", await chat_with(Listing(), model="m-2")))
     assert shown.startswith("* m-2")
 
 
@@ -186,6 +186,6 @@ async def test_model_shows_why_the_models_cannot_be_listed() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert provider.asked == 1
-    text = text_of(await run_command("/model", chat))
+    text = read_text(await run_command("/model", chat))
     assert "cannot list the models of far: connection refused" in text
     assert "/model NAME" in text

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.chat.session_header import conversation_of, resume_header
+from amplifier_app.chat.session_header import build_conversation, resume_header
 from amplifier_app.chat.slash.registry import Reopen, all_commands, run_command
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.folder import SavedSession
@@ -55,7 +55,7 @@ def chat(saved: SavedSession) -> Any:
     )
 
 
-def text_of(reply: Any, *, terminal: bool = False) -> str:
+def read_text(reply: Any, *, terminal: bool = False) -> str:
     console = Console(
         file=io.StringIO(),
         width=60,
@@ -68,12 +68,12 @@ def text_of(reply: Any, *, terminal: bool = False) -> str:
 
 
 async def said(chat: Any, text: str) -> str:
-    return text_of(await run_command(text, chat))
+    return read_text(await run_command(text, chat))
 
 
 async def test_a_resumed_chat_starts_with_its_title_and_last_exchange(chat: Any) -> None:
-    lines = text_of(
-        await resume_header(chat.session, await conversation_of(chat.session))
+    lines = read_text(
+        await resume_header(chat.session, await build_conversation(chat.session))
     ).splitlines()
     assert lines[0] == 'Resumed "Review it" · 2 prompts · just now · plan task.yaml'
     assert lines[1:4] == ["› second prompt", "", "line 0"]
@@ -102,16 +102,16 @@ async def test_answers_are_rendered_again_on_a_terminal(chat: Any, saved: SavedS
     saved.append({"role": "user", "content": "a *table*"})
     saved.append({"role": "assistant", "content": table})
     for reply in (
-        await resume_header(chat.session, await conversation_of(chat.session)),
+        await resume_header(chat.session, await build_conversation(chat.session)),
         await run_command("/history 1", chat),
     ):
-        drawn = text_of(reply, terminal=True)
+        drawn = read_text(reply, terminal=True)
         assert "› a *table*\n" in drawn
         assert "| Name" not in drawn
         assert "**" not in drawn
         assert drawn.count("streams text") == 8
         assert all(len(line) <= 60 for line in drawn.splitlines())
-        assert "| **loop** | streams text" in text_of(reply)  # as plain output shows answers
+        assert "| **loop** | streams text" in read_text(reply)  # as plain output shows answers
 
 
 async def test_rename_and_fork_act_on_the_open_session(chat: Any, saved: SavedSession) -> None:

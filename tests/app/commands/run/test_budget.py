@@ -29,7 +29,7 @@ def working_plan(folder: Path, rounds: int = 20, **more: Any) -> Path:
     return mock_plan(folder, asks, tools=[{"module": "tool-filesystem"}], **more)
 
 
-def result_of(done: Finished) -> dict[str, Any]:
+def to_result(done: Finished) -> dict[str, Any]:
     result = json.loads(done.stdout)
     schemas.RESULT.validate(result)
     return result
@@ -101,7 +101,7 @@ def test_a_reached_limit_exits_with_7_and_names_the_limit_and_its_option(
     plan = working_plan(tmp_path)
     arguments = ["run", "-f", str(plan), "go", "--session", "s", *options]
     done = run_amplifier(*arguments, "--output", "json", cwd=tmp_path)
-    result = result_of(done)
+    result = to_result(done)
     assert (done.code, result["outcome"], result["reason"]) == (7, "budget", "budget")
     assert result["limit"] == limit
     assert result["steps"] == turns
@@ -109,7 +109,7 @@ def test_a_reached_limit_exits_with_7_and_names_the_limit_and_its_option(
     assert f"amplifier run --resume s {option}" in done.stderr
 
     again = run_amplifier("run", "--resume", "s", "go on", "--output", "json", cwd=tmp_path)
-    result = result_of(again)
+    result = to_result(again)
     assert (again.code, result["steps"], result["limit"]) == (7, 0, limit)
     assert message in again.stderr
 
@@ -180,7 +180,7 @@ def test_usage_survives_kill_9(tmp_path: Path) -> None:
 def test_max_seconds_ends_a_hanging_run(tmp_path: Path) -> None:
     plan = with_budget(mock_plan(tmp_path, [{"text": "late", "delay": 60}]), max_seconds=0.3)
     done = run_amplifier("run", "-f", plan, "hi", "--output", "json", timeout=30)
-    result = result_of(done)
+    result = to_result(done)
     assert (done.code, result["limit"]["name"]) == (7, "max_seconds")
     assert ", limit 0.3 s (session.budget.max_seconds)" in done.stderr
 
@@ -190,7 +190,7 @@ def test_repeated_tool_calls_exit_with_7(tmp_path: Path) -> None:
     tools = [{"module": "tool-filesystem"}]
     plan = mock_plan(tmp_path, [call], mock={"on_end": "repeat"}, tools=tools)
     done = run_amplifier("run", "-f", plan, "hi", "--output", "json", cwd=tmp_path)
-    result = result_of(done)
+    result = to_result(done)
     assert (done.code, result["reason"], result["limit"]) == (7, "no_progress", None)
     assert "'list_directory' had the same result 6 times in a row" in done.stderr
 
@@ -248,7 +248,7 @@ def test_sub_agents_share_the_budget_and_exceed_it_by_at_most_one_request(tmp_pa
         again = run_amplifier("run", "--resume", "s", "go on", cwd=tmp_path, env=KEY)
         assert len(server.completions) == asked
         assert server.rejections == []
-    result = result_of(done)
+    result = to_result(done)
     assert (done.code, result["reason"]) == (7, "budget")
     assert result["limit"]["name"] == "max_tokens"
     assert asked == 10, "1000 tokens are ten requests; one that may exceed the limit waits"

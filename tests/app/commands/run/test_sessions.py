@@ -20,7 +20,7 @@ def plan(tmp_path: Path) -> Path:
     return mock_plan(tmp_path, ["ok"])
 
 
-def result_of(done: Finished) -> dict[str, Any]:
+def to_result(done: Finished) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
@@ -33,7 +33,7 @@ def prompts(session_id: str) -> list[str]:
 def test_session_creates_and_then_resumes_the_same_id(plan: Path) -> None:
     for prompt in ("one", "two"):
         done = run_amplifier("run", "-f", plan, prompt, "--session", "mine", "--output", "json")
-        assert (done.code, result_of(done)["session_id"]) == (0, "mine")
+        assert (done.code, to_result(done)["session_id"]) == (0, "mine")
     assert prompts("mine") == ["one", "two"]
 
 
@@ -137,7 +137,7 @@ def test_continue_resumes_the_last_session_of_this_directory(tmp_path: Path, pla
     run_amplifier("run", "-f", plan, "in here", "--session", "a", cwd=here)
     run_amplifier("run", "-f", plan, "over there", "--session", "b", cwd=there)
     done = run_amplifier("run", "--continue", "more", "--output", "json", cwd=here)
-    assert result_of(done)["session_id"] == "a"
+    assert to_result(done)["session_id"] == "a"
     assert prompts("a") == ["in here", "more"]
 
 

@@ -18,7 +18,13 @@ from amplifier_app.runtime.export.markdown import (
     as_trajectory,
     session_markdown,
 )
-from amplifier_app.runtime.export.parts import Exported, Heading, export_session, parts_of, redactor
+from amplifier_app.runtime.export.parts import (
+    Exported,
+    Heading,
+    build_parts,
+    export_session,
+    redactor,
+)
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.sessions.bundle import write_bundle
 from amplifier_app.sessions.fork import fork_session
@@ -240,7 +246,7 @@ def test_long_sessions_are_exported_piece_by_piece(tmp_path: Path) -> None:
     found = store.find("long")
     heading = Heading("long")
     written = {
-        "show": lambda: as_markdown(heading, parts_of(found.conversation(), Visibility())),
+        "show": lambda: as_markdown(heading, build_parts(found.conversation(), Visibility())),
         "messages": lambda: json_pieces({"messages": found.records().messages()}),
         "md": lambda: session_markdown(export_session(found, [], redactor().value)),
         "json": lambda: json_pieces(as_data(export_session(found, [], redactor().value))),

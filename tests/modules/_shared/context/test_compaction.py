@@ -21,7 +21,7 @@ from tests.modules._shared.context.conversations import (
 )
 
 
-async def view_of(messages: list[Any], budget: int, **config: Any) -> list[dict[str, Any]]:
+async def request_view(messages: list[Any], budget: int, **config: Any) -> list[dict[str, Any]]:
     """What a request gets of `messages`; the threshold is the whole budget."""
     context = SimpleContextManager(**{"compaction_threshold": 1.0, **config})
     await context.set_messages(messages)
@@ -49,7 +49,7 @@ async def test_the_sample_conversation_of_the_contract_keeps_its_pair_whole():
 async def test_system_messages_are_always_kept_in_their_place():
     first, later = {"role": "system", "content": "be brief"}, {"role": "developer", "content": "x"}
     messages = [first, *filler(10), later, *filler(10, 10)]
-    view = await view_of(messages, 1_500)
+    view = await request_view(messages, 1_500)
     assert view[0] is first
     assert any(message is later for message in view)
     assert size(view) <= 1_500
@@ -60,7 +60,7 @@ async def test_system_messages_piled_up_by_hooks_do_not_fill_the_room():
     notes = [{"role": "system", "content": "n" * 400, "metadata": metadata} for _ in range(100)]
     own = {"role": "system", "content": "be brief"}
     for messages in ([own, *notes, *filler(10)], [own, *filler(10), *notes]):
-        view = await view_of(messages, 2_000)
+        view = await request_view(messages, 2_000)
         assert view[0] is own
         kept = [message for message in view if message.get("metadata")]
         assert kept[0] is notes[-len(kept)]
@@ -72,14 +72,14 @@ async def test_system_messages_piled_up_by_hooks_do_not_fill_the_room():
 @pytest.mark.parametrize("turns", [1, 2, 4])
 async def test_the_recent_turns_are_kept_whole(turns):
     messages = filler(30)
-    view = await view_of(messages, 1_000, keep_recent_turns=turns)
+    view = await request_view(messages, 1_000, keep_recent_turns=turns)
     assert view[-2 * turns :] == messages[-2 * turns :]
 
 
 async def test_a_number_of_recent_messages_can_be_kept_instead_of_turns():
     calls = [asks("a", "b"), answers("a"), answers("b")]
     messages = [*filler(30), user("go"), *calls, assistant("done")]
-    view = await view_of(messages, 500, keep_recent=2)
+    view = await request_view(messages, 500, keep_recent=2)
     assert view[-4:] == [*calls, assistant("done")]  # half a group is none
 
 
@@ -87,7 +87,7 @@ async def test_a_message_a_hook_puts_in_as_user_does_not_begin_a_turn():
     note = {"role": "user", "content": "note", "metadata": {"source": "hook"}}
     calls = [asks("c"), answers("c", "x" * 1_400)]
     messages = [*filler(30), user("go"), *calls, note, assistant("done")]
-    view = await view_of(messages, 500, keep_recent_turns=1)
+    view = await request_view(messages, 500, keep_recent_turns=1)
     assert view[-5:] == messages[-5:]
 
 
@@ -101,7 +101,7 @@ async def test_tool_groups_are_whole_in_both_forms_and_with_parallel_calls():
     ]
     messages = [user("go"), *group, *filler(20)]
     for budget in range(300, 4_000, 150):
-        view = await view_of(messages, budget)
+        view = await request_view(messages, budget)
         assert unpaired(view) == set()
         assert [m for m in messages if m in view] == view
 
@@ -117,13 +117,13 @@ async def test_groups_joined_by_one_message_of_results_stay_together():
     late = answers_in_blocks("b", "again")
     messages = [user("go"), asks("a"), asks("b"), both, late, *filler(20)]
     for budget in range(100, 4_000, 150):
-        assert unpaired(await view_of(messages, budget)) == set()
+        assert unpaired(await request_view(messages, budget)) == set()
 
 
 async def test_of_older_messages_tool_groups_come_before_the_rest():
     group = [asks("c"), answers("c", "x" * 400)]
     messages = [*filler(5), *group, *filler(10, 5)]
-    view = await view_of(messages, 1_600, keep_recent_turns=1)
+    view = await request_view(messages, 1_600, keep_recent_turns=1)
     assert all(message in view for message in group)
     assert messages[2] not in view
     assert messages[27] in view  # what room was left went to the newest of the rest
@@ -132,15 +132,15 @@ async def test_of_older_messages_tool_groups_come_before_the_rest():
 
 async def test_the_first_message_of_the_user_is_kept_if_it_fits():
     messages = [user("t" * 400), *filler(30)]
-    assert (await view_of(messages, 1_500))[0] is messages[0]
+    assert (await request_view(messages, 1_500))[0] is messages[0]
     messages[0] = user("t" * 4_000)
-    assert (await view_of(messages, 1_500))[0] is not messages[0]
+    assert (await request_view(messages, 1_500))[0] is not messages[0]
 
 
 async def test_a_long_turn_keeps_its_prompt_and_its_newest_steps():
     steps = [m for n in range(200) for m in (asks(f"c{n}"), answers(f"c{n}", "x" * 400))]
     messages = [user("an older prompt"), assistant("ok"), user("the task"), *steps]
-    view = await view_of(messages, 3_000)
+    view = await request_view(messages, 3_000)
     assert user("the task") in view
     assert view[-10:] == messages[-10:]
     assert unpaired(view) == set()
@@ -149,7 +149,7 @@ async def test_a_long_turn_keeps_its_prompt_and_its_newest_steps():
 
 async def test_a_result_bigger_than_the_budget_is_shortened_in_a_copy():
     big = answers("c", "begin" + "x" * 100_000 + "end")
-    view = await view_of([user("read it"), asks("c"), big], 2_000)
+    view = await request_view([user("read it"), asks("c"), big], 2_000)
     assert [m["role"] for m in view] == ["user", "assistant", "tool"]
     text = view[2]["content"]
     assert text.startswith("begin")
@@ -162,7 +162,7 @@ async def test_a_result_bigger_than_the_budget_is_shortened_in_a_copy():
 async def test_of_parallel_results_the_big_ones_give_way_and_the_small_stay_whole():
     small = answers("b", "y" * 400)
     results = [answers("a", "x" * 100_000), small, answers_in_blocks("c", "z" * 50_000)]
-    view = await view_of([user("go"), asks("a", "b", "c"), *results], 3_000)
+    view = await request_view([user("go"), asks("a", "b", "c"), *results], 3_000)
     assert view[3] is small
     assert "removed to fit" in view[2]["content"]
     assert "removed to fit" in view[4]["content"][0]["output"]
@@ -173,13 +173,13 @@ async def test_of_parallel_results_the_big_ones_give_way_and_the_small_stay_whol
 async def test_a_huge_result_some_steps_ago_is_shortened_rather_than_forgotten():
     steps = [m for n in range(3) for m in (asks(f"c{n}"), answers(f"c{n}", "x" * 40))]
     messages = [user("go"), asks("big"), answers("big", "x" * 100_000), *steps]
-    view = await view_of(messages, 4_000)
+    view = await request_view(messages, 4_000)
     assert [m.get("tool_call_id") for m in view] == [m.get("tool_call_id") for m in messages]
     assert size(view) <= 4_000
 
 
 async def test_a_prompt_bigger_than_the_budget_is_shortened_too():
-    view = await view_of([*filler(3), user("x" * 100_000)], 2_000)
+    view = await request_view([*filler(3), user("x" * 100_000)], 2_000)
     assert "removed to fit" in view[-1]["content"]
     assert size(view) <= 2_000
 
@@ -191,7 +191,7 @@ async def test_thinking_and_calls_are_never_shortened():
         {"type": "tool_call", "id": "c", "name": "read", "input": {"path": "p" * 2_000}},
     ]
     message = {"role": "assistant", "content": blocks}
-    view = await view_of([user("go"), message, answers("c", "x" * 20_000)], 3_000)
+    view = await request_view([user("go"), message, answers("c", "x" * 20_000)], 3_000)
     assert [view[1]["content"][n] for n in (0, 2)] == [blocks[0], blocks[2]]
     assert "removed to fit" in view[1]["content"][1]["text"]
     assert message["content"] is blocks
@@ -205,7 +205,7 @@ async def test_every_kind_of_content_can_be_shortened():
         answers("d", None),  # type: ignore[arg-type]
         {"role": "function", "content": [answers_in_blocks("e", None)["content"][0], "z" * 8_000]},  # type: ignore[arg-type]
     ]
-    view = await view_of([user("go"), asks("a", "b", "c", "d", "e"), *odd], 3_000)
+    view = await request_view([user("go"), asks("a", "b", "c", "d", "e"), *odd], 3_000)
     assert len(view) == 7
     assert view[5] is odd[3]
     assert view[6]["content"][0]["output"] is None
@@ -214,20 +214,20 @@ async def test_every_kind_of_content_can_be_shortened():
 
 async def test_images_that_do_not_fit_are_named():
     image = {"type": "image", "source": {"type": "url", "url": "https://example.test/a.png"}}
-    view = await view_of([user("look"), asks("c"), answers("c", [image] * 10)], 4_000)  # type: ignore[arg-type]
+    view = await request_view([user("look"), asks("c"), answers("c", [image] * 10)], 4_000)  # type: ignore[arg-type]
     assert view[2]["content"][0] == image
     assert view[2]["content"][-1]["text"] == "[image removed to fit the context window]"
 
 
 async def test_typed_messages_can_be_stored_and_shortened():
     typed = Message(role="user", content=[TextBlock(text="x" * 100_000)])
-    view = await view_of([*filler(3), typed], 2_000)
+    view = await request_view([*filler(3), typed], 2_000)
     assert "removed to fit" in view[-1]["content"][0]["text"]
 
 
 async def test_a_result_without_a_call_is_not_in_a_compacted_view():
     messages = [*filler(3), answers("absent"), *filler(10, 3), answers("neither")]
-    view = await view_of(messages, 1_500)
+    view = await request_view(messages, 1_500)
     assert unpaired(view) == set()
 
 
@@ -245,16 +245,16 @@ async def test_a_late_result_joins_a_view_only_with_its_call():
 async def test_a_result_without_an_id_belongs_to_the_calls_before_it():
     nameless = {"role": "tool", "content": "out"}
     messages = [*filler(20), user("go"), asks("c"), nameless]
-    assert (await view_of(messages, 500))[-3:] == messages[-3:]
+    assert (await request_view(messages, 500))[-3:] == messages[-3:]
     unasked = [*filler(20), nameless]
-    assert nameless not in await view_of(unasked, 500)
+    assert nameless not in await request_view(unasked, 500)
 
 
 async def test_an_id_used_again_belongs_to_the_latest_call():
     messages: list[dict[str, Any]] = []
     for number in range(40):
         messages += [user(f"{number}" + "p" * 200), asks("call_0"), answers("call_0", f"{number}")]
-    view = await view_of(messages, 1_000)
+    view = await request_view(messages, 1_000)
     assert [m["role"] for m in view[-3:]] == ["user", "assistant", "tool"]
     assert view[-3:] == messages[-3:]
     assert sum(m["role"] == "tool" for m in view) == sum(bool(call_ids(m)) for m in view)

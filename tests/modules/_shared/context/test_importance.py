@@ -33,7 +33,9 @@ def did(call_id: str, name: str, result: str = "r" * 400, **arguments: Any) -> l
     return [calls(call_id, name, **arguments), answers(call_id, result)]
 
 
-async def view_of(messages: list[Any], budget: int = 2_000, **more: Any) -> list[dict[str, Any]]:
+async def request_view(
+    messages: list[Any], budget: int = 2_000, **more: Any
+) -> list[dict[str, Any]]:
     settings = {"strategy": "importance", "compaction_threshold": 1.0, "keep_recent_turns": 1}
     context = SimpleContextManager({**settings, **more})
     await context.set_messages(messages)
@@ -50,7 +52,7 @@ def steps(number: int, start: int = 0) -> list[dict[str, Any]]:
 
 async def test_of_equals_the_newest_are_kept():
     messages = [user("go"), *steps(60), user("now")]
-    view = await view_of(messages)
+    view = await request_view(messages)
     assert view[0] is messages[0]
     assert view[1:] == messages[-len(view) + 1 :]
 
@@ -58,8 +60,8 @@ async def test_of_equals_the_newest_are_kept():
 async def test_what_the_user_said_outlasts_what_was_looked_at():
     wish = user("never touch the tests, because " + "b" * 700)
     messages = [user("go"), *steps(20), wish, *steps(60, 20), user("now")]
-    assert wish in await view_of(messages)
-    assert wish not in await view_of(messages, strategy="truncate")
+    assert wish in await request_view(messages)
+    assert wish not in await request_view(messages, strategy="truncate")
 
 
 @pytest.mark.parametrize(
@@ -74,30 +76,32 @@ async def test_what_the_user_said_outlasts_what_was_looked_at():
 )
 async def test_failures_and_changes_outlast_looks(group):
     messages = [user("go"), *steps(10), *group, *steps(50, 10), user("now")]
-    view = await view_of(messages)
+    view = await request_view(messages)
     assert all(message in view for message in group)
 
 
 async def test_but_not_for_ever():
     change = did("x", "write_file", path="src/a.py")
     messages = [user("go"), *change, *steps(200), user("now")]
-    assert change[0] not in await view_of(messages)
+    assert change[0] not in await request_view(messages)
 
 
 async def test_a_change_counts_for_longer_when_its_file_is_named_again():
     change = did("x", "write_file", path="src/a.py")
     later = user("how is src/a.py doing?")
     before, after = steps(80), steps(10, 80)
-    assert change[0] in await view_of([user("go"), *change, *before, later, *after, user("now")])
+    assert change[0] in await request_view(
+        [user("go"), *change, *before, later, *after, user("now")]
+    )
     other = user("how is src/b.py doing?")
-    view = await view_of([user("go"), *change, *before, other, *after, user("now")])
+    view = await request_view([user("go"), *change, *before, other, *after, user("now")])
     assert change[0] not in view
 
 
 async def test_a_look_at_a_file_gives_way_to_a_later_look_at_it():
     first, second = did("x", "read_file", path="a.py"), did("y", "read_file", path="a.py")
     other = did("z", "read_file", path="b.py")
-    view = await view_of(
+    view = await request_view(
         [user("go"), *steps(14), *first, *other, *second, *steps(4, 14), user("now")]
     )
     assert first[0] not in view
@@ -109,14 +113,14 @@ async def test_a_look_at_a_file_gives_way_to_a_later_look_at_it():
 async def test_what_is_large_gives_way_to_what_is_small(small_first):
     small, large = did("s", "look"), did("l", "look", "r" * 2_100)
     middle = [*small, *large] if small_first else [*large, *small]
-    view = await view_of([user("go"), *steps(14), *middle, *steps(5, 14), user("now")])
+    view = await request_view([user("go"), *steps(14), *middle, *steps(5, 14), user("now")])
     assert small[0] in view
     assert large[0] not in view
 
 
 async def test_what_hooks_put_in_is_left_out_first():
     note = {"role": "user", "content": "n" * 200, "metadata": {"source": "hook"}}
-    view = await view_of([user("go"), *filler(12), note, user("now")])
+    view = await request_view([user("go"), *filler(12), note, user("now")])
     assert note not in view
     assert len(view) > 8
 

@@ -10,7 +10,7 @@ import pytest
 from amplifier_core.message_models import TextBlock
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_modules import loop_basic
-from amplifier_modules._shared.loop.budget import Budget, BudgetConfig, Ticket, budget_of
+from amplifier_modules._shared.loop.budget import Budget, BudgetConfig, Ticket, find_budget
 from tests.modules._shared.loop.rig import FunctionTool, ListContext, Rig, call, calls, echo_tool
 
 
@@ -33,7 +33,7 @@ def ending(rig: Rig) -> tuple[Any, ...]:
 
 
 def budget(rig: Rig) -> Budget:
-    return budget_of(rig.coordinator)
+    return find_budget(rig.coordinator)
 
 
 async def test_without_limits_nothing_is_limited_but_everything_is_counted(rig: Rig) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.testing import wait_for
-from amplifier_modules._shared.loop.budget import budget_of
+from amplifier_modules._shared.loop.budget import find_budget
 from amplifier_modules.loop_streaming.orchestrator import StreamingOrchestrator
 from tests.modules._shared.loop.rig import Rig
 from tests.modules._shared.loop.test_over_http import provided
@@ -43,7 +43,7 @@ async def test_the_tokens_of_a_call_without_an_answer_count(how: str) -> None:
                 await rig.coordinator.request_cancel(immediate=True)
         with contextlib.suppress(LLMError, asyncio.CancelledError):
             await turn
-        spent = budget_of(rig.coordinator).spent
+        spent = find_budget(rig.coordinator).spent
         (failed,) = rig.of("provider:error")
         known = failed["usage"]["total_tokens"]
         assert KNOWN <= known <= KNOWN + 3
@@ -75,7 +75,7 @@ async def test_a_call_without_reported_usage_counts_with_an_estimate(api: str, h
             await rig.coordinator.request_cancel(immediate=True)
         with contextlib.suppress(LLMError):
             await turn
-        spent = budget_of(rig.coordinator).spent
+        spent = find_budget(rig.coordinator).spent
         (failed,) = rig.of("provider:error")
         usage = failed["usage"]
         assert 1000 <= usage["input_tokens"] <= 1050
@@ -110,7 +110,7 @@ async def test_attempts_before_an_answer_count_too() -> None:
         provided(rig, "anthropic", server, max_retries=1),
     ):
         assert await rig.run("go") == LONG.text
-    spent = budget_of(rig.coordinator).spent
+    spent = find_budget(rig.coordinator).spent
     assert (spent.steps, spent.tokens) == (1, KNOWN + 1007)
 
 
@@ -126,6 +126,6 @@ async def test_a_call_that_was_refused_counts_nothing(dialect: str, fault: Any) 
     ):
         with pytest.raises(LLMError):
             await rig.run("go")
-    spent = budget_of(rig.coordinator).spent
+    spent = find_budget(rig.coordinator).spent
     assert (spent.steps, spent.tokens) == (0, 0)
     assert "usage" not in rig.last("provider:error")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_core._foreign import origin_of
+from amplifier_core._foreign import find_origin
 from amplifier_core.message_models import (
     ChatRequest,
     ChatResponse,
@@ -282,7 +282,7 @@ async def test_an_answer_that_is_no_response_is_an_error_of_the_provider(
     with pytest.raises(TypeError, match=fault) as caught:
         await rig.run()
 
-    origin = origin_of(caught.value)
+    origin = find_origin(caught.value)
     assert origin is not None
     assert origin.text == str(caught.value)
     assert origin.text.endswith(", in complete)")
@@ -307,7 +307,7 @@ async def test_what_a_provider_raises_names_it_and_the_line(rig: Rig) -> None:
     with pytest.raises(RuntimeError, match="backend down") as caught:
         await rig.run()
 
-    origin = origin_of(caught.value)
+    origin = find_origin(caught.value)
     assert origin is not None
     assert (origin.kind, origin.name) == ("provider", "acme")
     assert "test_published_parts.py, line " in origin.text
@@ -322,7 +322,7 @@ async def test_a_context_that_returns_nothing_is_named(rig: Rig) -> None:
     with pytest.raises(TypeError, match="returned None, expected a list of messages") as caught:
         await rig.run()
 
-    origin = origin_of(caught.value)
+    origin = find_origin(caught.value)
     assert origin is not None
     assert origin.kind == "context"
     assert origin.text.startswith("context 'tests': get_messages_for_request() returned None")

@@ -22,7 +22,7 @@ from amplifier_modules._shared.pacing import (
     RateLimiter,
     Reported,
     Ticket,
-    rate_limiter_of,
+    find_rate_limiter,
     reported_limits,
 )
 from amplifier_support.files import try_lock
@@ -423,7 +423,7 @@ def test_headers_of_both_vendors_are_understood(
 
 async def test_gates_of_one_key_share_their_state_and_store_no_key(tmp_path: Path) -> None:
     folder = tmp_path / "pace"
-    limiter = rate_limiter_of(str(folder), "https://host secret-key model")
+    limiter = find_rate_limiter(str(folder), "https://host secret-key model")
     turn = await limiter.enter(400)
     await turn.record_answer(200, {"x-ratelimit-limit-requests": "5", **_REMAINING})
     (file,) = folder.iterdir()

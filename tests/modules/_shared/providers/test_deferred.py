@@ -26,7 +26,7 @@ from amplifier_core.message_models import (
     ToolCallBlock,
     ToolSpec,
 )
-from amplifier_modules._shared.providers.deferred import number_in, step_of
+from amplifier_modules._shared.providers.deferred import number_in, read_step
 from amplifier_modules.provider_anthropic.config import AnthropicConfig
 from amplifier_modules.provider_anthropic.mounting import open_transport
 from amplifier_modules.provider_anthropic.provider import AnthropicProvider
@@ -172,12 +172,12 @@ async def test_failed_answers_are_typed_errors_and_only_temporary_ones_are_asked
 def test_a_step_is_the_same_whatever_the_user_says_and_another_after_an_answer() -> None:
     said = Message(role="assistant", content=[ToolCallBlock(id="c1", name="read", input={})])
     first = request("12:00")
-    assert step_of(first) == step_of(request("13:00"))
+    assert read_step(first) == read_step(request("13:00"))
     second = request()
     second.messages.append(said)
     third = request()
     third.messages += [said, Message(role="user", content="Continue.")]
-    assert step_of(second) == step_of(third) != step_of(first)
+    assert read_step(second) == read_step(third) != read_step(first)
 
 
 async def sent(batches: ProviderBatches, vendor: str, key: str, number: int) -> str:
