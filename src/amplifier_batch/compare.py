@@ -89,7 +89,9 @@ def _facts(found: Comparison, is_worse: bool) -> dict[str, Any]:
         "verdict": found.verdict,
         "is_worse_than_tolerated": is_worse,
         "confidence": CONFIDENCE,
-        "measures": [{**one._asdict(), "is_clear": one.is_clear} for one in found.measures],
+        "measures": [
+            {**measure._asdict(), "is_clear": measure.is_clear} for measure in found.measures
+        ],
         "flips": [flip._asdict() for flip in found.flips],
         "unpaired": found.unpaired,
     }
@@ -98,7 +100,7 @@ def _facts(found: Comparison, is_worse: bool) -> dict[str, Any]:
 def _print(first: BatchFolder, second: BatchFolder, found: Comparison) -> None:
     for line in _plan_changes(first, second):
         print(for_terminal(line))
-    print_table(_COLUMNS, [_row(one) for one in found.measures])
+    print_table(_COLUMNS, [_row(measure) for measure in found.measures])
     if found.flips:
         how = "in only" if first.repeat == second.repeat == 1 else "more often in"
         print(f"\n{describe.count(len(found.flips), 'row')} passed {how} one of them:")

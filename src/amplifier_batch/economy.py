@@ -337,7 +337,7 @@ class Broker:
         """Drop the requests of a row that no longer runs."""
         self._waiting.pop(row_id, None)
         self._ready = deque(one for one in self._ready if one[0].id != row_id)
-        self._questions = [one for one in self._questions if one.id != row_id]
+        self._questions = [question for question in self._questions if question.id != row_id]
         for job in self._jobs.values():
             for number in [n for n, asked in job.waiting.items() if asked.id == row_id]:
                 del job.waiting[number]
@@ -426,14 +426,16 @@ class Broker:
     async def _send(self, key: str, questions: list[Asked]) -> None:
         request = questions[0].request
         batch = SentBatch(key, request.service, time.time(), len(questions))
-        items = ((one.id, one.request.session, one.request.step) for one in questions)
+        items = (
+            (question.id, question.request.session, question.request.step) for question in questions
+        )
         self._note(sending(batch, items))
-        bodies = [one.request.body.encode() for one in questions]
+        bodies = [question.request.body.encode() for question in questions]
         job = self._job(batch)
         # The bodies of a batch that was sent are not needed again.
         job.waiting = {
-            number: one._replace(request=one.request._replace(body=""))
-            for number, one in enumerate(questions)
+            number: call._replace(request=call.request._replace(body=""))
+            for number, call in enumerate(questions)
         }
         self._changed()
         try:
@@ -470,7 +472,7 @@ class Broker:
             self._followed[job.batch.key] = self._spawn(self._wait_for(job))
 
     async def _wait_for(self, job: Job) -> None:
-        others = {one.id for one in self._past.batches.values() if one.id}
+        others = {batch.id for batch in self._past.batches.values() if batch.id}
         while True:
             if job.batch.id is None and not await job.find(others):
                 self._ask_again(job)
@@ -505,8 +507,8 @@ class Broker:
 
     def _leave_unanswered(self, job: Job, asked: Mapping[int, Asked]) -> None:
         """Report to those of the requests that still wait that the batch has no answer."""
-        for number, one in asked.items():
-            if job.waiting.get(number) is one:
+        for number, call in asked.items():
+            if job.waiting.get(number) is call:
                 self._deliver(job, job.waiting.pop(number), None)
 
     def _ask_again(self, job: Job) -> None:
@@ -621,7 +623,7 @@ async def batch_services(
             instances[provider.name] = instance
         name = first_mounted(instances, _preferred_provider(plan))
         if name is None:
-            reasons = [one.note for one in plan.dropped if not one.is_fallback]
+            reasons = [entry.note for entry in plan.dropped if not entry.is_fallback]
             raise missing or ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
         services: Services = {}
         for instance in instances.values():

@@ -305,10 +305,10 @@ def _is_file(source: Path) -> bool:
 def _files(source: Path) -> list[str]:
     """The files of a folder, without hidden ones, or those that match a pattern."""
     pattern = os.path.join(glob.escape(str(source)), "**") if source.is_dir() else str(source)
-    found = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
-    if not found:
+    files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    if not files:
         raise ConfigError(f"there are no files in {source}", hint="Check the path of the input.")
-    return found
+    return files
 
 
 def _root(source: Path) -> str:
@@ -557,13 +557,13 @@ def choose_shard(text: str | None, environment: Mapping[str, str]) -> str | None
     """
     number, slash, of = (text or "").partition("/")
     if number == "auto" and slash:
-        found = [name for name in _INDEXES if environment.get(name, "").isdecimal()]
-        if not found:
+        names = [name for name in _INDEXES if environment.get(name, "").isdecimal()]
+        if not names:
             raise UsageError(
                 f"--shard {text}: this is not a job of an array",
                 hint=f"It must have one of {', '.join(_INDEXES)}, which count from 0.",
             )
-        text = f"{int(environment[found[0]]) + 1}/{of}"
+        text = f"{int(environment[names[0]]) + 1}/{of}"
     parse_shard(text)
     return text
 
@@ -576,8 +576,8 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
     """
     if text is None:
         return None
-    found = _SHARD.fullmatch(text)
-    number, of = (int(found[1]), int(found[2])) if found else (2, 1)
+    match = _SHARD.fullmatch(text)
+    number, of = (int(match[1]), int(match[2])) if match else (2, 1)
     if number > of:
         raise UsageError(f"--shard: expected K/N with K from 1 to N, got {text!r}")
     return number - 1, of

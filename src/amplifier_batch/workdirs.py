@@ -156,7 +156,7 @@ def _exclusions(*folders: Path) -> Callable[[str, Sequence[str]], list[str]]:
 def _is_repository(folder: str) -> bool:
     """Return True if a folder is one that git can clone: the top of a working tree, or a bare repository."""
     files = (".git",), ("HEAD", "objects")
-    return any(all(os.path.exists(os.path.join(folder, name)) for name in one) for one in files)
+    return any(all(os.path.exists(os.path.join(folder, name)) for name in file) for file in files)
 
 
 def _clone(source: Path, target: Path) -> None:

@@ -398,10 +398,10 @@ class ModuleLoader:
 
     async def discover(self) -> list[ModuleInfo]:
         """Installed modules, followed by those in the search folders."""
-        found = installed_modules()
+        infos = installed_modules()
         for folder in self._folders():
-            found += modules_in(folder)
-        return found
+            infos += modules_in(folder)
+        return infos
 
     def _folders(self) -> list[Path]:
         if self._search_paths is not None:

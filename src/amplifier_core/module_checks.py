@@ -203,12 +203,12 @@ class Kind:
             return [("handler", returned)] if required_arguments(returned) else []
         mounted = coordinator.mount_points[self.mount_point]
         if isinstance(mounted, dict):
-            found = list(mounted.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            instances = list(mounted.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
-            found = [] if mounted is None else [(self.name, mounted)]
-        if not found and self.conforms(returned):
-            found = [(str(_read_name(returned)), returned)]
-        return found
+            instances = [] if mounted is None else [(self.name, mounted)]
+        if not instances and self.conforms(returned):
+            instances = [(str(_read_name(returned)), returned)]
+        return instances
 
 
 def find_cleanup(returned: object) -> Callable[[], Any] | None:

@@ -697,6 +697,6 @@ def describe_reason(error: OSError) -> str:
     if isinstance(error, shutil.Error) and error.args[0]:
         path, _, reason = error.args[0][0]
         # The text of a system error, which ends with the path.
-        found = re.match(r"\[Errno \d+\] (.*?): '", reason)
-        return f"{path}: {found[1] if found else reason}"
+        match = re.match(r"\[Errno \d+\] (.*?): '", reason)
+        return f"{path}: {match[1] if match else reason}"
     return error.strerror or str(error)

@@ -30,18 +30,18 @@ def find_matches(pattern: str, limit: int) -> list[str] | None:
     if not set(rest) - {"**"}:
         return [start]
     pattern = "/".join([start, *rest])
-    found: list[str] = []
+    matches: list[str] = []
     looked_at = 0
     for place, folders, files in os.walk(start):
         looked_at += len(folders) + len(files)
         if looked_at > limit:
             return None
         matching = {name for name in (*folders, *files) if fits(os.path.join(place, name), pattern)}
-        found += [os.path.join(place, name) for name in sorted(matching)]
+        matches += [os.path.join(place, name) for name in sorted(matching)]
         depth = len(os.path.relpath(place, start).split("/")) if place != start else 0
         is_deep = "**" not in rest and depth + 1 >= len(rest)
         folders[:] = [] if is_deep else [name for name in folders if name not in matching]
-    return found
+    return matches
 
 
 def fits(path: str, pattern: str) -> bool:

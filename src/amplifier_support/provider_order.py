@@ -22,7 +22,9 @@ def first_provider(
     The first of several equal ones; None if there are no providers.
     """
     candidates = list(providers)
-    named = [one for one in candidates if default is not None and name(one) == default]
+    named = [
+        candidate for candidate in candidates if default is not None and name(candidate) == default
+    ]
     return min(named or candidates, key=priority, default=None)
 
 

@@ -71,12 +71,12 @@ def secrets_in(
     """Values of environment variables that are among `names` or named like secrets, longest first."""
     variables = os.environ if environment is None else environment
     known = set(names)
-    found = {
+    secrets = {
         value
         for name, value in variables.items()
         if len(value) >= _SHORTEST_SECRET and (name in known or is_secret_name(name))
     }
-    return sorted(found, key=len, reverse=True)
+    return sorted(secrets, key=len, reverse=True)
 
 
 def configured_secrets(config: Any) -> list[str]:

@@ -23,9 +23,9 @@ def nearest(name: str, known: Iterable[str], cutoff: float = _CUTOFF) -> str | N
     wanted, letters = _compared(name), sorted(_compared(name))
     by_compared = {_compared(one): one for one in known}
     near = [
-        one
-        for one in get_close_matches(wanted, by_compared, cutoff=cutoff)
-        if _rest_is_similar(wanted, one)
+        match
+        for match in get_close_matches(wanted, by_compared, cutoff=cutoff)
+        if _rest_is_similar(wanted, match)
     ]
     # Most often two letters were exchanged: `--modle` is `--model`, and not `--mode`.
     near.sort(key=lambda one: sorted(one) != letters)

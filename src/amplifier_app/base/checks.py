@@ -46,7 +46,7 @@ class Report(NamedTuple):
     @property
     def failed(self) -> list[Check]:
         """The failed checks of severity `error`."""
-        return [one for one in self.checks if not one.passed and one.severity == "error"]
+        return [check for check in self.checks if not check.passed and check.severity == "error"]
 
     @property
     def passed(self) -> bool:

@@ -85,7 +85,7 @@ def _group(text: str, group: str) -> dict[str, str]:
 def modules_on_path(module_id: str | None = None) -> list[Installed]:
     """The modules of all installed distributions except our own, in the order of `sys.path`."""
     found = _modules_in_folders(tuple((folder, _change_time(folder)) for folder in sys.path))
-    return [one for one in found if module_id in (None, one.module_id)]
+    return [module for module in found if module_id in (None, module.module_id)]
 
 
 @lru_cache(maxsize=1)
@@ -135,18 +135,18 @@ def modules_in_folders(environ: Mapping[str, str] | None = None) -> dict[str, Pa
     """
     listed = (os.environ if environ is None else environ).get(FOLDERS, "").split(os.pathsep)
     prefix = project_name("")
-    found: dict[str, Path] = {}
+    modules: dict[str, Path] = {}
     for folder in filter(os.path.isabs, listed):
         for name in sorted(_listing(folder)):
             path = Path(folder, name)
             if name.startswith(prefix) and path.is_dir():
-                found.setdefault(name.removeprefix(prefix), path)
-    return found
+                modules.setdefault(name.removeprefix(prefix), path)
+    return modules
 
 
 def known_ids() -> set[str]:
     """The ids of all modules that are available without a source."""
-    on_path = (one.module_id for one in modules_on_path())
+    on_path = (module.module_id for module in modules_on_path())
     return {*bundled_modules(), *on_path, *modules_in_folders()}
 
 

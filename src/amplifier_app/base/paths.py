@@ -135,9 +135,9 @@ def project_dir(start: Path | None = None) -> Path | None:
     for ancestor in (folder, *folder.parents):
         if home is not None and _identity(ancestor) == home:
             return None
-        found = ancestor / PROJECT_FOLDER
-        if os.path.isdir(found) and _identity(found) != amplifier_home and not _is_shared(ancestor):
-            return found
+        path = ancestor / PROJECT_FOLDER
+        if os.path.isdir(path) and _identity(path) != amplifier_home and not _is_shared(ancestor):
+            return path
         if os.path.lexists(ancestor / ".git"):
             return None
     return None
@@ -146,10 +146,10 @@ def project_dir(start: Path | None = None) -> Path | None:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Device and inode of a file; None if it does not exist."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _is_shared(folder: Path) -> bool:

@@ -94,9 +94,9 @@ def signal_behind(error: BaseException) -> BaseException:
     """The exception of a signal that came outside of a turn, instead of what it was turned into."""
     if _raised is None or isinstance(error, KeyboardInterrupt):
         return error
-    found = _exception(_raised)
-    found.__cause__ = error
-    return found
+    exception = _exception(_raised)
+    exception.__cause__ = error
+    return exception
 
 
 class Interrupts:

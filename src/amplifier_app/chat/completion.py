@@ -66,10 +66,10 @@ class ChatCompleter(Completer):
         return word[1:] if word.startswith("@") else None
 
     def _commands(self, typed: str) -> Iterable[Completion]:
-        for one in self._chat.commands.values():
-            if one.name.startswith(typed):
-                meta = f"{one.usage}  {one.summary}" if one.usage else one.summary
-                yield Completion(one.name, start_position=-len(typed), display_meta=meta)
+        for command in self._chat.commands.values():
+            if command.name.startswith(typed):
+                meta = f"{command.usage}  {command.summary}" if command.usage else command.summary
+                yield Completion(command.name, start_position=-len(typed), display_meta=meta)
 
     def _arguments(self, name: str, typed: str) -> Iterable[Completion]:
         command = find(name, self._chat.commands)

@@ -76,7 +76,11 @@ class Picker(Generic[T, R]):
     def matching_entries(self) -> list[T]:
         """The entries that contain every word of the filter."""
         words = self._filter.casefold().split()
-        return [one for one in self.entries if all(word in self.search_text(one) for word in words)]
+        return [
+            entry
+            for entry in self.entries
+            if all(word in self.search_text(entry) for word in words)
+        ]
 
     @property
     def current(self) -> T | None:
@@ -378,7 +382,7 @@ class SessionPicker(Picker[Listed, Choice]):
 
     def _reload(self) -> None:
         listed = list_sessions(everywhere=self._everywhere)
-        self.entries = [one for one in listed if one.session.id != self._without]
+        self.entries = [entry for entry in listed if entry.session.id != self._without]
 
     def bind(self, bind: Bind) -> None:
         bind("tab")(lambda event: self.switch())

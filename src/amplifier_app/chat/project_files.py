@@ -371,7 +371,7 @@ class Folds:
 
     def text_after(self, line: str) -> str:
         """Return what follows the markers at the beginning of the input line."""
-        while marker := next((one for one in self._texts if line.startswith(one)), None):
+        while marker := next((text for text in self._texts if line.startswith(text)), None):
             line = line.removeprefix(marker)
         return line
 

@@ -89,17 +89,17 @@ def report(
     logging.getLogger().addHandler(logging.NullHandler())
     redact = redactor().value
     sections = [_versions(), _setup(), *_session(session, redact, texts=texts)]
-    sections = [one._replace(text=redact(one.text)) for one in sections]
+    sections = [section._replace(text=redact(section.text)) for section in sections]
     file = to or Path(f"amplifier-report-{utc_now().astimezone():%Y%m%d-%H%M%S}.md")
     to_stderr(f"{file} will contain:")
-    for one in sections:
-        size = describe.size(len(one.text.encode("utf-8", "replace")))
-        to_stderr(f"  {one.title:<10}{one.about} ({size})")
+    for section in sections:
+        size = describe.size(len(section.text.encode("utf-8", "replace")))
+        to_stderr(f"  {section.title:<10}{section.about} ({size})")
     to_stderr("Secrets are replaced. Look through the file before you share it.")
     if not confirm("Write the file?", yes):
         to_stderr("Nothing was written.")
         return
-    parts = [f"## {one.title}\n\n```\n{one.text.rstrip()}\n```\n" for one in sections]
+    parts = [f"## {section.title}\n\n```\n{section.text.rstrip()}\n```\n" for section in sections]
     write_new(file, "\n".join(["# Amplifier report\n", *parts]))
     print(f"Written to {file}.")
 
@@ -135,17 +135,17 @@ def _setup() -> Section:
 def _session(wanted: str | None, redact: Callable[[Any], Any], *, texts: bool) -> list[Section]:
     store = SessionStore()
     try:
-        found = store.latest(os.getcwd()) if wanted is None else store.find(wanted)
+        session = store.latest(os.getcwd()) if wanted is None else store.find(wanted)
     except SessionError:
         if wanted is not None:
             raise
         return []
     # Before texts are cut: half a secret is not recognized.
-    events = map(redact, deque(read_events(found.path), _MAX_EVENTS))
-    shown = [one if texts else _without_texts(one) for one in events]
+    events = map(redact, deque(read_events(session.path), _MAX_EVENTS))
+    shown = [event if texts else _without_texts(event) for event in events]
     kept = "with all texts" if texts else "texts replaced by their length"
     count = describe.count(len(shown), "event")
-    sections = [_facts(found, redact, texts=texts)]
+    sections = [_facts(session, redact, texts=texts)]
     if shown:
         lines = "\n".join(json.dumps(one, ensure_ascii=False, default=str) for one in shown)
         sections.append(Section("Events", f"the last {count}, {kept}", lines))

@@ -34,7 +34,11 @@ def takes_options(
 
     def decorate(function: Callable[..., None]) -> Any:
         shape = signature(function, eval_str=True)
-        into = next(one.name for one in shape.parameters.values() if one.annotation is declared)
+        into = next(
+            parameter.name
+            for parameter in shape.parameters.values()
+            if parameter.annotation is declared
+        )
 
         def command(**values: Any) -> None:
             fields = {one.name: values.pop(one.name) for one in added}
@@ -45,10 +49,10 @@ def takes_options(
         parameters: list[Parameter] = []
         for one in shape.parameters.values():
             parameters += added if one.name == into else [one]
-        parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters]
+        parameters = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__signature__ = shape.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
 
     return decorate

@@ -109,7 +109,7 @@ def _masked(node: Node, key: str, written: bool) -> Node:
     if isinstance(node, MapNode):
         return with_items(node, {k: _masked(v, k, written) for k, v in node.items.items()})
     if isinstance(node, ListNode):
-        return ListNode([_masked(one, "", written) for one in node.items], node.at)
+        return ListNode([_masked(item, "", written) for item in node.items], node.at)
     return node._replace(value=_masked_scalar(node, escape))
 
 

@@ -51,9 +51,9 @@ class PlannedModule(NamedTuple):
 
 def planned_modules(plan: ResolvedPlan) -> list[PlannedModule]:
     """The modules in mount order, without those of agents."""
-    found = [_planned(one) for one in module_entries(plan.tree) if one.agent is None]
+    found = [_planned(entry) for entry in module_entries(plan.tree) if entry.agent is None]
     # A part of the session may be left without one by its problems.
-    return [one for one in found if one.module]
+    return [module for module in found if module.module]
 
 
 def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
@@ -61,8 +61,8 @@ def agent_modules(plan: ResolvedPlan) -> list[PlannedModule]:
 
     If an agent only changes a module of the plan, the plan's source applies.
     """
-    sources = {(one.kind, one.key): one.source for one in planned_modules(plan)}
-    found = [_planned(one) for one in module_entries(plan.tree) if one.agent is not None]
+    sources = {(module.kind, module.key): module.source for module in planned_modules(plan)}
+    found = [_planned(entry) for entry in module_entries(plan.tree) if entry.agent is not None]
     return [
         one._replace(source=one.source or sources.get((one.kind, one.key)))
         for one in found
@@ -160,15 +160,15 @@ def written_value(source: str) -> str:
 
 
 def _modules(tree: MapNode) -> list[MapNode]:
-    return [one.node for one in module_entries(tree) if "module" in one.node.items]
+    return [entry.node for entry in module_entries(tree) if "module" in entry.node.items]
 
 
 def _left_out(plan: ResolvedPlan, mounted: set[Location], problems: Problems) -> Iterator[MapNode]:
     """The providers whose conditions are not met, with their sources resolved."""
     environ = keys.environment() if plan.environ is None else plan.environ
-    for one in module_entries(plan.merged.document):
-        entry = one.node
-        if one.kind != "provider" or entry.at in mounted:
+    for module_entry in module_entries(plan.merged.document):
+        entry = module_entry.node
+        if module_entry.kind != "provider" or entry.at in mounted:
             continue
         source = entry.items.get("source")
         items = {"module": entry.items["module"]}
@@ -196,7 +196,7 @@ def _sourced(node: MapNode, texts: dict[Location, str], *, left_out: bool) -> So
 
 def _texts(plan: ResolvedPlan) -> dict[Location, str]:
     """Location → text of every string as written in the files and in `--set`."""
-    found: dict[Location, str] = {}
+    texts: dict[Location, str] = {}
 
     def collect(node: Node) -> None:
         if isinstance(node, ListNode):
@@ -206,12 +206,12 @@ def _texts(plan: ResolvedPlan) -> dict[Location, str]:
             for item in node.items.values():
                 collect(item)
         elif isinstance(node.value, str):
-            found[node.at] = node.value
+            texts[node.at] = node.value
 
     collect(plan.merged.document)
     for _, value in plan.chosen.sets:
         collect(value)
-    return found
+    return texts
 
 
 def _portable(source: str, raw: str | None, secret: bool) -> str:

@@ -131,6 +131,6 @@ def parse_requirements(
                 continue
             raw = node.expression if node.secret else None
             written = without_password(raw or text)
-            one = PlanRequirement(text, written, node.at)
-            found.setdefault(module or "", {}).setdefault(written, one)
+            requirement = PlanRequirement(text, written, node.at)
+            found.setdefault(module or "", {}).setdefault(written, requirement)
     return {module: tuple(by_text.values()) for module, by_text in found.items()}

@@ -313,7 +313,7 @@ def _with_agents(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode, li
         assert isinstance(agent, MapNode)
         kept, dropped = apply_conditions(list_entries(agent, "providers"), environ, None)
         changed[name] = _with_entries(agent, kept)
-        notes += [f"agent {name}: {one.note}" for one in dropped]
+        notes += [f"agent {name}: {entry.note}" for entry in dropped]
     return with_items(tree, {**tree.items, "agents": with_items(agents, changed)}), notes
 
 
@@ -343,8 +343,8 @@ def with_sources(
         find_source: Returns the replacement of a source; None keeps it.
         problems: Collects the problems.
     """
-    for one in module_entries(tree):
-        source = one.node.items.get("source")
+    for entry in module_entries(tree):
+        source = entry.node.items.get("source")
         if not isinstance(source, Scalar):
             continue
         try:
@@ -353,7 +353,7 @@ def with_sources(
             problems.add(error.message, source.at, error.hint)
             continue
         if text is not None and text != source.value:
-            tree = with_value(tree, (*one.path, "source"), source._replace(value=text))
+            tree = with_value(tree, (*entry.path, "source"), source._replace(value=text))
     return tree
 
 
@@ -368,20 +368,20 @@ def _with_namespaces(
     for name, sources in namespaces.items.items():
         assert isinstance(sources, ListNode)
         absolute: list[Node] = []
-        for one in sources.items:
-            assert isinstance(one, Scalar)
+        for item in sources.items:
+            assert isinstance(item, Scalar)
             try:
-                text = _absolute(merged, one, problems)
+                text = _absolute(merged, item, problems)
                 if text is not None:
                     _refuse_changing(text)
             except SourceSyntaxError as error:
-                if one.literal:
+                if item.literal:
                     # The folder of a bundle, which may have a name that no source can have.
                     warnings.append(f"files of @{name} cannot be read: {error.message}")
                 else:
-                    problems.add(error.message, one.at, error.hint)
+                    problems.add(error.message, item.at, error.hint)
                 continue
-            absolute.append(one if text is None else one._replace(value=text))
+            absolute.append(item if text is None else item._replace(value=text))
         found[name] = ListNode(absolute, sources.at)
     return with_items(tree, {**tree.items, "namespaces": with_items(namespaces, found)})
 
@@ -406,13 +406,13 @@ def _requires(
     merged: MergedPlan, tree: MapNode, problems: Problems
 ) -> dict[str, tuple[PlanRequirement, ...]]:
     """The checked requirements that entries, and the bundles that list them, add to their modules."""
-    entries = [one.node for one in module_entries(tree)]
+    entries = [module_entry.node for module_entry in module_entries(tree)]
     adding = [entry for entry in entries if "requires" in entry.items]
     if not adding and not merged.checkouts:
         return {}
     from amplifier_app.plan.requirements import package_of_bundle, parse_requirements
 
-    found = parse_requirements(adding, problems)
+    requirements = parse_requirements(adding, problems)
     for entry in entries if merged.checkouts else ():
         source, module = entry.items.get("source"), read_text(entry.items.get("module"))
         folder = None if source is None else merged.folders.get(source.at.file)
@@ -421,14 +421,16 @@ def _requires(
         for checkout in merged.checkouts:
             if folder.is_relative_to(checkout.folder):
                 package = package_of_bundle(checkout.source, checkout.folder, source.at)
-                known = found.get(module, ())
-                if package is not None and package.written not in {one.written for one in known}:
-                    found[module] = (*known, package)
-    return found
+                known = requirements.get(module, ())
+                if package is not None and package.written not in {
+                    requirement.written for requirement in known
+                }:
+                    requirements[module] = (*known, package)
+    return requirements
 
 
 def _source_overrides(merged: MergedPlan, sources: Node, problems: Problems) -> dict[str, Override]:
-    found: dict[str, Override] = {}
+    source_overrides: dict[str, Override] = {}
     for module, source in sources.items.items() if isinstance(sources, MapNode) else ():
         if not isinstance(source, Scalar):
             continue
@@ -438,8 +440,8 @@ def _source_overrides(merged: MergedPlan, sources: Node, problems: Problems) -> 
             problems.add(error.message, source.at, error.hint)
             continue
         if text is not None:
-            found[module] = Override(text, source.at)
-    return found
+            source_overrides[module] = Override(text, source.at)
+    return source_overrides
 
 
 def _absolute(merged: MergedPlan, source: Scalar, problems: Problems) -> str | None:
@@ -568,8 +570,8 @@ def _place(entry: MapNode) -> str:
 def _offered(merged: MergedPlan) -> _Offered:
     settings = read_settings(merged.project)
     tree = MapNode({}, NOWHERE)
-    for one in settings.files:
-        tree, _ = overlay_settings(tree, one.tree)
+    for file in settings.files:
+        tree, _ = overlay_settings(tree, file.tree)
     own = list_entries(tree, "providers")
     name = read_text(settings.profile) or DEFAULT_PROFILE
     try:

@@ -253,20 +253,22 @@ def _parse_package(text: str) -> PackageSource:
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        wanted = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement as error:
         reason = str(error).partition("\n")[0]
         raise SourceSyntaxError(
             f"{text!r} is not a valid requirement: {reason}", "write 'package>=1.2,<2'"
         ) from None
-    if wanted.url or wanted.marker:
+    if requirement.url or requirement.marker:
         raise SourceSyntaxError(
             f"{text!r} has more than a name, extras and versions",
             "write only the part after the '@'"
-            if wanted.url
+            if requirement.url
             else "remove the ';' and what follows",
         )
-    return PackageSource(wanted.name, tuple(sorted(wanted.extras)), str(wanted.specifier))
+    return PackageSource(
+        requirement.name, tuple(sorted(requirement.extras)), str(requirement.specifier)
+    )
 
 
 # -- archives ----------------------------------------------------------------------------

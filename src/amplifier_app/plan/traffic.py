@@ -179,8 +179,8 @@ def _recorded_providers(file: str) -> list[str]:
     except OSError:
         return []
     # Parsing the requests would take long.
-    records = readable_records(b"\n".join(one for one in lines if b'"provider"' in one[:40]))
-    names = [one.get("name") for one in records if one.get("type") == "provider"]
+    records = readable_records(b"\n".join(line for line in lines if b'"provider"' in line[:40]))
+    names = [record.get("name") for record in records if record.get("type") == "provider"]
     return list(dict.fromkeys(str(name) for name in names if name))
 
 

@@ -214,14 +214,14 @@ def highlighted(command: str) -> str:
 def _edits(values: Mapping[str, Any]) -> list[_Edit]:
     listed = values.get("edits")
     given = cast("list[Any]", listed) if isinstance(listed, list) else [values]
-    found: list[_Edit] = []
+    edits: list[_Edit] = []
     for one in given:
         edit = to_mapping(one)
         old, new = edit.get("old_string"), edit.get("new_string")
         if not isinstance(old, str) or not isinstance(new, str) or not old:
             return []
-        found.append((_lf(old), _lf(new), edit.get("replace_all") is True))
-    return found
+        edits.append((_lf(old), _lf(new), edit.get("replace_all") is True))
+    return edits
 
 
 def _apply_edits(text: str, edits: list[_Edit]) -> tuple[str, str]:
@@ -249,7 +249,8 @@ def _compare_texts(old: str, new: str, path: str, context: int) -> FileDiff:
     below = [DiffLine(" ", n + 1, after[n]) for n in range(stop, min(stop + context, lines))]
     changes = _changes(before[start : len(before) - end], after[start:stop])
     return FileDiff(
-        path, [*above, *(one._replace(number=one.number + start) for one in changes), *below]
+        path,
+        [*above, *(change._replace(number=change.number + start) for change in changes), *below],
     )
 
 

@@ -64,10 +64,10 @@ def _part(kind: str, text: str, width: int, *, markdown: bool) -> list[str]:
         number, _, rest = text.partition(" ")
         return [clip(f"{paint(f'{number:>4}', 'dim')} {rest}", width)]
     if kind == "prompt":
-        styled = [paint(one, "bold") for one in _wrapped_lines(text, width - 2)]
+        styled = [paint(wrapped_line, "bold") for wrapped_line in _wrapped_lines(text, width - 2)]
         return [f"{paint('›', 'bold')} {styled[0]}", *(f"  {one}" for one in styled[1:])]
     style = "dim italic" if kind == "thinking" else "dim"
-    return [paint(one, style) for one in _wrapped_lines(text, width)]
+    return [paint(wrapped_line, style) for wrapped_line in _wrapped_lines(text, width)]
 
 
 class ConversationView:

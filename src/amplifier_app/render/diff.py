@@ -164,9 +164,13 @@ def _changed_parts(lines: list[DiffLine]) -> dict[int, list[tuple[int, int]]]:
             matcher = SequenceMatcher(None, first, second, autojunk=False)
             if matcher.ratio() < 0.5:  # another line rather than a changed one
                 continue
-            changes = [one for one in matcher.get_opcodes() if one[0] != "equal"]
-            parts[old] = [_range(first, one[1], one[2]) for one in changes if one[1] < one[2]]
-            parts[new] = [_range(second, one[3], one[4]) for one in changes if one[3] < one[4]]
+            changes = [opcode for opcode in matcher.get_opcodes() if opcode[0] != "equal"]
+            parts[old] = [
+                _range(first, change[1], change[2]) for change in changes if change[1] < change[2]
+            ]
+            parts[new] = [
+                _range(second, change[3], change[4]) for change in changes if change[3] < change[4]
+            ]
     return parts
 
 
@@ -330,8 +334,8 @@ def _changes(diff: Sequence[FileDiff], width: int) -> list[str]:
 
 def _without_exit_code(text: str) -> tuple[str, str]:
     """Split off the note on how a command ended."""
-    found = _EXIT_CODE.search(text)
-    return (text[: found.start()], found[1]) if found else (text, "")
+    match = _EXIT_CODE.search(text)
+    return (text[: match.start()], match[1]) if match else (text, "")
 
 
 def _rows(text: str, width: int, max_rows: int, *, tail: bool = False) -> list[str]:
@@ -370,10 +374,13 @@ def _items(given: Mapping[str, Any]) -> list[tuple[str, str]] | None:
     todos = given.get("todos")
     if not isinstance(todos, list):
         return None
-    items = [cast("Mapping[str, Any]", one) for one in todos if isinstance(one, Mapping)]
+    items = [cast("Mapping[str, Any]", todo) for todo in todos if isinstance(todo, Mapping)]
     return [
-        (_TODO_MARKS.get(str(one.get("status")), "☐"), one_line(str(one.get("content") or ""), 100))
-        for one in items
+        (
+            _TODO_MARKS.get(str(item.get("status")), "☐"),
+            one_line(str(item.get("content") or ""), 100),
+        )
+        for item in items
     ]
 
 

@@ -345,15 +345,15 @@ class BlockRenderer:
         """Render each item of a list."""
         number = read_number(node) if self._number is None else self._number
         self._number = None
-        found: list[tuple[Node, Rows]] = []
+        items: list[tuple[Node, Rows]] = []
         for index, item in enumerate(node.children):
             mark = "•" if number is None else f"{number + index}."
             indent = " " * (len(mark) + 1)
             inner = self._blocks(item.children, width - len(indent))
             rows = [f"{indent}{line}".rstrip() for line in inner.lines] or [""]
             rows[0] = f"{mark} {rows[0][len(indent) :]}".rstrip()
-            found.append((item, Rows(rows, len(rows) if self._complete else inner.final)))
-        return found
+            items.append((item, Rows(rows, len(rows) if self._complete else inner.final)))
+        return items
 
     def _table(self, node: Node, width: int) -> Rows:
         parts = [row for part in node.children for row in part.children]
@@ -365,7 +365,7 @@ class BlockRenderer:
             for row in parts
         ]
         styles = [str(cell.token.attrs.get("style", "")) for cell in parts[0].children]
-        lines, starts = table_rows(cells_of, [one.partition(":")[2] for one in styles], width)
+        lines, starts = table_rows(cells_of, [style.partition(":")[2] for style in styles], width)
         if self._is_closed(node):
             return Rows(lines, len(lines))
         complete = len(parts) - (self._source[-1] != "")

@@ -152,13 +152,17 @@ def plan_module_lines(report: CheckReport, width: int | None) -> list[str]:
 
 def plan_verdict(report: CheckReport) -> str:
     """Return the summary with every problem and every warning."""
-    warnings = [f"amplifier: {one}" for one in report.warnings]
+    warnings = [f"amplifier: {warning}" for warning in report.warnings]
     warnings += [f"amplifier: sandbox: {one}" for one in report.sandbox]
     if not report.findings:
-        mounted = [one for one in report.modules if one.status == "ok" and one.agent is None]
+        mounted = [
+            module for module in report.modules if module.status == "ok" and module.agent is None
+        ]
         summary = f"amplifier: {report.name} is OK: {len(mounted)} modules loaded"
         # What conditions leave out was not looked for.
-        nothing = [one for one in report.modules if one.status == "skipped" and one.found]
+        nothing = [
+            module for module in report.modules if module.status == "skipped" and module.found
+        ]
         if nothing:
             names = ", ".join(one.key for one in nothing)
             summary += f"; {describe.count(len(nothing), 'module')} mounted nothing: {names}"

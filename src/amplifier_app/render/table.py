@@ -84,27 +84,27 @@ def table(
 
 def _column_widths(layout: list[Column], natural: list[int], width: int) -> dict[int, int]:
     """Return the columns that stay, by number, with their widths in cells."""
-    shown = dict(enumerate(natural))
+    widths = dict(enumerate(natural))
 
     def excess() -> int:
-        return sum(shown.values()) + len(_GAP) * (len(shown) - 1) - width
+        return sum(widths.values()) + len(_GAP) * (len(widths) - 1) - width
 
     def spare(n: int) -> int:
         least = max(layout[n].least, cells(layout[n].head))
-        return 0 if layout[n].fit == "whole" else max(0, shown[n] - least)
+        return 0 if layout[n].fit == "whole" else max(0, widths[n] - least)
 
-    while excess() > sum(map(spare, shown)):
-        droppable = [n for n in shown if layout[n].drop and len(shown) > 1]
+    while excess() > sum(map(spare, widths)):
+        droppable = [n for n in widths if layout[n].drop and len(widths) > 1]
         if not droppable:
             break
-        del shown[max(droppable, key=lambda n: layout[n].drop)]
+        del widths[max(droppable, key=lambda n: layout[n].drop)]
     # Take the space from the widest column first; below its least width only if nothing else helps.
     while excess() > 0:
-        flexible = [n for n in shown if layout[n].fit != "whole" and shown[n] > 4]
+        flexible = [n for n in widths if layout[n].fit != "whole" and widths[n] > 4]
         if not flexible:
             break
-        shown[max(flexible, key=lambda n: (spare(n) > 0, shown[n]))] -= 1
-    return shown
+        widths[max(flexible, key=lambda n: (spare(n) > 0, widths[n]))] -= 1
+    return widths
 
 
 def _row_lines(layout: list[Column], widths: list[int], row: list[str]) -> list[str]:

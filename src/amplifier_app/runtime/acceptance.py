@@ -155,7 +155,7 @@ class Attempts:
             self._response, self.data = answer.text, answer.value
         if checks is None:
             return None, ""
-        failed = [one for one in await self._run_checks(checks) if not one.passed]
+        failed = [check for check in await self._run_checks(checks) if not check.passed]
         if not failed:
             return None, ""
         from amplifier_app.runtime.checks import feedback

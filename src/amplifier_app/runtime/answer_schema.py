@@ -160,7 +160,7 @@ def _is_closed(schema: Any) -> bool:
             return False
         if not isinstance(required, list) or {*cast("dict[str, Any]", properties)} != {*required}:
             return False
-    return all(_is_closed(one) for one in fields.values())
+    return all(_is_closed(field) for field in fields.values())
 
 
 def _values(response: str) -> Iterator[tuple[str, Any]]:

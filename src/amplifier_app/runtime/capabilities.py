@@ -114,7 +114,7 @@ class Mentions:
             return _inside(self._working_dir, name)
         namespace = self.bundles.get(name)
         folders = namespace.source_base_paths if namespace is not None else ()
-        return next((found for folder in folders if (found := _inside(folder, below))), None)
+        return next((path for folder in folders if (path := _inside(folder, below))), None)
 
 
 def _inside(folder: Path, below: str) -> Path | None:

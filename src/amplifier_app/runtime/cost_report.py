@@ -79,7 +79,7 @@ class ModelPrices(NamedTuple):
 
 def model_prices() -> dict[str, ModelPrices]:
     """The prices of all listed models, by model id."""
-    found: dict[str, ModelPrices] = {}
+    prices: dict[str, ModelPrices] = {}
     for package in _LISTS:
         text = (files("amplifier_modules") / package / "models.json").read_text(encoding="utf-8")
         for model in json.loads(text)["models"]:
@@ -87,8 +87,8 @@ def model_prices() -> dict[str, ModelPrices]:
             if usual is not None:
                 long = model.get("long_prompt") or {}
                 above = int(long.get("above", 0))
-                found[model["id"]] = ModelPrices(usual, _prices(long.get("prices") or {}), above)
-    return found
+                prices[model["id"]] = ModelPrices(usual, _prices(long.get("prices") or {}), above)
+    return prices
 
 
 def find_prices(model: str) -> ModelPrices:
@@ -267,7 +267,7 @@ def _charges(
             # What a fork took over was billed to the session it comes from.
             if used is not None and item.number > billed_from:
                 if overhead is None:
-                    held = sum((one.tokens for one in context), Fraction(0))
+                    held = sum((part.tokens for part in context), Fraction(0))
                     overhead = max(Fraction(0), used.prompt - held)
                 cost = _cost(item, used, what_if)
                 prices = what_if or listed.get(item.model or "", ModelPrices(_USUAL))
@@ -295,11 +295,11 @@ def _of_step(
 ) -> Iterable[_Charge]:
     name = f"step {step.number}"
     definitions = Source(name, _DEFINITIONS, _DEFINITIONS)
-    held = sum((one.tokens for one in context), Fraction(0))
+    held = sum((part.tokens for part in context), Fraction(0))
     overhead = min(overhead, max(Fraction(0), used.prompt - held))
     scale = (used.prompt - overhead) / held if held else Fraction(0)
     parts = [_Held(definitions, overhead if held else Fraction(used.prompt))]
-    parts += [_Held(one.source._replace(step=name), one.tokens * scale) for one in context]
+    parts += [_Held(part.source._replace(step=name), part.tokens * scale) for part in context]
     answer = Source(name, "answers", f"answer {step.number}: {_begin(_text_of_step(step))}")
     charged = _at_prices(parts, used, prices)
     charged.append((answer, Fraction(used.output), Fraction(prices.output) * used.output))

@@ -85,7 +85,7 @@ def find_file(data: dict[str, Any]) -> str | None:
 
 def _progress(todos: list[Any]) -> str:
     """`1 of 3 done`, for a to-do list."""
-    done = sum(isinstance(one, Mapping) and one.get("status") == "completed" for one in todos)
+    done = sum(isinstance(todo, Mapping) and todo.get("status") == "completed" for todo in todos)
     return f"{done} of {len(todos)} done"
 
 
@@ -128,9 +128,9 @@ def block_text(data: dict[str, Any]) -> str:
     """Return the text of a finished text or thinking block."""
     block = peek(data, "block")
     for name in ("text", "thinking"):
-        found = read_field(block, name)
-        if isinstance(found, str):
-            return found
+        field = read_field(block, name)
+        if isinstance(field, str):
+            return field
     return ""
 
 

@@ -69,7 +69,7 @@ def module_mode_shortcuts(coordinator: Any, *, is_trusted: bool) -> Mapping[str,
     discovery = coordinator.session_state.get("mode_discovery")
     if discovery is None:
         return {}
-    modes = {one.name: one for one in module_modes(coordinator, is_trusted=is_trusted)}
+    modes = {mode.name: mode for mode in module_modes(coordinator, is_trusted=is_trusted)}
     shortcuts = _called("list its modes", lambda: dict(discovery.get_shortcuts()))
     return {str(word): modes[name] for word, name in shortcuts.items() if name in modes}
 
@@ -83,7 +83,7 @@ def switch_module_mode(
         ConfigError: There is no such mode.
         ModuleError: The module cannot list its modes.
     """
-    modes = {one.name: one for one in module_modes(coordinator, is_trusted=is_trusted)}
+    modes = {mode.name: mode for mode in module_modes(coordinator, is_trusted=is_trusted)}
     if name is not None and name not in modes:
         known = [*(() if (control := MODE.of(coordinator)) is None else control.modes), *modes]
         raise ConfigError(

@@ -135,7 +135,7 @@ class CheckReport(NamedTuple):
 
 def to_report(error: PlanError, name: str) -> CheckReport:
     """Return the report on a plan that cannot be loaded."""
-    return CheckReport(name, findings=tuple(Finding("plan", one) for one in error.problems))
+    return CheckReport(name, findings=tuple(Finding("plan", problem) for problem in error.problems))
 
 
 def as_json(report: CheckReport) -> dict[str, Any]:
@@ -163,17 +163,17 @@ def as_json(report: CheckReport) -> dict[str, Any]:
 
 
 def _module_json(module: CheckedModule) -> dict[str, Any]:
-    found = module.found
+    source = module.found
     return {
         "id": module.module,
         "key": module.key,
         "kind": module.kind,
         "agent": module.agent,
         "at": str(module.at),
-        "place": found.place if found is not None else None,
-        "source": found.text if found is not None else None,
-        "version": found.version if found is not None else None,
-        "commit": found.commit if found is not None else None,
+        "place": source.place if source is not None else None,
+        "source": source.text if source is not None else None,
+        "version": source.version if source is not None else None,
+        "commit": source.commit if source is not None else None,
         "status": module.status,
         "reason": module.reason or None,
     }
@@ -195,8 +195,8 @@ async def check_plan(
     checker = _Checker(plan, sources, timeout)
     await checker.check()
     left_out = [
-        CheckedModule("provider", one.key, one.module, one.at, "skipped", one.reason)
-        for one in plan.dropped
+        CheckedModule("provider", entry.key, entry.module, entry.at, "skipped", entry.reason)
+        for entry in plan.dropped
     ]
     return CheckReport(
         plan.name,
@@ -217,7 +217,7 @@ class _Checker:
         self._sources = sources
         self._session = AmplifierSession(_mount_plan(plan))
         self._plan_problems = _plan_problems(plan)
-        self._found = [Finding("plan", one) for one in self._plan_problems]
+        self._found = [Finding("plan", problem) for problem in self._plan_problems]
         self._sandbox: Sandbox | None = None
         self._loaders: dict[str | None, LimitedLoader] = {}
         self._is_out_of_time = False
@@ -241,7 +241,7 @@ class _Checker:
             (one.problem.message, one.problem.at): one.kind for one in self._found
         }
         problems = with_lines(self._plan, [one.problem for one in self._found])
-        return [Finding(kinds[one.message, one.at], one) for one in problems]
+        return [Finding(kinds[problem.message, problem.at], problem) for problem in problems]
 
     async def check(self) -> None:
         planned = [*planned_modules(self._plan), *agent_modules(self._plan)]
@@ -421,12 +421,14 @@ class _Checker:
 
     def _check_providers(self) -> None:
         """Report a plan without an available provider, as a run would."""
-        providers = [one for one in self.modules if one.kind == "provider" and one.agent is None]
+        providers = [
+            module for module in self.modules if module.kind == "provider" and module.agent is None
+        ]
         # A section with a problem may be what has the providers.
         if self._plan.merged.problems:
             return
         chosen = self._plan.chosen_provider
-        missing = [one for one in providers if one.status == "skipped"]
+        missing = [provider for provider in providers if provider.status == "skipped"]
         if any(one.key == chosen for one in missing):
             message = CHOSEN_MISSING.format(chosen)
             missing = [one for one in missing if one.key == chosen]
@@ -434,7 +436,7 @@ class _Checker:
         elif len(missing) == len(providers):
             message = NO_PROVIDER
             reasons = [reason_with_key(one.key, one.reason) for one in missing]
-            reasons += [one.note for one in self._plan.dropped if not one.is_fallback]
+            reasons += [entry.note for entry in self._plan.dropped if not entry.is_fallback]
         else:
             return
         section = self._plan.merged.document.items.get("providers")
@@ -471,9 +473,11 @@ class _Checker:
     def _check_approvals(self) -> None:
         """Report rules for tool calls that nothing applies, as a run would."""
         approvals = self._plan.merged.document.items.get("approvals")
-        hooks = [one for one in self.modules if one.kind == "hook" and one.agent is None]
+        hooks = [
+            module for module in self.modules if module.kind == "hook" and module.agent is None
+        ]
         # A hook with a problem may be what applies them.
-        if approvals is None or any(one.status == "broken" for one in hooks):
+        if approvals is None or any(hook.status == "broken" for hook in hooks):
             return
         try:
             check_policy(self._session.coordinator)

@@ -259,17 +259,17 @@ def find_credentials(
     info: ProviderInfo, provider: Provider, stored: Mapping[str, keys.Where]
 ) -> list[Credential]:
     """Return where the keys of a provider come from, the one it uses first."""
-    found = [
+    credentials = [
         Credential(name, "plan")
         for name, value in provider.config.items()
         if value and is_secret_key(name)
     ]
     for name in info.credential_env_vars:
         if name in os.environ:
-            found += [Credential(name, "environment")] if os.environ[name] else []
+            credentials += [Credential(name, "environment")] if os.environ[name] else []
         elif name in stored:
-            found.append(Credential(name, stored[name]))
-    return found
+            credentials.append(Credential(name, stored[name]))
+    return credentials
 
 
 # -- testing ---------------------------------------------------------------------------------
@@ -354,11 +354,11 @@ async def models(
     """
     async with mount_alone(provider, sources, renderer=renderer, with_keys=True) as instance:
         with _blaming(provider, instance, "list_models"):
-            found = list(await instance.list_models())
-            for one in found:
-                if not isinstance(getattr(one, "id", None), str):
-                    raise TypeError(f"expected a list of ModelInfo, got {type(one).__name__}")
-        return found
+            infos = list(await instance.list_models())
+            for info in infos:
+                if not isinstance(getattr(info, "id", None), str):
+                    raise TypeError(f"expected a list of ModelInfo, got {type(info).__name__}")
+        return infos
 
 
 @contextlib.contextmanager
@@ -375,11 +375,11 @@ def _blaming(provider: Provider, instance: Any, call: str) -> Generator[None]:
 
 async def _without_retries(provider: Provider, sources: AppModuleSourceResolver) -> dict[str, Any]:
     """Return the config with retries disabled, if the module has that setting."""
-    found = await sources.async_resolve(provider.module, provider.source)
-    if not found.installed or not found.entry_point:
+    source = await sources.async_resolve(provider.module, provider.source)
+    if not source.installed or not source.entry_point:
         return provider.config
     with contextlib.suppress(ImportError, ModuleError):
-        schema = config_schema(import_module(found.entry_point.partition(":")[0])) or {}
+        schema = config_schema(import_module(source.entry_point.partition(":")[0])) or {}
         if "max_retries" in schema.get("properties", {}):
             return {**provider.config, "max_retries": 0}
     return provider.config

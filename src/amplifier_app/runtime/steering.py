@@ -188,8 +188,8 @@ class Stopping:
     def _running_tool(self) -> RunningTool | None:
         """A tool call in progress, also of a sub-agent; calls of sub-agents do not count."""
         for sub_session in self._active:
-            if (found := sub_session.stopping._running_tool()) is not None:
-                return found
+            if (tool := sub_session.stopping._running_tool()) is not None:
+                return tool
         running = self._recorder.running
         return running[-1] if len(running) > len(self._active) else None
 

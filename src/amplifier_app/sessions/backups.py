@@ -154,10 +154,10 @@ def _has_changed(path: str, state: FileState) -> bool:
     """Return True if a file has different content; False if that cannot be determined."""
     try:
         with file_at(path) as place:
-            found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
-            if not stat.S_ISREG(found.st_mode) or state.digest is None:
+            status = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode) or state.digest is None:
                 return True
-            if found.st_size > _LARGEST_COMPARED:
+            if status.st_size > _LARGEST_COMPARED:
                 return False
             return hashlib.sha256(place.content()).hexdigest() != state.digest
     except (FileNotFoundError, NotADirectoryError):
@@ -306,10 +306,10 @@ def _objection_to_missing(one: Restore) -> str:
 
 def _objection_to(session: Path, one: Restore, place: FilePlace) -> str:
     try:
-        found = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
             return "it is not a regular file"
-        if found.st_size > _LARGEST:
+        if status.st_size > _LARGEST:
             return "it is too large"
         digest = hashlib.sha256(place.content()).hexdigest()
     except FileNotFoundError:

@@ -309,7 +309,7 @@ def import_bundle(store: SessionStore, bundle: Bundle, *, new_ids: bool = False)
     if new_ids:
         root = new_session_id()
         ids = {one: f"{root}-{n}" for n, one in enumerate(ids)} | {bundle.root: root}
-    ordered = [bundle.root, *(one for one in bundle.files if one != bundle.root)]
+    ordered = [bundle.root, *(file for file in bundle.files if file != bundle.root)]
     # Left in reverse order: a session gets its name after those that it spawned.
     with ExitStack() as folders:
         for session_id in ordered:

@@ -211,7 +211,7 @@ def _change(record: Message) -> Note:
         return Note("cleared", {})
     given = record.get("messages")
     messages = cast("list[Any]", given) if isinstance(given, list) else []
-    return Note("replaced", {}, tuple(one for one in messages if isinstance(one, dict)))
+    return Note("replaced", {}, tuple(message for message in messages if isinstance(message, dict)))
 
 
 def _add_results(items: list[Item], results: list[tuple[str | None, Any]], end: int) -> None:

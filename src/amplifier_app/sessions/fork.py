@@ -190,7 +190,7 @@ def sub_session_of_fork(
     Raises:
         SessionError: A transcript is damaged, or the copy cannot be written.
     """
-    sources = {one.id: one for one in _sources(store, fork)}
+    sources = {source.id: source for source in _sources(store, fork)}
     named = _find(store, session_id)
     if named is None or named.metadata.get("parent") not in sources:
         return None
@@ -211,7 +211,7 @@ def _copy(
 ) -> SessionFolder | None:
     if store.exists(copy_id):
         return store.find(copy_id)
-    names = {spawned.id, *(one.id for one in _sources(store, spawned))}
+    names = {spawned.id, *(source.id for source in _sources(store, spawned))}
     point = fork.metadata["forked_from"].get("step")
     if not isinstance(point, int):
         return None

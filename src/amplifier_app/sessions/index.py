@@ -390,10 +390,10 @@ def _transaction(database: sqlite3.Connection) -> Generator[None]:
 def _signature(path: str) -> str:
     """Return a text that changes with the content of a file; empty if there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return ""
-    return f"{found.st_mtime_ns} {found.st_size} {found.st_ino}"
+    return f"{status.st_mtime_ns} {status.st_size} {status.st_ino}"
 
 
 def _pieces(snippet: str) -> list[tuple[str, bool]]:

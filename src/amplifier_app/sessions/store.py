@@ -170,9 +170,9 @@ class SessionStore:
         """
         by_time = sorted(session_ids(self.root), key=self._last_use, reverse=True)
         for session_id in self._of_project(by_time, project):
-            found = SessionFolder(self.root / session_id)
-            if "agent" not in found.metadata and project in (None, found.metadata.get("project")):
-                return found
+            folder = SessionFolder(self.root / session_id)
+            if "agent" not in folder.metadata and project in (None, folder.metadata.get("project")):
+                return folder
         where = f" in {project}" if project else ""
         raise SessionError(
             f"no earlier session{where}",
@@ -189,8 +189,12 @@ class SessionStore:
 
     def list_sub_sessions(self, session_id: str) -> list[SessionSummary]:
         """The sub-sessions that a session spawned, oldest first."""
-        found = [one for one in self.summaries() if one.agent and one.parent == session_id]
-        return found[::-1]
+        summaries = [
+            summary
+            for summary in self.summaries()
+            if summary.agent and summary.parent == session_id
+        ]
+        return summaries[::-1]
 
     def read(self, session_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The metadata and messages of a session, without opening it for writing.
@@ -198,8 +202,8 @@ class SessionStore:
         Raises:
             SessionError: The id is unknown, ambiguous or invalid, or the session is damaged.
         """
-        found = self.find(session_id)
-        return found.metadata, found.messages()
+        session = self.find(session_id)
+        return session.metadata, session.messages()
 
     def _path(self, session_id: str) -> Path:
         if not ID.fullmatch(session_id):

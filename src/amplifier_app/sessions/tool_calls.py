@@ -26,12 +26,12 @@ class StoredCall(NamedTuple):
 
 def calls_in(message: Mapping[str, Any]) -> list[StoredCall]:
     """The tool calls of a message in order, whether stored as blocks, as `tool_calls` or both."""
-    found = [
+    calls = [
         StoredCall(_text(block.get("id")), str(block.get("name") or ""), block.get("input"))
         for block in blocks_in(message, "tool_call")
     ]
-    known = {call.id for call in found if call.id is not None}
-    without_id = bool(found) and not known
+    known = {call.id for call in calls if call.id is not None}
+    without_id = bool(calls) and not known
     listed = message.get("tool_calls")
     for raw in cast("list[Any]", listed) if isinstance(listed, list) else ():
         if not isinstance(raw, dict):
@@ -43,20 +43,22 @@ def calls_in(message: Mapping[str, Any]) -> list[StoredCall]:
             continue
         body = call["function"] if isinstance(call.get("function"), dict) else call
         name = body.get("name") or body.get("tool") or ""
-        found.append(StoredCall(call_id, str(name), body.get("arguments")))
-    return found
+        calls.append(StoredCall(call_id, str(name), body.get("arguments")))
+    return calls
 
 
 def results_in(message: Mapping[str, Any]) -> list[tuple[str | None, Any]]:
     """The ids of the calls that a message has results of, each with the result's content."""
-    found: list[tuple[str | None, Any]] = [
+    results: list[tuple[str | None, Any]] = [
         (_text(block.get("tool_call_id")), block.get("output", block.get("content")))
         for block in blocks_in(message, "tool_result")
     ]
     own = _text(message.get("tool_call_id"))
-    if message.get("role") in ("tool", "function") and own not in [call_id for call_id, _ in found]:
-        found.append((own, message.get("content")))
-    return found
+    if message.get("role") in ("tool", "function") and own not in [
+        call_id for call_id, _ in results
+    ]:
+        results.append((own, message.get("content")))
+    return results
 
 
 def agent_answer(result: Any) -> str | None:

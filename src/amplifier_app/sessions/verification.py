@@ -179,9 +179,9 @@ def _good_records(file: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
         record = journal.parse(line)
         if record is None:
             good += [
-                (one, journal.encode(one)[:-1])
-                for one in _recoverable_records(line)
-                if _is_good(one)
+                (recoverable_record, journal.encode(recoverable_record)[:-1])
+                for recoverable_record in _recoverable_records(line)
+                if _is_good(recoverable_record)
             ]
         elif _is_good(record):
             good.append((record, line))

@@ -121,9 +121,9 @@ class Fetcher:
         cache = ArchiveCache(paths.cache_dir() / "archives", offline=self._offline)
         unpacked = cache.fetch(source._replace(subdirectory=""), sha256=wanted)
         pinned = f"{source.location}#sha256={unpacked.sha256.removeprefix('sha256:')}"
-        found = Checkout(unpacked.folder, source.file_name, pinned)
+        checkout = Checkout(unpacked.folder, source.file_name, pinned)
         entry = LockEntry(kind="archive", source=source.shown, archive=unpacked.sha256)
-        return Fetched(unpacked.folder / source.subdirectory, found), entry
+        return Fetched(unpacked.folder / source.subdirectory, checkout), entry
 
     @cached_property
     def _git(self) -> GitCache:

@@ -88,14 +88,14 @@ def package_of_repository(
 
 def without_unused(requires: Sequence[PlanRequirement], layout: Layout) -> list[PlanRequirement]:
     """Leave out packages of bundles that a module does not import, or that it requires itself."""
-    others = {requirement_name(one.text) for one in requires if not one.if_imported}
+    others = {requirement_name(require.text) for require in requires if not require.if_imported}
     others |= set(map(requirement_name, layout.dependencies))
     return [
-        one
-        for one in requires
-        if not one.if_imported
+        require
+        for require in requires
+        if not require.if_imported
         or (
-            (name := requirement_name(one.text)) not in others
+            (name := requirement_name(require.text)) not in others
             and _imports(layout.package, name.replace("-", "_"))
         )
     ]
@@ -179,10 +179,10 @@ class Fetcher:
             raise SourceError(error.message, hint=error.hint) from error
         if locked is not None:
             lockfile.check_source(locked, _KINDS[type(source)], source)
-        found = self._fetch(module_id, source, requires, locked, stop)
+        resolved_source = self._fetch(module_id, source, requires, locked, stop)
         if locked is not None:
-            lockfile.check_found(locked, found)
-        return found
+            lockfile.check_found(locked, resolved_source)
+        return resolved_source
 
     def equip(
         self,
@@ -200,7 +200,7 @@ class Fetcher:
             Stopped: `stop` was set.
         """
         # What a bundle's repository offers is for modules that have to be fetched.
-        requires = [one for one in requires if not one.if_imported]
+        requires = [require for require in requires if not require.if_imported]
         own = read_requirements(found.distribution) if found.distribution else []
         if found.kind == "bundled":
             packages = MODULE_PACKAGES.get(module_id, ())
@@ -265,7 +265,7 @@ class Fetcher:
         else:
             present = _from_environment(module_id, source)
             if present is not None:
-                if any(not one.if_imported for one in requires):
+                if any(not require.if_imported for require in requires):
                     self.equip(module_id, present, requires, locked=locked, stop=stop)
                 return present
             root, facts = self._from_index(source, locked, stop)
@@ -274,7 +274,7 @@ class Fetcher:
         requires = without_unused(requires, layout)
         if isinstance(source, GitSource) and checkout is not None:
             shared = package_of_repository(source, checkout, layout)
-            names = {requirement_name(one.text) for one in requires}
+            names = {requirement_name(require.text) for require in requires}
             if shared is not None and requirement_name(shared.text) not in names:
                 requires = [*requires, shared]
         layout = layout._replace(added=self.additions(requires, locked, stop))

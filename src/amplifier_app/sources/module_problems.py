@@ -54,10 +54,12 @@ def with_config_problems(
     """The error for unavailable modules, with the config problems of all others."""
     failures = error.failures if isinstance(error, SourceErrors) else (error,)
     wrong = list(config_problems_of_bundled(plan, sources))
-    if not wrong or any(one.location is None for one in failures):
+    if not wrong or any(failure.location is None for failure in failures):
         return error
     unavailable = [
-        Problem(one.message, one.location, one.hint) for one in failures if one.location is not None
+        Problem(failure.message, failure.location, failure.hint)
+        for failure in failures
+        if failure.location is not None
     ]
     return PlanError(with_lines(plan, [*unavailable, *wrong]))
 
@@ -75,9 +77,11 @@ def source_is_wrong(module: PlannedModule, plan: ResolvedPlan, problems: Sequenc
         return True
     source = module.entry.items.get("source")
     if source is not None:
-        return any(one.at == source.at for one in problems) or any(unset_variables(source))
+        return any(problem.at == source.at for problem in problems) or any(unset_variables(source))
     at = module.entry.keys.get("source")
-    return at is not None and any((one.at.file, one.at.line) == at[:2] for one in problems)
+    return at is not None and any(
+        (problem.at.file, problem.at.line) == at[:2] for problem in problems
+    )
 
 
 def source_problem(module: PlannedModule, error: Exception) -> Problem:

@@ -159,7 +159,7 @@ async def make_lock(
         SourceError: Modules are unavailable; reports all of them.
     """
     found = await resolve_all(plan, old, renew=renew)
-    entries = {wanted.module: lock_entry(wanted, source) for wanted, source in found}
+    entries = {module.module: lock_entry(module, source) for module, source in found}
     bundles = dict(sorted(plan.merged.fetched.items()))
     return Lock(plan=plan.name, modules=dict(sorted(entries.items())), bundles=bundles)
 
@@ -175,8 +175,8 @@ async def resolve_all(
     resolver = resolver_for(
         plan, lock=locked, partial=True, renew=not is_offline(), requires=requires
     )
-    await resolver.prefetch_modules((one.module, one.hint) for one in wanted)
-    return [(one, await resolver.async_resolve(one.module, one.hint)) for one in wanted]
+    await resolver.prefetch_modules((module.module, module.hint) for module in wanted)
+    return [(module, await resolver.async_resolve(module.module, module.hint)) for module in wanted]
 
 
 async def _entries_to_keep(
@@ -185,14 +185,14 @@ async def _entries_to_keep(
     """The lock entries that still apply."""
     resolver = resolver_for(plan, lock=old, requires=read_requires(plan))
     candidates = [
-        one
-        for one in wanted
-        if one.module not in renew
-        and (entry := old.entry(one.module)) is not None
-        and not any(_source_differences(one, entry))
+        module
+        for module in wanted
+        if module.module not in renew
+        and (entry := old.entry(module.module)) is not None
+        and not any(_source_differences(module, entry))
     ]
     results = await asyncio.gather(
-        *(resolver.async_resolve(one.module, one.hint) for one in candidates),
+        *(resolver.async_resolve(candidate.module, candidate.hint) for candidate in candidates),
         return_exceptions=True,
     )
     entries: dict[str, LockEntry] = {}
@@ -279,15 +279,15 @@ def source_differences(plan: ResolvedPlan, lock: Lock) -> list[Difference]:
         SourceError: A module is not found.
     """
     found: list[Difference] = []
-    for wanted in wanted_modules(plan):
-        entry = lock.entry(wanted.module)
-        if entry is None and needs_no_lock(wanted.module, wanted.place):
+    for module in wanted_modules(plan):
+        entry = lock.entry(module.module)
+        if entry is None and needs_no_lock(module.module, module.place):
             continue
         if entry is None:
-            new = wanted.written or wanted.place
-            found.append(Difference(wanted.module, "module", None, new))
+            new = module.written or module.place
+            found.append(Difference(module.module, "module", None, new))
         else:
-            found += _source_differences(wanted, entry)
+            found += _source_differences(module, entry)
     return found
 
 
@@ -297,9 +297,9 @@ def _source_differences(wanted: Wanted, entry: LockEntry) -> Iterator[Difference
         yield Difference(wanted.module, "source", entry.source, wanted.written)
         return
     asked = {
-        one.written: entry.requires.get(one.written)
-        for one in wanted.requires
-        if not one.if_imported or one.written in entry.requires
+        require.written: entry.requires.get(require.written)
+        for require in wanted.requires
+        if not require.if_imported or require.written in entry.requires
     }
     # The plan does not list the package at the root of the module's own repository.
     asked |= {
@@ -342,13 +342,15 @@ async def strict_sources(
         if changed:
             raise _drift_error(map(str, changed), file)
     resolver = resolver_for(plan, lock=held_to, offline=offline)
-    modules = [(one.module, one.source) for one in sourced_modules(plan) if not one.left_out]
+    modules = [
+        (module.module, module.source) for module in sourced_modules(plan) if not module.left_out
+    ]
     failures: Sequence[SourceError] = ()
     try:
         await resolver.prefetch_modules(modules)
     except SourceError as error:
         failures = error.failures if isinstance(error, SourceErrors) else (error,)
-        if file is not None and all(isinstance(one, DriftError) for one in failures):
+        if file is not None and all(isinstance(failure, DriftError) for failure in failures):
             raise _drift_error(map(_without_hint, failures), file) from error
         if not offline:
             raise

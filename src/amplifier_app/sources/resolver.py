@@ -118,8 +118,8 @@ class Places:
         own = installed.bundled_modules().get(module_id)
         if own is not None:
             yield _of_installed("bundled", own)
-        for found in installed.modules_on_path(module_id):
-            yield _of_installed("installed", found)
+        for module in installed.modules_on_path(module_id):
+            yield _of_installed("installed", module)
         project = self._in_folders(module_id)
         if project is not None:
             yield Candidate("folders", str(project), str(project))
@@ -292,9 +292,9 @@ class AppModuleSourceResolver:
     ) -> ResolvedSource:
         """`resolve` without blocking the event loop; cancelling it cancels the fetch."""
         hint = _hint(module_id, source_hint, profile_hint)
-        found = await self._async_resolve(module_id, hint)
-        await self._async_unify_versions({(module_id, hint): found})
-        return found
+        source = await self._async_resolve(module_id, hint)
+        await self._async_unify_versions({(module_id, hint): source})
+        return source
 
     async def prefetch(self, mount_plan: dict[str, Any]) -> None:
         """Resolve every module of a mount plan concurrently and report all failures together.
@@ -421,11 +421,11 @@ class AppModuleSourceResolver:
             return self._places.considered(module_id, hint)
 
         try:
-            found = self._resolve_candidate(module_id, chosen, stop)
+            candidate = self._resolve_candidate(module_id, chosen, stop)
         except SourceError as error:
             raise _with_location(error, module_id, chosen) from error
-        found.place, found.search = chosen.place, search
-        return found
+        candidate.place, candidate.search = chosen.place, search
+        return candidate
 
     def _resolve_candidate(
         self, module_id: str, chosen: Candidate, stop: threading.Event | None
@@ -443,20 +443,20 @@ class AppModuleSourceResolver:
             return self._fetcher.fetch(
                 module_id, chosen.source, requires=requires, locked=locked, stop=stop
             )
-        found = ResolvedSource(
+        source = ResolvedSource(
             "bundled" if chosen.place == "bundled" else "installed",
             chosen.text,
             entry_point=chosen.entry_point,
             distribution=chosen.distribution,
             version=chosen.version,
         )
-        if any(not one.if_imported for one in requires):
-            self._fetcher.equip(module_id, found, requires, locked=locked, stop=stop)
+        if any(not require.if_imported for require in requires):
+            self._fetcher.equip(module_id, source, requires, locked=locked, stop=stop)
         if locked is not None:
             from amplifier_app.sources import lockfile
 
-            lockfile.check_found(locked, found)
-        return found
+            lockfile.check_found(locked, source)
+        return source
 
 
 async def _in_thread(work: Callable[[threading.Event], T]) -> T:

@@ -130,7 +130,8 @@ def _from_environment(source: ResolvedSource) -> Iterator[tuple[str, str, str]]:
         if name and name not in seen:
             seen.add(name)
             waiting += [
-                (one, f"requires {name}, which requires {one}") for one in read_requirements(name)
+                (requirement, f"requires {name}, which requires {requirement}")
+                for requirement in read_requirements(name)
             ]
 
 
@@ -177,11 +178,11 @@ def _why(source: ResolvedSource, name: str) -> str:
         if _requirement_name(text) == name:
             return f"requires {text}"
     for folder in (*source.preferred_paths, *source.import_paths):
-        for found in read_metadata(path=[str(folder)]):
-            for text in found.requires or ():
+        for distribution in read_metadata(path=[str(folder)]):
+            for text in distribution.requires or ():
                 if _requirement_name(text) == name:
                     wanted = text.partition(";")[0].strip()
-                    return f"requires {found.name}, which requires {wanted}"
+                    return f"requires {distribution.name}, which requires {wanted}"
     return "requires it"
 
 
@@ -222,11 +223,11 @@ def _in_use(cache: DependencyCache) -> dict[str, str]:
 def _packages(home: Path) -> dict[str, tuple[str, str]]:
     """Top-level package → name and version of its distribution."""
     versions = distributions([str(home), str(home / PREFERRED)])
-    found: dict[str, tuple[str, str]] = {}
+    packages: dict[str, tuple[str, str]] = {}
     records = (*home.glob("*.dist-info/RECORD"), *home.glob(f"{PREFERRED}/*.dist-info/RECORD"))
     for record in records:
         name = normalised(record.parent.name.partition("-")[0])
         for file in recorded_files(record.parent) if name in versions else ():
             top = file.partition("/")[0].partition(".")[0]
-            found.setdefault(top, (name, versions[name]))
-    return found
+            packages.setdefault(top, (name, versions[name]))
+    return packages

@@ -77,7 +77,7 @@ async def look_for_updates(
     """
     if is_offline():
         raise ConfigError("cannot check for updates offline", hint=f"Unset {VARIABLE}.")
-    wanted = {one.module: one for one in wanted_modules(plan)}
+    wanted = {module.module: module for module in wanted_modules(plan)}
     moving = {name: one for name, one in wanted.items() if _can_change(one)}
     for name in ids:
         _check_id(name, wanted, moving)
@@ -96,7 +96,7 @@ async def look_for_updates(
 
 def bundle_updates(plan: ResolvedPlan, lock: Lock | None) -> list[Update]:
     """The update state of a plan's bundles, which were fetched when it was loaded."""
-    found: list[Update] = []
+    updates: list[Update] = []
     for source, entry in plan.merged.fetched.items():
         locked = lock.bundles.get(source) if lock is not None else None
         new = entry.commit or entry.archive or ""
@@ -104,8 +104,8 @@ def bundle_updates(plan: ResolvedPlan, lock: Lock | None) -> list[Update]:
         parsed = parse_source(source, Path.cwd())
         pinned = isinstance(parsed, GitSource) and parsed.is_commit
         state: State = "pinned" if pinned else "current" if old == new else "newer"
-        found.append(Update("bundle", source, state, old, new))
-    return found
+        updates.append(Update("bundle", source, state, old, new))
+    return updates
 
 
 async def fetch_updates(
@@ -119,12 +119,12 @@ async def fetch_updates(
     Raises:
         SourceError: Modules are unavailable; reports all of them.
     """
-    newer = {one.module for one in updates if one.state == "newer"}
+    newer = {update.module for update in updates if update.state == "newer"}
     if lock is not None:
         return await make_lock(plan, lock, renew=newer)
-    modules = [one for one in wanted_modules(plan) if one.module in newer]
+    modules = [module for module in wanted_modules(plan) if module.module in newer]
     resolver = resolver_for(plan, renew=True)
-    await resolver.prefetch_modules((one.module, one.hint) for one in modules)
+    await resolver.prefetch_modules((module.module, module.hint) for module in modules)
     return None
 
 
@@ -166,15 +166,15 @@ def _look(wanted: Wanted, lock: Lock | None, caches: Caches, stop: threading.Eve
 
 
 def _or_failures(chosen: list[Wanted], results: list[Update | BaseException]) -> list[Update]:
-    found: list[Update] = []
+    updates: list[Update] = []
     failures: list[SourceError] = []
     for one, result in zip(chosen, results, strict=True):
         if isinstance(result, Update):
-            found.append(result)
+            updates.append(result)
         elif isinstance(result, SourceError):
             failures.append(SourceError(f"{one.module}: {result.message}", hint=result.hint))
         else:
             raise result
     if failures:
         raise SourceErrors(failures) if len(failures) > 1 else failures[0]
-    return found
+    return updates

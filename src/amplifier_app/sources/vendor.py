@@ -204,7 +204,7 @@ def _is_extra(requirement: str) -> bool:
 
 def _own_requirements() -> set[str]:
     """The names of everything that every Amplifier installation has."""
-    found: set[str] = set()
+    requirements: set[str] = set()
     waiting = [DISTRIBUTION]
     while waiting:
         name = waiting.pop()
@@ -215,10 +215,10 @@ def _own_requirements() -> set[str]:
             continue
         for text in requires:
             needed = requirement_name(text)
-            if "extra ==" not in text and needed not in found:
-                found.add(needed)
+            if "extra ==" not in text and needed not in requirements:
+                requirements.add(needed)
                 waiting.append(needed)
-    return found
+    return requirements
 
 
 # -- putting in place ------------------------------------------------------------------------
@@ -282,4 +282,4 @@ def _replace(copy: Path, target: Path, content: str, stage: Path) -> State:
 
 def map_sources(done: Iterable[Vendored]) -> dict[str, str]:
     """Module id → its new source, for modules that were copied."""
-    return {one.module: one.source for one in done if one.state != "not copied"}
+    return {module.module: module.source for module in done if module.state != "not copied"}

@@ -71,11 +71,11 @@ class _Finder(FileFinder):
         file = os.path.join(self.path, "__init__.py")
         if fullname == "__init__" and os.path.isfile(file):
             return spec_from_file_location(fullname, file, loader=_Source(fullname, file))
-        found = super().find_spec(fullname, target)
-        if found is None or not _only_covered(self.path) or _is_covered(found):
-            return found
+        spec = super().find_spec(fullname, target)
+        if spec is None or not _only_covered(self.path) or _is_covered(spec):
+            return spec
         # Not an error, as another folder on the path often has a module of the same name.
-        where = found.origin or next(iter(found.submodule_search_locations or ()), self.path)
+        where = spec.origin or next(iter(spec.submodule_search_locations or ()), self.path)
         _logger.warning(
             "not importing %s: it is next to trusted files of the project but was not trusted",
             where,
@@ -124,13 +124,13 @@ def _owners(path: str) -> list[Content]:
     """The projects with a covered folder above a path, whether or not the path is covered."""
     real = Path(os.path.realpath(path))
     parents = (real, *real.parents)
-    found: list[Content] = []
+    contents: list[Content] = []
     for content in _guarded:
         root = next((parent for parent in parents if parent in content.roots), None)
         if root is not None:
             inner = parents[: parents.index(root)]
-            found += [] if _exempt.intersection(inner) else [content]
-    return found
+            contents += [] if _exempt.intersection(inner) else [content]
+    return contents
 
 
 def _check(path: str, data: bytes) -> None:

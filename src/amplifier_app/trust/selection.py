@@ -96,38 +96,38 @@ def collect_facts(file: str, data: bytes) -> list[Fact]:
         file: The document's name.
         data: Its content.
     """
-    found: list[Fact] = []
+    facts: list[Fact] = []
     for keys, node in _values(_tree(file, data)):
         if "sandbox" in keys:
             # It may be turned off, also by a plain `off`, which is not a string.
             key = " ".join(keys[keys.index("sandbox") + 1 :])
             value = "off" if node.value is False else str(node.value)
-            found.append(Fact(node.at, "sandbox", f"{key} {value}".strip()))
+            facts.append(Fact(node.at, "sandbox", f"{key} {value}".strip()))
         text = read_text(node)
         if text is None:
             continue
         if keys[0] in ("namespaces", "namespace_root"):
-            found.append(Fact(node.at, "readable", text))
+            facts.append(Fact(node.at, "readable", text))
         elif keys[-1] == "module" or (len(keys) > 1 and keys[-1] in PARTS):
-            found.append(Fact(node.at, "module", text))
+            facts.append(Fact(node.at, "module", text))
         elif _is_source(keys):
-            found.append(Fact(node.at, "source", text))
+            facts.append(Fact(node.at, "source", text))
         elif keys == ("extends",):
-            found.append(Fact(node.at, "extends", text))
+            facts.append(Fact(node.at, "extends", text))
         elif keys[:1] == ("includes",):
-            found.append(Fact(node.at, "includes", text))
+            facts.append(Fact(node.at, "includes", text))
         elif keys == ("exclude",):
-            found.append(Fact(node.at, "excludes", text))
+            facts.append(Fact(node.at, "excludes", text))
         elif keys[:1] == ("approvals",) or keys[-2:] == ("config", "mode"):
-            found.append(Fact(node.at, "approval", f"{''.join(keys[-1:])} {text}"))
+            facts.append(Fact(node.at, "approval", f"{''.join(keys[-1:])} {text}"))
         elif keys[-1:] == ("command",):
-            found.append(Fact(node.at, "command", text))
+            facts.append(Fact(node.at, "command", text))
         elif re.match(_URL, text):
-            found.append(Fact(node.at, "address", text))
+            facts.append(Fact(node.at, "address", text))
         # In the text of a Markdown document, a variable is not expanded.
         names = [] if node.literal else dict.fromkeys(names_in(text))
-        found += [Fact(node.at, "variable", name) for name in names]
-    return found
+        facts += [Fact(node.at, "variable", name) for name in names]
+    return facts
 
 
 def _tree(file: str, data: bytes) -> Node | None:
@@ -188,13 +188,13 @@ def sources_of_project(
     written = [node for keys, node in _values(plan.tree) if _is_source(keys)]
     named = [(node.at, read_text(node)) for node in written]
     named += [(override.at, override.source) for override in plan.sources.values()]
-    found: list[tuple[Location, Path]] = []
+    sources: list[tuple[Location, Path]] = []
     for at, text in named:
         file = Path(at.file)
         if text is not None and file.is_absolute() and owns(file):
             local = _local(text, file.parent)
-            found += [(at, local)] if local is not None else []
-    return found
+            sources += [(at, local)] if local is not None else []
+    return sources
 
 
 _FILE_URL = re.compile(r"(?:git\+)?file:(?://[^/]*)?(/[^\s;#?@]*)")

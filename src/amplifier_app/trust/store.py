@@ -77,8 +77,8 @@ class TrustStore:
             ConfigError: A record is damaged, or others could have written it.
         """
         files = sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
-        found = [record for file in files if (record := self._read(file)) is not None]
-        return sorted(found, key=lambda record: str(record.root))
+        records = [record for file in files if (record := self._read(file)) is not None]
+        return sorted(records, key=lambda record: str(record.root))
 
     def trust(self, content: Content, *, always: bool = False) -> Record:
         """Trust a project with this content.
@@ -156,10 +156,10 @@ def _distrust(folder: Path, facts: os.stat_result) -> str | None:
         return "is behind a link"
     if os.name == "nt":
         return None
-    for found in (facts, folder.stat()):
-        if found.st_uid != os.geteuid() != 0:
+    for status in (facts, folder.stat()):
+        if status.st_uid != os.geteuid() != 0:
             return "belongs to another user"
-        if found.st_mode & 0o022:
+        if status.st_mode & 0o022:
             return "is writable by others"
     return None
 

@@ -43,16 +43,18 @@ def status(folder: FolderArgument, output: OutputOption = "text") -> None:
         f"{found['ended']:,} of {found['runs']:,} {batch.unit}s, {state}{_and_cost(cost_in_words(counts.cost))}"
         f"{', at batch prices' if found['economy'] else ''}"
     )
-    for one in found["open_batches"]:
-        name = f"batch {one['id']}" if one["id"] else "a batch whose id is not known yet"
-        requests = describe.count(one["requests"], "request")
-        print(f"waiting for {name} with {requests}, sent {describe.age(one['sent'])}")
+    for open_batch in found["open_batches"]:
+        name = (
+            f"batch {open_batch['id']}" if open_batch["id"] else "a batch whose id is not known yet"
+        )
+        requests = describe.count(open_batch["requests"], "request")
+        print(f"waiting for {name} with {requests}, sent {describe.age(open_batch['sent'])}")
     rows = [
         *((name, f"{number:,}") for name, number in found["outcomes"].items()),
         *((name, f"{found[name]:,}") for name in ("running", "waiting") if found[name]),
     ]
     print_table(["OUTCOME", Column(f"{batch.unit}s".upper(), right=True)], rows)
-    rates = [PassRate(**one) for one in found["pass_rates"]]
+    rates = [PassRate(**pass_rate) for pass_rate in found["pass_rates"]]
     if rates:
         name = "pass@{}" if batch.repeat > 1 else "passed"
         shown = [(name.format(rate.k), *_percent(rate[1:4])) for rate in rates]

@@ -140,9 +140,9 @@ def new_facts(request: Request, chosen: Chosen, source: Path, row: RowOptions) -
         **_digests(request, chosen, source, absolute=False),
     }
     template, number = PromptTemplate(prompt), 0
-    for one in read_batch_rows(facts):
-        template.render(one)
-        workdirs.of(one, one.id)
+    for batch_row in read_batch_rows(facts):
+        template.render(batch_row)
+        workdirs.of(batch_row, batch_row.id)
         number += 1
     if not number:
         if (
@@ -187,7 +187,7 @@ def reopen_request(folder: BatchFolder, output: Output) -> Request:
     changed = [names[key] for key, digest in found.items() if facts.get(key) != digest]
     if changed:
         # The environment decides on parts of a plan, such as providers without a key.
-        dropped = [one.note for one in chosen.plan.dropped if not one.is_fallback]
+        dropped = [entry.note for entry in chosen.plan.dropped if not entry.is_fallback]
         hints = [
             *(dropped if "plan" in changed else ()),
             "Restore it, or start a new batch: the results would not be comparable.",

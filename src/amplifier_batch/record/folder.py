@@ -112,13 +112,13 @@ def read_version(file: Path) -> tuple[int, int] | None:
 
 def with_files(facts: Mapping[str, Any], changed: Callable[[str], str]) -> dict[str, Any]:
     """The facts with other paths of the files that can be saved in the folder."""
-    found = dict(facts)
+    files = dict(facts)
     if isinstance(source := facts.get("input"), str):
-        found["input"] = changed(source)
+        files["input"] = changed(source)
     request = facts.get("request")
     if isinstance(request, dict) and isinstance(schema := request.get("schema"), str):
-        found["request"] = {**request, "schema": changed(schema)}
-    return found
+        files["request"] = {**request, "schema": changed(schema)}
+    return files
 
 
 def relative_to(folder: Path, file: str) -> str:

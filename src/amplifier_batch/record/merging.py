@@ -81,17 +81,17 @@ def _fill(
 
 def _states(parts: Sequence[BatchFolder]) -> dict[str, tuple[BatchFolder, Progress]]:
     """Return each row that was touched with its folder and its progress."""
-    found: dict[str, tuple[BatchFolder, Progress]] = {}
+    states: dict[str, tuple[BatchFolder, Progress]] = {}
     for part in parts:
         progress = part.progress()
         for row_id in progress.rows:
-            if row_id in found:
+            if row_id in states:
                 raise ConfigError(
-                    f"the row {row_id!r} is in {found[row_id][0].shown} and in {part.shown}",
+                    f"the row {row_id!r} is in {states[row_id][0].shown} and in {part.shown}",
                     hint="Merge shards of one batch: --shard 1/2 and --shard 2/2.",
                 )
-            found[row_id] = part, progress
-    return found
+            states[row_id] = part, progress
+    return states
 
 
 def _facts(parts: Sequence[BatchFolder], target: Path) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class SessionPages:
         session = self._find(result["session_id"])
         if session is None:
             return None
-        below = (self._find(one["session_id"]) for one in result["sub_sessions"])
+        below = (self._find(sub_session["session_id"]) for sub_session in result["sub_sessions"])
         try:
             page = as_page(export_session(session, filter(None, below), self._redact))
             text = "".join(page)

@@ -155,12 +155,12 @@ def _differences(pairs: Sequence[tuple[_Row, _Row]]) -> list[Difference]:
             if (mine := a.values[name]) is not None and (theirs := b.values[name]) is not None
         ]
     intervals = _intervals({name: [b - a for a, b in values] for name, values in both.items()})
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for name, values in both.items():
         if values:
             a, b = (sum(side) / len(values) for side in zip(*values, strict=True))
-            found.append(Difference(name, a, b, *intervals[name], len(values)))
-    return found
+            differences.append(Difference(name, a, b, *intervals[name], len(values)))
+    return differences
 
 
 def _intervals(columns: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:

@@ -71,7 +71,7 @@ def compute_rates(cells: Cells, repeat: int) -> list[PassRate]:
     rows: the weights of all rows with equal counts are drawn at once, so that it costs the same for any
     number of rows.
     """
-    found: list[PassRate] = []
+    rates: list[PassRate] = []
     weights = cache(_weights)
     for k in _sizes(repeat):
         enough = {counts: rows for counts, rows in cells.items() if counts[0] >= k and rows}
@@ -82,8 +82,8 @@ def compute_rates(cells: Cells, repeat: int) -> list[PassRate]:
         value = _mean(values, rows)
         is_varied = repeat > 1 and len(set(values)) > 1
         low, high = _bootstrap(values, weights(rows)) if is_varied else wilson(value, sum(rows))
-        found.append(PassRate(k, value, low, high, sum(rows)))
-    return found
+        rates.append(PassRate(k, value, low, high, sum(rows)))
+    return rates
 
 
 def wilson(share: float, number: int) -> tuple[float, float]:
@@ -129,6 +129,6 @@ def _weights(rows: Sequence[int]) -> list[list[float]]:
 
 def _bootstrap(values: Sequence[float], weights: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The interval of a mean over rows that do not all have the same value."""
-    means = sorted(_mean(values, one) for one in weights)
+    means = sorted(_mean(values, weight) for weight in weights)
     cut = round(_RESAMPLES * (1 - CONFIDENCE) / 2)
     return means[cut], means[-cut - 1]

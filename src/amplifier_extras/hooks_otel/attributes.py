@@ -34,59 +34,62 @@ Showable = Callable[[Any], Any]
 def provider_attributes(data: Mapping[str, Any]) -> Attributes:
     """The provider and model of a call."""
     name = data.get("provider")
-    found: Attributes = {"gen_ai.operation.name": "chat"}
+    attributes: Attributes = {"gen_ai.operation.name": "chat"}
     if isinstance(name, str) and name:
         # Most backends still expect the attribute's older name.
         known = PROVIDERS.get(name, name)
-        found |= {"gen_ai.provider.name": known, "gen_ai.system": known}
+        attributes |= {"gen_ai.provider.name": known, "gen_ai.system": known}
     model = data.get("model")
     if isinstance(model, str) and model:
-        found["gen_ai.request.model"] = model
-    return found
+        attributes["gen_ai.request.model"] = model
+    return attributes
 
 
 def response_attributes(data: Mapping[str, Any]) -> Attributes:
     """The response, except its content."""
-    found = usage_attributes(data.get("usage"))
+    attributes = usage_attributes(data.get("usage"))
     model = data.get("model")
     if isinstance(model, str) and model:
-        found["gen_ai.response.model"] = model
+        attributes["gen_ai.response.model"] = model
     reason = data.get("finish_reason")
     if isinstance(reason, str) and reason:
-        found["gen_ai.response.finish_reasons"] = (reason,)
+        attributes["gen_ai.response.finish_reasons"] = (reason,)
     identity = read_field(read_field(data.get("response"), "metadata"), "id")
     if isinstance(identity, str) and identity:
-        found["gen_ai.response.id"] = identity
-    return found
+        attributes["gen_ai.response.id"] = identity
+    return attributes
 
 
 def usage_attributes(usage: Any) -> Attributes:
     """Tokens and cost; unknown values are left out."""
-    found: Attributes = {}
+    attributes: Attributes = {}
     for name, attribute in _USAGE.items():
         count = read_field(usage, name)
         if isinstance(count, int) and not isinstance(count, bool):
-            found[attribute] = count
+            attributes[attribute] = count
     cost = read_field(usage, "cost_usd")
     if cost is not None:
         try:
-            found["amplifier.cost_usd"] = float(cost)
+            attributes["amplifier.cost_usd"] = float(cost)
         except (TypeError, ValueError):
             pass  # The cost is not a number.
-    return found
+    return attributes
 
 
 def tool_attributes(data: Mapping[str, Any]) -> Attributes:
     """The tool of a call."""
-    found: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.type": "function"}
+    attributes: Attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.type": "function",
+    }
     for key, attribute in (
         ("tool_name", "gen_ai.tool.name"),
         ("tool_call_id", "gen_ai.tool.call.id"),
     ):
         value = data.get(key)
         if isinstance(value, str) and value:
-            found[attribute] = value
-    return found
+            attributes[attribute] = value
+    return attributes
 
 
 def input_messages(messages: Any, showable: Showable, max_characters: int) -> Attributes:
@@ -103,8 +106,10 @@ def input_messages(messages: Any, showable: Showable, max_characters: int) -> At
             break
         kept.append(text)
     left_out = len(cast("list[Any]", messages)) - len(kept)
-    found: Attributes = {"gen_ai.input.messages": f"[{', '.join(kept[::-1])}]"}
-    return {**found, "amplifier.content.messages_left_out": left_out} if left_out else found
+    attributes: Attributes = {"gen_ai.input.messages": f"[{', '.join(kept[::-1])}]"}
+    return (
+        {**attributes, "amplifier.content.messages_left_out": left_out} if left_out else attributes
+    )
 
 
 def output_messages(response: Any, showable: Showable) -> Attributes:

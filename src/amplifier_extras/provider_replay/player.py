@@ -139,12 +139,12 @@ class Player:
         asked = self._redactor.value(plain_request(request, kwargs))
         if "model" not in asked and self._changed_model:
             asked = {"model": self._changed_model, **asked}
-        found = self._tape.find(self.name, asked)
-        if isinstance(found, RecordedCall):
-            return found
+        call = self._tape.find(self.name, asked)
+        if isinstance(call, RecordedCall):
+            return call
         raise RequestDiffers(
             "\n".join(
-                [f"the request to {self.name} is not the one recorded in {self._tape.path}", *found]
+                [f"the request to {self.name} is not the one recorded in {self._tape.path}", *call]
             ),
             provider=self.name,
             model=self.model,

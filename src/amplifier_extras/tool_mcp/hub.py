@@ -511,11 +511,11 @@ class Hub(Listener):
     # -- server notifications ----------------------------------------------------------
 
     async def connected(self, server: Server, offers: Offers, seconds: float) -> None:
-        wanted = self._build_tools(server, offers)
-        await self._mount(server.name, wanted)
+        tools = self._build_tools(server, offers)
+        await self._mount(server.name, tools)
         data = {
             "transport": "stdio" if server.config.command else "http",
-            "tools": list(wanted),
+            "tools": list(tools),
             "late": self._started,
             "duration_ms": round(seconds * 1000),
         }
@@ -555,20 +555,20 @@ class Hub(Listener):
         """A server's tools by their mounted names."""
         own = self._mounted.get(server.name, {})
         others = self._coordinator.get("tools").keys() - own.keys()
-        found: dict[str, MountedTool] = {}
+        tools: dict[str, MountedTool] = {}
         for remote in offers.tools:
             if _is_wanted(remote.name, server.config):
-                name = tool_name(server.name, remote.name, {*others, *found})
-                found[name] = RemoteTool(name, server, self._results, remote, self._emit)
+                name = tool_name(server.name, remote.name, {*others, *tools})
+                tools[name] = RemoteTool(name, server, self._results, remote, self._emit)
         extra: dict[str, Callable[[str, Server, Results], MountedTool]] = {}
         if offers.has_resources and server.config.resources:
             extra |= {"list_resources": ListResources, "read_resource": ReadResource}
         if offers.has_prompts and server.config.prompts:
             extra |= {"list_prompts": ListPrompts, "get_prompt": GetPrompt}
         for ending, kind in extra.items():
-            name = tool_name(server.name, ending, {*others, *found})
-            found[name] = kind(name, server, self._results)
-        return found
+            name = tool_name(server.name, ending, {*others, *tools})
+            tools[name] = kind(name, server, self._results)
+        return tools
 
     async def _mount(self, server: str, wanted: dict[str, MountedTool]) -> None:
         for name, tool in self._mounted.get(server, {}).items():

@@ -92,7 +92,7 @@ class Case(NamedTuple):
     def agent_replies(self) -> Mapping[str, int]:
         """The number of replies in the script of each agent."""
         agents = self.mapping("agents").items()
-        return {name: len(one.items) for name, one in agents if isinstance(one, ListNode)}
+        return {name: len(node.items) for name, node in agents if isinstance(node, ListNode)}
 
     @property
     def script(self) -> Script | None:
@@ -103,7 +103,7 @@ class Case(NamedTuple):
         agents = self.mapping("agents").items()
         return Script(
             _replies(replies),
-            {name: _replies(one) for name, one in agents if isinstance(one, ListNode)},
+            {name: _replies(node) for name, node in agents if isinstance(node, ListNode)},
         )
 
 
@@ -139,19 +139,19 @@ def find_cases(targets: Sequence[str], keyword: str | None = None) -> list[Case]
             elif names is not None:
                 names.add(name)
     problems = Problems()
-    found: list[Case] = []
+    cases: list[Case] = []
     for file, names in wanted.items():
-        found += _selected(file, names, problems)
+        cases += _selected(file, names, problems)
     problems.raise_if_any()
     if keyword is not None:
-        found = [case for case in found if keyword.casefold() in case.id.casefold()]
-    if not found:
+        cases = [case for case in cases if keyword.casefold() in case.id.casefold()]
+    if not cases:
         places = [f"the folder {one}" if os.path.isdir(one) else one for one in targets]
         what = f" in {' or '.join(places)}" if places else ""
         what += f" whose name contains {keyword!r}" if keyword is not None else ""
         hint = f"Test files end with {SUFFIXES[0]}; see: amplifier docs testing"
         raise UsageError(f"there are no tests{what}", hint=hint)
-    return found
+    return cases
 
 
 def _files(place: Path) -> Iterator[Path]:
@@ -308,7 +308,7 @@ def _replies(node: ListNode) -> ListNode:
     """Replies as `provider-mock` reads them, and an error after the last one."""
     message = f"the script has no reply to request {len(node.items) + 1}; add one"
     end = {"error": {"type": "InvalidRequestError", "message": message}}
-    replies: list[Node] = [_reply(one) for one in node.items]
+    replies: list[Node] = [_reply(item) for item in node.items]
     return ListNode([*replies, to_node(end, node.at, literal=True)], node.at)
 
 
@@ -317,7 +317,7 @@ def _reply(node: Node) -> MapNode:
     reply = {key: literal(value) for key, value in given.items() if key != "calls"}
     calls = given.get("calls")
     if isinstance(calls, ListNode):
-        tool_calls = [_call(one) for one in calls.items if isinstance(one, MapNode)]
+        tool_calls = [_call(item) for item in calls.items if isinstance(item, MapNode)]
         reply["tool_calls"] = ListNode(tool_calls, calls.at)
     # A made-up model has no price, and an unknown one ends a plan with a limit of its cost.
     free: dict[str, Node] = {"cost_usd": Scalar("0", node.at, literal=True)}

@@ -66,14 +66,14 @@ def differences(node: Node, got: str, *, exact: bool = False) -> Iterator[tuple[
     for pattern in _texts(node, "matches"):
         try:
             with _time_limit(_SEARCH_SECONDS):
-                found = re.search(pattern, got, re.MULTILINE)
+                match = re.search(pattern, got, re.MULTILINE)
         except TimeoutError:
             yield (
                 f"cannot be compared with {short(pattern)} within {_SEARCH_SECONDS:g} s",
                 *excerpt(got),
             )
             continue
-        if not found:
+        if not match:
             yield f"does not match {short(pattern)}", *excerpt(got)
 
 
@@ -100,7 +100,7 @@ def _time_limit(seconds: float) -> Generator[None]:
 
 def _texts(node: Node, key: str) -> list[str]:
     found = node.items.get(key) if isinstance(node, MapNode) else None
-    return [text for one in items(found) if (text := read_text(one)) is not None]
+    return [text for item in items(found) if (text := read_text(item)) is not None]
 
 
 def items(node: Node | None) -> Sequence[Node]:
@@ -193,19 +193,19 @@ class _Call(NamedTuple):
 def find_failures(case: Case, ran: Ran) -> list[Failure]:
     """The expectations of a test that are not met, the ending first."""
     expect = case.mapping("expect")
-    found = [*_ending(case, expect, ran)]
-    found += [Failure("test", (problem,), case.at) for problem in ran.problems]
+    failures = [*_ending(case, expect, ran)]
+    failures += [Failure("test", (problem,), case.at) for problem in ran.problems]
     if ran.plan is None:
-        return found
+        return failures
     nothing = ListNode([], case.at)
     for key, check in _CHECKS.items():
         # A call that is denied or fails is a failure unless it is expected.
         node = expect.get(key) or (nothing if key in ("denied", "failed") else None)
         if node is not None:
-            found += [Failure(key, tuple(lines), node.at) for lines in check(node, ran)]
+            failures += [Failure(key, tuple(lines), node.at) for lines in check(node, ran)]
     if "answer" in expect:
-        found += _schema(case, expect["answer"], ran)
-    return found
+        failures += _schema(case, expect["answer"], ran)
+    return failures
 
 
 def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failure]:
@@ -269,13 +269,13 @@ def _calls(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
     if not isinstance(node, MapNode):
         return
     left = iter(actual)
-    for wanted in items(node.items.get("include")):
-        if not any(_is_call(wanted, call) for call in left):
-            yield f"no call {_described(wanted)}, or not in this order", *_listed(actual)
+    for item in items(node.items.get("include")):
+        if not any(_is_call(item, call) for call in left):
+            yield f"no call {_described(item)}, or not in this order", *_listed(actual)
             break
-    for wanted in items(node.items.get("exclude")):
+    for item in items(node.items.get("exclude")):
         for call in actual:
-            if _is_call(wanted, call):
+            if _is_call(item, call):
                 yield (f"unexpected call {call}",)
 
 
@@ -306,7 +306,7 @@ def _all_calls(wanted: Sequence[Node], actual: Sequence[_Call]) -> Iterator[tupl
         extra = [str(call) for call in actual[len(wanted) :]]
         yield f"expected {len(wanted)}, got {len(actual)}; unexpected:", *indented(cut(extra))
     else:
-        missing = [_described(one) for one in wanted[len(actual) :]]
+        missing = [_described(node) for node in wanted[len(actual) :]]
         lines = indented(cut(missing))
         yield f"expected {len(wanted)}, got {len(actual)}; missing:", *lines, *_listed(actual)
 
@@ -443,7 +443,7 @@ def _request(node: Node, ran: Ran) -> Iterator[tuple[str, ...]]:
 
 
 def _names(node: Node, got: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    wanted = [text for one in items(node) if (text := read_text(one)) is not None]
+    wanted = [text for item in items(node) if (text := read_text(item)) is not None]
     missing = sorted(set(wanted) - set(got))
     extra = sorted(set(got) - set(wanted))
     if missing:

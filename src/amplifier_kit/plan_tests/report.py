@@ -76,19 +76,19 @@ def _indented(lines: Sequence[str]) -> list[str]:
 def failures_text(tested: Sequence[Tested]) -> str:
     """The failures of all tests; empty if there are none."""
     lines: list[str] = []
-    for one in tested:
-        if one.status != "passed":
-            lines += ["", f"{one.status.upper()} {one.case.id}"]
-            lines += [f"  {line}" for line in failure_lines(one)]
+    for test in tested:
+        if test.status != "passed":
+            lines += ["", f"{test.status.upper()} {test.case.id}"]
+            lines += [f"  {line}" for line in failure_lines(test)]
     return "".join(f"{line}\n" for line in lines)
 
 
 def summary(tested: Sequence[Tested], left: int, seconds: float) -> str:
     """The last line: how many passed, failed, and did not run."""
-    counts = {status: sum(one.status == status for one in tested) for status in _MARKS}
+    counts = {status: sum(test.status == status for test in tested) for status in _MARKS}
     words = {"failed": "failed", "error": "could not run", "passed": "passed"}
     parts = [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
-    recorded = sum(one.recorded for one in tested)
+    recorded = sum(test.recorded for test in tested)
     if recorded:
         parts.append(f"{recorded} recorded")
     if left:
@@ -100,12 +100,12 @@ def as_json(tested: Sequence[Tested], left: int, seconds: float) -> dict[str, An
     """All tests as one object."""
     return {
         "schema_version": 1,
-        "passed": sum(one.status == "passed" for one in tested),
-        "failed": sum(one.status == "failed" for one in tested),
-        "errors": sum(one.status == "error" for one in tested),
+        "passed": sum(test.status == "passed" for test in tested),
+        "failed": sum(test.status == "failed" for test in tested),
+        "errors": sum(test.status == "error" for test in tested),
         "not_run": left,
         "duration_ms": round(seconds * 1000),
-        "tests": [_object(one) for one in tested],
+        "tests": [_object(test) for test in tested],
     }
 
 
@@ -136,23 +136,23 @@ def as_junit(tested: Sequence[Tested]) -> str:
     """All tests as JUnit XML."""
     cases = [
         junit.Case(
-            one.case.file,
-            one.case.name,
-            _JUNIT[one.status],
-            _message(one),
-            "\n".join(failure_lines(one)) or one.turn.response,
-            one.seconds,
+            test.case.file,
+            test.case.name,
+            _JUNIT[test.status],
+            _message(test),
+            "\n".join(failure_lines(test)) or test.turn.response,
+            test.seconds,
         )
-        for one in tested
+        for test in tested
     ]
     return "".join(
         junit.suite(
             "amplifier",
             cases,
             tests=len(cases),
-            failures=sum(one.status == "failed" for one in tested),
-            errors=sum(one.status == "error" for one in tested),
-            seconds=sum(one.seconds for one in tested),
+            failures=sum(test.status == "failed" for test in tested),
+            errors=sum(test.status == "error" for test in tested),
+            seconds=sum(test.seconds for test in tested),
         )
     )
 

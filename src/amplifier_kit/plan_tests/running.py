@@ -199,7 +199,9 @@ class _WatchedProvider(_Wrapper):
 def _texts(request: Any, *roles: str) -> str:
     messages: Sequence[Any] = read_field(request, "messages") or ()
     found = [
-        _text(read_field(one, "content")) for one in messages if read_field(one, "role") in roles
+        _text(read_field(message, "content"))
+        for message in messages
+        if read_field(message, "role") in roles
     ]
     return "\n\n".join(found)
 
@@ -208,7 +210,7 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     blocks: Sequence[Any] = content if isinstance(content, (list, tuple)) else ()
-    return "\n".join(str(text) for one in blocks if (text := read_field(one, "text")))
+    return "\n".join(str(text) for block in blocks if (text := read_field(block, "text")))
 
 
 class RecordedResults:
@@ -710,7 +712,11 @@ class _Run:
         turn = self._report.turn or NO_TURN
         for agent, planned in self._case.agent_replies.items():
             # Each delegation starts from the first reply.
-            used = [requests[one.session_id] for one in turn.sub_sessions if one.agent == agent]
+            used = [
+                requests[session.session_id]
+                for session in turn.sub_sessions
+                if session.agent == agent
+            ]
             if used and max(used) < planned:
                 what = f"the model of the agent {agent!r} was called {max(used)} of {planned} times"
                 yield f"{what}; replies are left over"

@@ -103,7 +103,7 @@ def saved_calls(session_ids: Sequence[str]) -> Iterator[SavedCall]:
         SessionError: A session that was named is unknown or damaged.
     """
     store = SessionStore()
-    for name in session_ids or [one.id for one in store.summaries()]:
+    for name in session_ids or [summary.id for summary in store.summaries()]:
         folder = store.find(name)
         try:
             calls = list(find_calls(folder.id, folder.metadata, folder.records()))
@@ -228,11 +228,11 @@ def replay_command(
     """
     chosen = chosen_plan(request)
     replayed = run_loop(_replay(chosen, ids or [], mode))
-    denied = [one for one in replayed if one.decision.action == "deny"]
-    asking = [one for one in replayed if one.decision.action == "ask"]
-    listed = [one for one in replayed if one in denied or (asks and one in asking)]
+    denied = [call for call in replayed if call.decision.action == "deny"]
+    asking = [call for call in replayed if call.decision.action == "ask"]
+    listed = [call for call in replayed if call in denied or (asks and call in asking)]
     if output == "json":
-        rows = [_facts(chosen, one) for one in listed]
+        rows = [_facts(chosen, call) for call in listed]
         facts = {"calls": len(replayed), "denied": len(denied), "asked": len(asking)}
         print(json_text(redactor().value({**facts, "listed": rows})))
         return
@@ -249,7 +249,7 @@ def replay_command(
         Column("WHAT", "end"),
         Column("BY", "middle"),
     ]
-    print_table(columns, [_row(chosen, one) for one in shown])
+    print_table(columns, [_row(chosen, call) for call in shown])
     if len(shown) < len(listed):
         print(f"{len(listed) - len(shown):,} more: -n 0")
 

@@ -178,8 +178,8 @@ def _package_declared_in(folder: Path) -> Path | None:
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         # No project, an invalid one, or not exactly one module; not reported, as it is not required.
         return None
-    found = [package for package in _packages_in(folder) if package.name == name]
-    return found[0] if found else None
+    packages = [package for package in _packages_in(folder) if package.name == name]
+    return packages[0] if packages else None
 
 
 def _only_package_in(folder: Path) -> Path | None:

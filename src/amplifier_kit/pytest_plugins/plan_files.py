@@ -61,9 +61,9 @@ class PlanTest(pytest.Item):
         Raises:
             PlanTestFailed: An expectation is not met, or the test cannot run.
         """
-        one = run_loop(run_case(_runner(self.config), self._case))
-        if one.status != "passed":
-            raise PlanTestFailed(one)
+        test = run_loop(run_case(_runner(self.config), self._case))
+        if test.status != "passed":
+            raise PlanTestFailed(test)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The expectation and the result; a traceback only for other errors."""

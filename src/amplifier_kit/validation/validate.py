@@ -125,7 +125,7 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
     if re.search(r"[=<>~!\[]", text):
         return _fetch(text)
     try:
-        found = resolver().resolve(text)
+        source = resolver().resolve(text)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{text!r} is neither a folder or file here nor a known module id",
@@ -133,7 +133,7 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
             or "Pass its folder, a source such as git+https://…, or an id from "
             "'amplifier module list'.",
         ) from error
-    return _to_subject(found, f"{text} ({found.text})", text)
+    return _to_subject(source, f"{text} ({source.text})", text)
 
 
 def _refuse_missing(path: Path, text: str) -> None:

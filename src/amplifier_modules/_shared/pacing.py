@@ -106,7 +106,7 @@ def reported_limits(headers: Mapping[str, str], now: float) -> dict[str, Reporte
         headers: The headers, looked up in lower case.
         now: Seconds since the epoch.
     """
-    found: dict[str, Reported] = {}
+    limits: dict[str, Reported] = {}
     for dimension, names in _DIMENSIONS.items():
         for name in names:
             limit, remaining = (_number(headers.get(name.format(one))) for one in _COUNTS)
@@ -114,9 +114,9 @@ def reported_limits(headers: Mapping[str, str], now: float) -> dict[str, Reporte
                 continue
             if _SMALLEST <= limit <= _LARGEST:
                 window = _window(limit, remaining, headers.get(name.format("reset")), headers, now)
-                found[dimension] = Reported(limit, remaining, *window)
+                limits[dimension] = Reported(limit, remaining, *window)
                 break
-    return found
+    return limits
 
 
 _COUNTS = ("limit", "remaining")
@@ -151,10 +151,10 @@ def _seconds(text: str) -> float | None:
     number = _number(text)
     if number is not None or not text:
         return number
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         return None
-    values = [_number(one) or 0.0 for one in found.groups()]
+    values = [_number(group) or 0.0 for group in match.groups()]
     return sum(value * unit for value, unit in zip(values, _UNITS, strict=True))
 
 
@@ -396,11 +396,14 @@ class Pace:
         """
         buckets = {name: Bucket(**one) for name, one in data["buckets"].items()}
         fields = {name: one for name, one in data.items() if name != "buckets"}
-        numbers = [*fields.values(), *(n for one in buckets.values() for n in asdict(one).values())]
-        if not all(math.isfinite(one) for one in numbers):
+        numbers = [
+            *fields.values(),
+            *(n for bucket in buckets.values() for n in asdict(bucket).values()),
+        ]
+        if not all(math.isfinite(number) for number in numbers):
             raise ValueError("not a number")
         pace = cls(buckets, **fields)
-        if pace.seen > pace.requests or any(one.rate <= 0 for one in buckets.values()):
+        if pace.seen > pace.requests or any(bucket.rate <= 0 for bucket in buckets.values()):
             raise ValueError("not the state of a pace")
         return pace
 

@@ -47,14 +47,14 @@ def places_in(
     Raises:
         ValueError: A path contains a NUL character.
     """
-    found: list[Place] = []
+    places: list[Place] = []
     for key, value in values.items():
         for path in _paths_in(value, named=key.lower() in _KEYS):
-            found.append(place(path, base))
+            places.append(place(path, base))
             if path.startswith("@") and mentions is not None:
                 file = mentions.resolve(path)
-                found += [] if file is None else [place(str(file), base)]
-    return list(dict.fromkeys(found))
+                places += [] if file is None else [place(str(file), base)]
+    return list(dict.fromkeys(places))
 
 
 def _paths_in(value: Any, *, named: bool) -> Iterator[str]:
@@ -88,7 +88,7 @@ def places_read(
         expands: Whether wildcards and braces in the words are expanded.
     """
     starts = [start]
-    found: list[Place] = []
+    places: list[Place] = []
     for program, *arguments in segments:
         if program in _WITHOUT_PATHS:
             continue
@@ -110,12 +110,12 @@ def places_read(
                 expanded = list(islice(paths, _MAX_EXPANDED + 1))
                 if len(expanded) > _MAX_EXPANDED:
                     return None
-                found += [place(path, folder) for path in (text, *expanded)]
+                places += [place(path, folder) for path in (text, *expanded)]
         if program == "cd":
             if len(texts) != 1 or not _WILD.isdisjoint(texts[0]) or texts[0].startswith("-"):
                 return None
             starts += [os.path.normpath(os.path.join(folder, texts[0])) for folder in starts]
-    return found
+    return places
 
 
 def _without_tilde(text: str, base: str) -> str:
@@ -139,7 +139,7 @@ def _without_braces(text: str) -> list[str]:
     if inner is None or text.count("{") > 3:
         return [text]
     around = text[: inner.start()], text[inner.end() :]
-    return [one for part in inner[1].split(",") for one in _without_braces(part.join(around))]
+    return [brace for part in inner[1].split(",") for brace in _without_braces(part.join(around))]
 
 
 def place(path: str, base: str) -> Place:

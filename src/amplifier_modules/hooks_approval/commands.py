@@ -131,7 +131,7 @@ def may_run(command: str, pattern: str) -> bool:
 
 def may_be(words: Sequence[str], pattern: str) -> bool:
     """Return True if a plain command that runs no other program might match a pattern that restricts."""
-    return any(_may_match(found, pattern) for found in forms(words))
+    return any(_may_match(form, pattern) for form in forms(words))
 
 
 def _may_match(words: Sequence[str], pattern: str) -> bool:

@@ -254,7 +254,9 @@ async def calls_of_last_message(context: Any) -> list[ModelCall]:
 
 def _calls_in(message: Mapping[str, Any]) -> Iterator[ModelCall]:
     known: set[str] = set()
-    blocks = [one for one in mappings(message.get("content")) if read_kind(one) in CALL_TYPES]
+    blocks = [
+        mapping for mapping in mappings(message.get("content")) if read_kind(mapping) in CALL_TYPES
+    ]
     for one in (*blocks, *mappings(message.get("tool_calls"))):
         id = one.get("id")
         name = one.get("name") or one.get("tool")

@@ -393,10 +393,10 @@ class _Reader:
 
     def _redirect(self) -> bool:
         """Read an operator; return True for a process substitution, which is read too."""
-        found = re.compile(r"[<>]\(|<<<|<<-?|<>|>>|>\||[<>]&|[<>]").match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
-        operator = found[0]
+        match = re.compile(r"[<>]\(|<<<|<<-?|<>|>>|>\||[<>]&|[<>]").match(self.text, self.at)
+        assert match is not None
+        self.at = match.end()
+        operator = match[0]
         if operator.endswith("("):
             self._substitute()
             return True

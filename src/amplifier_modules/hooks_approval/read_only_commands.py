@@ -113,13 +113,13 @@ def reads_below(words: Sequence[str]) -> bool:
     if program in ("rg", "diff"):
         return True
     if program in ("grep", "egrep", "fgrep"):
-        return any(re.match(r"-[^-]*[rRd]|--(rec|deref|dir)", one) for one in arguments)
+        return any(re.match(r"-[^-]*[rRd]|--(rec|deref|dir)", argument) for argument in arguments)
     return program == "git" and _shows_content(arguments)
 
 
 def _shows_content(arguments: Sequence[str]) -> bool:
     """Return True if git shows the content of files, with these arguments."""
-    rest = [one for one in arguments if one != "--no-pager"]
+    rest = [argument for argument in arguments if argument != "--no-pager"]
     if rest[:1] == ["log"]:
         options = [one for one in rest if one.startswith("-")]
         return not all(map(_GIT_LOG_NAMES.fullmatch, options))
@@ -149,11 +149,13 @@ def _reads(words: Sequence[str], *, moved: bool) -> bool:
         # The config of another repository could name programs to run.
         return not moved and _git_reads(arguments)
     forbidden = _FORBIDDEN.get(program)
-    return forbidden is not None and not any(re.match(forbidden, one) for one in arguments)
+    return forbidden is not None and not any(
+        re.match(forbidden, argument) for argument in arguments
+    )
 
 
 def _git_reads(arguments: Sequence[str]) -> bool:
-    rest = [one for one in arguments if one != "--no-pager"]
+    rest = [argument for argument in arguments if argument != "--no-pager"]
     if not rest:
         return False
     name, *rest = rest

@@ -230,7 +230,7 @@ class Call:
     def runs_elsewhere(self) -> bool:
         """True if a command would run outside the working directory."""
         folders = self.folders
-        return folders is None or not all(is_below(one, self.base) for one in folders)
+        return folders is None or not all(is_below(folder, self.base) for folder in folders)
 
     @property
     def runs_in_base(self) -> bool:

@@ -245,7 +245,7 @@ def named_paths(command: str, base: str) -> list[str]:
         command: The command line.
         base: Absolute folder it runs in.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     folders = [base]
     words = _words(command)
     for before, word in zip(["", *words], words, strict=False):
@@ -255,10 +255,10 @@ def named_paths(command: str, base: str) -> list[str]:
             if not part or part.startswith("-") or len(part) > _LONGEST or "\0" in part:
                 continue
             for path in _paths(os.path.expanduser(part), folders):
-                found[path] = None
-                if len(found) >= MAX_FILES:
-                    return list(found)
-    return list(found)
+                paths[path] = None
+                if len(paths) >= MAX_FILES:
+                    return list(paths)
+    return list(paths)
 
 
 def _paths(word: str, folders: list[str]) -> Iterator[str]:

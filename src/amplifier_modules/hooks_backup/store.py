@@ -331,12 +331,12 @@ def _time(record: Mapping[str, Any]) -> float:
 
 def _digests(turns: Iterable[Iterable[Mapping[str, Any]]]) -> set[str]:
     """Every content that the records of these turns refer to."""
-    found: set[str] = set()
+    digests: set[str] = set()
     for record in (record for lines in turns for record in lines):
         states: list[Any] = [file.get("before") for file in record.get("files", ())]
-        found |= {state[0] for state in states if state and state[0]}
-        found |= {saved["sha256"] for saved in record.get("saved", ())}
-    return found
+        digests |= {state[0] for state in states if state and state[0]}
+        digests |= {saved["sha256"] for saved in record.get("saved", ())}
+    return digests
 
 
 logger = logging.getLogger(__name__)

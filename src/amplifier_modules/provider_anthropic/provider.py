@@ -139,19 +139,19 @@ class AnthropicProvider(HTTPProvider):
         Raises:
             LLMError: The service refuses the request, for instance the key.
         """
-        found: list[ModelInfo] = []
+        infos: list[ModelInfo] = []
         params: dict[str, str | int] = {"limit": _PAGE}
         try:
             while True:
                 page = await self._transport.get(MODELS, params)
                 entries = entries_in(page, self.name)
-                found += [self._model_info(entry) for entry in entries]
+                infos += [self._model_info(entry) for entry in entries]
                 after = page.get("last_id")
                 # A page without another last entry would come for ever.
                 if not page.get("has_more") or not isinstance(after, str):
-                    return found
+                    return infos
                 if not entries or after in ("", params.get("after_id")):
-                    return found
+                    return infos
                 params["after_id"] = after
         except (NetworkError, NotFoundError) as error:
             logger.warning("cannot list models, using those known to this version: %s", error)

@@ -258,13 +258,13 @@ class LocalProvider(ChatCompletionsProvider):
 
 
 def _departures(request: ChatRequest, calling: ToolCalling, model: LocalModel) -> list[Degradation]:
-    found: list[Degradation] = []
+    degradations: list[Degradation] = []
     if request.tools and calling == "off":
-        found.append(
+        degradations.append(
             Degradation(requested="tools", actual="none", reason=f"{model.id} is chat only")
         )
     if request.tools and calling == "json" and request.response_format is not None:
-        found.append(
+        degradations.append(
             Degradation(
                 requested="response_format",
                 actual="free text",
@@ -272,7 +272,7 @@ def _departures(request: ChatRequest, calling: ToolCalling, model: LocalModel) -
             )
         )
     if tool_protocol.has_images(request):
-        found.append(
+        degradations.append(
             Degradation(requested="images", actual="none", reason=f"{model.id} cannot see")
         )
-    return found
+    return degradations

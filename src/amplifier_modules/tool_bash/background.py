@@ -100,8 +100,8 @@ def _next_line(text: str, at: int) -> int | None:
     end = text.find(_KEY_ENDS, at)
     if end >= 0 and not at < text.find(_KEY_BEGINS, at) < end:
         at = end  # otherwise only the end of a private key would remain
-    found = _LINE_END.search(text, at)
-    return None if found is None else found.end()
+    match = _LINE_END.search(text, at)
+    return None if match is None else match.end()
 
 
 def _end_of_lines(text: str) -> int:

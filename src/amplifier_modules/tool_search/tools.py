@@ -257,7 +257,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     if not pattern or "\0" in pattern or ".." in pattern.split("/"):
         raise BadGlob(f"{pattern!r} is not a pattern for paths below the folder, such as '**/*.py'")
     # A leading '!' or '#' has a meaning in .gitignore; here it is part of a name.
-    lines = [re.sub(r"^([!#])", r"\\\1", one) for one in alternatives(pattern)]
+    lines = [re.sub(r"^([!#])", r"\\\1", alternative) for alternative in alternatives(pattern)]
     spec = pathspec.GitIgnoreSpec.from_lines(lines)
     return spec.match_file
 
@@ -272,12 +272,12 @@ def alternatives(pattern: str) -> list[str]:
     pending = [pattern]
     while pending:
         text = pending.pop()
-        found = re.search(r"\{([^{}]*,[^{}]*)\}", text)
-        if found is None:
+        match = re.search(r"\{([^{}]*,[^{}]*)\}", text)
+        if match is None:
             done[text] = None
         else:
-            head, tail = text[: found.start()], text[found.end() :]
-            pending += [f"{head}{choice}{tail}" for choice in found[1].split(",")]
+            head, tail = text[: match.start()], text[match.end() :]
+            pending += [f"{head}{choice}{tail}" for choice in match[1].split(",")]
         if len(done) + len(pending) > _MAX_ALTERNATIVES:
             raise BadGlob(f"{pattern!r} has more than {_MAX_ALTERNATIVES} alternatives")
     return list(done)

@@ -220,8 +220,8 @@ def main(request: dict[str, Any]) -> int:
     for file in files(request):
         text = read_text(file, request["max_file_size"])
         if text is not None:
-            for found in matches(text, pattern, request["context"], request["max_matches"]):
-                print_line(found[0], file.path, *found[1:])
+            for match in matches(text, pattern, request["context"], request["max_matches"]):
+                print_line(match[0], file.path, *match[1:])
     return 0
 
 

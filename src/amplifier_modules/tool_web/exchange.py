@@ -422,11 +422,11 @@ class Web:
 
     async def _allowed_addresses(self, host: str, port: int) -> Sequence[str]:
         """Addresses of a host, all of which are allowed."""
-        found = [host] if _is_address(host) else list(await self._resolver(host, port))
-        found = found[:_MAX_ADDRESSES]
-        for address in found:
+        addresses = [host] if _is_address(host) else list(await self._resolver(host, port))
+        addresses = addresses[:_MAX_ADDRESSES]
+        for address in addresses:
             self._policy.check(host, port, address)
-        return found
+        return addresses
 
     async def _way_to(self, url: httpx.URL) -> httpx.AsyncBaseTransport:
         proxied = self._proxy(url)

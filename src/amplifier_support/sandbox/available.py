@@ -208,7 +208,7 @@ def mount_points() -> list[MountPoint]:
     except OSError:
         return []
     fields = (line.split(b" ", 5)[2:5] for line in lines)
-    return [MountPoint(*map(_unescaped, found)) for found in fields if len(found) == 3]
+    return [MountPoint(*map(_unescaped, field)) for field in fields if len(field) == 3]
 
 
 def other_paths(paths: Iterable[str]) -> Iterator[str]:

@@ -216,7 +216,11 @@ async def _read_target(reader: asyncio.StreamReader) -> _Target:
         raise _Refusal("400 Bad Request", "a proxy takes CONNECT and http:// requests") from error
     path = parts._replace(scheme="", netloc="").geturl() or "/"
     # The host was checked, so it is the one that is asked for.
-    kept = [one for one in headers if one.partition(b":")[0].strip().lower() not in _NOT_PASSED_ON]
+    kept = [
+        header
+        for header in headers
+        if header.partition(b":")[0].strip().lower() not in _NOT_PASSED_ON
+    ]
     name = host if port_number == 80 else f"{host}:{port_number}"
     first = [f"{method} {path} HTTP/1.1".encode(), f"Host: {name}".encode(), b"Connection: close"]
     return _Target(host, port_number, b"\r\n".join([*first, *kept, b"", b""]))

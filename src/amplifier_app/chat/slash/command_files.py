@@ -38,7 +38,7 @@ def file_commands(
     registry, executor = COMMAND_REGISTRY.of(coordinator), COMMAND_EXECUTOR.of(coordinator)
     if registry is None or executor is None:
         return {}
-    found: dict[str, SlashCommand] = {}
+    commands: dict[str, SlashCommand] = {}
     untrusted: list[str] = []
 
     def warn(text: str) -> None:
@@ -53,10 +53,10 @@ def file_commands(
                 untrusted.append(command.name)
             elif not NAME.fullmatch(command.name[1:]):
                 warn(f"{one.source_file}: a name has lower-case letters, digits, '-' and '_' only")
-            elif command.name in taken or command.name in found:
+            elif command.name in taken or command.name in commands:
                 warn(f"{one.source_file}: {command.name} already exists")
             else:
-                found[command.name] = command
+                commands[command.name] = command
     # A module may raise anything; the chat works without its commands.
     except Exception as error:
         text = one_line(str(error), 200) or type(error).__name__
@@ -66,7 +66,7 @@ def file_commands(
         warn(
             f"commands of a project that is not trusted are left out: {names}; see 'amplifier trust'"
         )
-    return found
+    return commands
 
 
 def _command(one: Any, executor: Any) -> SlashCommand:

@@ -35,27 +35,27 @@ async def contributed_commands(
     """
     coordinator = session.session.coordinator
     found: dict[str, SlashCommand] = {}
-    taken = {name for one in existing.values() for name in (one.name, *one.aliases)}
+    taken = {name for command in existing.values() for name in (command.name, *command.aliases)}
     for entry in list(coordinator.channels.get(CHANNEL, ())):
         module = one_line(str(entry["name"]), 60)
         try:
             value = entry["callback"]()
             if inspect.isawaitable(value):
                 value = await value
-            for one in _commands_in(value, module):
-                if one.name in taken or one.name in found:
-                    raise _Invalid(f"{one.name} already exists")
-                found[one.name] = one
+            for command in _commands_in(value, module):
+                if command.name in taken or command.name in found:
+                    raise _Invalid(f"{command.name} already exists")
+                found[command.name] = command
         except _Invalid as error:
             renderer.notice(f"{module}: invalid chat command: {error}", "warning", "chat")
         # A module may raise anything; the chat works without its commands.
         except Exception as error:
             text = one_line(str(error), 200) or type(error).__name__
             renderer.notice(f"{module}: cannot list its chat commands: {text}", "warning", "chat")
-    for one in mode_commands(session, renderer):
+    for command in mode_commands(session, renderer):
         # `/mode` switches to a mode with the name of another command.
-        if one.name not in taken:
-            found.setdefault(one.name, one)
+        if command.name not in taken:
+            found.setdefault(command.name, command)
     return found | file_commands(session, {*taken, *found}, renderer)
 
 

@@ -55,7 +55,11 @@ def mode_commands(session: OpenSession, renderer: Renderer) -> Iterable[SlashCom
     try:
         shortcuts = module_mode_shortcuts(coordinator, is_trusted=is_trusted)
         known = set(module_modes(coordinator, is_trusted=is_trusted))
-        left_out = [one for one in module_modes(coordinator, is_trusted=True) if one not in known]
+        left_out = [
+            module_mode
+            for module_mode in module_modes(coordinator, is_trusted=True)
+            if module_mode not in known
+        ]
     except ModuleError as error:
         renderer.notice(error.message, "warning", "chat")
         return ()

@@ -39,7 +39,7 @@ async def sessions(chat: Chat, argument: str) -> Reply:
     page = _sessions_here()
     if not page.listed:
         return "No saved sessions in this directory."
-    ages = [describe.age(one.session.updated) for one in page.listed]
+    ages = [describe.age(entry.session.updated) for entry in page.listed]
     width = max(map(len, ages))
     listed = [
         (short_id(one.session.id), f"{age:{width}}  {_title(one.session, chat)}")
@@ -64,9 +64,9 @@ def _sessions_here() -> Page:
 
 def _ids(chat: Chat, argument: str) -> Iterator[tuple[str, str]]:
     for listed in _sessions_here().listed:
-        one = listed.session
-        if one.id != chat.session.id:
-            yield short_id(one.id), one_line(one.about, 80)
+        session = listed.session
+        if session.id != chat.session.id:
+            yield short_id(session.id), one_line(session.about, 80)
 
 
 @command("/resume", "Choose another session, or continue it by its id", usage="[ID]", complete=_ids)
@@ -81,10 +81,10 @@ async def resume(chat: Chat, argument: str) -> Reply:
             return None
         raise _reopen(choice.session_id, choice.action)
     with _not_fatal():
-        found = SessionStore().find(argument)
-    if found.id == chat.session.id:
+        session = SessionStore().find(argument)
+    if session.id == chat.session.id:
         raise UsageError("this is the session you are in")
-    raise _reopen(found.id)
+    raise _reopen(session.id)
 
 
 def _reopen(session_id: str, action: Literal["resume", "fork"] = "resume") -> Reopen:

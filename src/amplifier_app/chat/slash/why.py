@@ -59,9 +59,9 @@ async def plan(chat: Chat, argument: str) -> Reply:
 @command("/modules", "Modules of the session and where the plan has them", during_turn=True)
 async def modules(chat: Chat, argument: str) -> Reply:
     return rows(
-        (f"{one.kind:<12}  {entry_key(one.node)}", short_place(describe_place(one.node)))
-        for one in module_entries(chat.session.plan.tree)
-        if one.agent is None
+        (f"{entry.kind:<12}  {entry_key(entry.node)}", short_place(describe_place(entry.node)))
+        for entry in module_entries(chat.session.plan.tree)
+        if entry.agent is None
     )
 
 
@@ -161,10 +161,10 @@ def _find_module(chat: Chat, tool_name: str) -> str:
     tool = chat.session.session.coordinator.get("tools").get(tool_name)
     code = find_module(tool) if tool is not None else None
     package = "" if code is None else f".{code.__name__.replace('amplifier_module_', '')}."
-    for one in module_entries(chat.session.plan.tree):
-        id = read_text(one.node.items.get("module")) or ""
-        if one.kind == "tool" and one.agent is None and f".{id.replace('-', '_')}." in package:
-            return f"{id} ({short_place(describe_place(one.node))})"
+    for entry in module_entries(chat.session.plan.tree):
+        id = read_text(entry.node.items.get("module")) or ""
+        if entry.kind == "tool" and entry.agent is None and f".{id.replace('-', '_')}." in package:
+            return f"{id} ({short_place(describe_place(entry.node))})"
     return one_line(code.__name__, 80) if code is not None else "no tool of this session"
 
 

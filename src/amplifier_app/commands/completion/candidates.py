@@ -214,7 +214,7 @@ def complete(words: Sequence[str], incomplete: str) -> list[str]:
         return _starting(dict.fromkeys(options), incomplete)
     if _is_group(place.command):
         return _starting(place.command.list_commands(None), incomplete)
-    arguments = [one for one in place.command.params if one.param_type_name == "argument"]
+    arguments = [param for param in place.command.params if param.param_type_name == "argument"]
     if not arguments:
         return []
     argument = arguments[min(place.position, len(arguments) - 1)]
@@ -255,8 +255,8 @@ def _option(command: Any, flag: str) -> Any:
 
 
 def _options(command: Any) -> list[str]:
-    shown = [one for one in command.params if not getattr(one, "hidden", False)]
-    flags = [flag for one in shown for flag in (*one.opts, *one.secondary_opts)]
+    params = [param for param in command.params if not getattr(param, "hidden", False)]
+    flags = [flag for one in params for flag in (*one.opts, *one.secondary_opts)]
     return [*(flag for flag in flags if flag.startswith("--")), "--help"]
 
 

@@ -41,7 +41,7 @@ def settings() -> Iterator[Check]:
     """Check that the settings files are readable and valid."""
     folder = trusted_folder()
     try:
-        found = [str(one.path) for one in read_settings(folder).files]
+        found = [str(file.path) for file in read_settings(folder).files]
     except PlanError as error:
         for problem in error.problems:
             yield Check("settings", "fail", str(problem), "fix it in the file")

@@ -60,17 +60,17 @@ def amplifier() -> Iterator[Check]:
 
 def git() -> Iterator[Check]:
     """Git, which only git sources need."""
-    found = find_program("git")
+    program = find_program("git")
     fix = "install git; only modules from git sources need it"
-    if found is None:
+    if program is None:
         yield Check("git", "warn", "not found", fix)
         return
-    text = _output([found, "--version"])
+    text = _output([program, "--version"])
     numbers = re.search(r"(\d+)\.(\d+)", text or "")
     if numbers is None:
-        yield Check("git", "warn", f"{found} does not report its version", fix)
+        yield Check("git", "warn", f"{program} does not report its version", fix)
         return
-    message = f"{(text or '').removeprefix('git version ')} at {found}"
+    message = f"{(text or '').removeprefix('git version ')} at {program}"
     if (int(numbers[1]), int(numbers[2])) < _OLDEST_GIT:
         oldest = ".".join(map(str, _OLDEST_GIT))
         yield Check("git", "warn", f"{message} is too old", f"install git {oldest} or newer")
@@ -84,15 +84,15 @@ def uv() -> Iterator[Check]:
     try:
         import uv as library
 
-        found = library.find_uv_bin()
+        uv_bin = library.find_uv_bin()
     except (ImportError, OSError):
         yield Check("uv", "warn", "not found; cannot install the dependencies of modules", fix)
         return
-    text = _output([found, "--version"])
+    text = _output([uv_bin, "--version"])
     if text is None:
-        yield Check("uv", "warn", f"{found} does not run", fix)
+        yield Check("uv", "warn", f"{uv_bin} does not run", fix)
     else:
-        yield Check("uv", "ok", f"{text.removeprefix('uv ')} at {found}")
+        yield Check("uv", "ok", f"{text.removeprefix('uv ')} at {uv_bin}")
 
 
 def sandbox() -> Iterator[Check]:

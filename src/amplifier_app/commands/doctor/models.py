@@ -65,22 +65,22 @@ async def _provider(
         state = "fail" if provider.in_plan else "warn"
         fix = f"for details run: amplifier provider test {provider.name}"
         return [Check(provider.name, state, f"cannot be mounted: {error}", fix)]
-    found = find_credentials(info, provider, stored)
-    if found:
-        message = "; ".join(map(str, found))
+    credentials = find_credentials(info, provider, stored)
+    if credentials:
+        message = "; ".join(map(str, credentials))
     elif ready:
         message = "needs no key"
     else:
         message = f"no key ({' or '.join(info.credential_env_vars)})"
     checks = [Check(provider.name, "ok", message)]
-    if provider.in_plan and not ready and not found:
+    if provider.in_plan and not ready and not credentials:
         checks = [Check(provider.name, "warn", message, "store one: amplifier init")]
-    for one in found:
-        value = os.environ.get(one.variable, "") if one.where == "environment" else ""
+    for credential in credentials:
+        value = os.environ.get(credential.variable, "") if credential.where == "environment" else ""
         problem = _problem(value) if value else None
         if problem:
-            fix = f"set {one.variable} to the key without anything else"
-            checks.append(Check(provider.name, "warn", f"{one.variable}: {problem}", fix))
+            fix = f"set {credential.variable} to the key without anything else"
+            checks.append(Check(provider.name, "warn", f"{credential.variable}: {problem}", fix))
     return checks
 
 

@@ -64,7 +64,9 @@ class Offer(NamedTuple):
     @property
     def secret(self) -> ConfigField | None:
         """The field that takes the key."""
-        return next((one for one in self.info.config_fields if one.field_type == "secret"), None)
+        return next(
+            (field for field in self.info.config_fields if field.field_type == "secret"), None
+        )
 
     @property
     def variable(self) -> str | None:
@@ -98,7 +100,7 @@ class Offer(NamedTuple):
 
     def field(self, name: str) -> ConfigField | None:
         """One of its configuration fields."""
-        return next((one for one in self.info.config_fields if one.id == name), None)
+        return next((field for field in self.info.config_fields if field.id == name), None)
 
     @property
     def found(self) -> str:
@@ -515,7 +517,7 @@ def report_saved(choice: Choice, saved: Saved) -> None:
         note = f" ({saved.stored.note})" if saved.stored.note else ""
         to_stderr(f"amplifier: stored the key of {name} in {where}{note}")
         variable = choice.offer.variable or ""
-        if any(one.where == "environment" for one in choice.offer.credentials):
+        if any(credential.where == "environment" for credential in choice.offer.credentials):
             to_stderr(
                 f"amplifier: warning: {variable} is set and takes precedence; unset it to use the stored key"
             )

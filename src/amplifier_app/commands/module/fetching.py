@@ -66,12 +66,12 @@ def update(
     written: Path | None = None
     while True:
         lock = Lock.read(path) if path.exists() else None
-        found = asyncio.run(updating.look_for_updates(chosen, lock, modules or (), caches))
-        found += updating.bundle_updates(chosen, lock)
-        newer = [one for one in found if one.state == "newer"]
+        updates = asyncio.run(updating.look_for_updates(chosen, lock, modules or (), caches))
+        updates += updating.bundle_updates(chosen, lock)
+        newer = [one for one in updates if one.state == "newer"]
         if not newer or check:
             break
-        renewed = asyncio.run(updating.fetch_updates(chosen, lock, found))
+        renewed = asyncio.run(updating.fetch_updates(chosen, lock, updates))
         if renewed is None:
             break
         # Otherwise another process has changed it while the modules were fetched.
@@ -81,9 +81,9 @@ def update(
                 break
     if output == "json":
         facts = {"lock": str(path) if lock is not None else None, "written": written is not None}
-        print(json_text({**facts, "modules": [one._asdict() for one in found]}))
+        print(json_text({**facts, "modules": [one._asdict() for one in updates]}))
     else:
-        _report(found, written)
+        _report(updates, written)
     if newer and check:
         raise typer.Exit(Ending.CHECK_FAILED.exit_code)
 
@@ -170,14 +170,14 @@ def vendor(
 
 def _sources(done: list[Vendored], where: Target) -> dict[str, str]:
     """Module id → its source as written in settings."""
-    copied = (one for one in done if one.state != "not copied")
-    return {one.module: written_source(one.source, where) for one in copied}
+    copied = (module for module in done if module.state != "not copied")
+    return {module.module: written_source(module.source, where) for module in copied}
 
 
 def _apply(done: list[Vendored], where: Target) -> None:
-    for one in done:
-        if one.state != "not copied":
-            report(override_source(one.module, one.source, where))
+    for module in done:
+        if module.state != "not copied":
+            report(override_source(module.module, module.source, where))
 
 
 def _row(one: Vendored) -> dict[str, object]:

@@ -153,7 +153,11 @@ def show(
     Downloads the module if it is not on this machine. Exits with 3 if it is unavailable.
     """
     chosen = chosen_plan(request, keep_unset=True)
-    entries = [one for one in sourced_modules(chosen) if one.module == module]
+    entries = [
+        sourced_module
+        for sourced_module in sourced_modules(chosen)
+        if sourced_module.module == module
+    ]
     source = _one_source(chosen, entries)
     resolver = resolver_for(chosen, offline=True if offline else None)
     considered = resolver.considered(module, source)
@@ -175,9 +179,11 @@ def show(
 
 
 def _one_source(plan: ResolvedPlan, entries: list[SourcedModule]) -> str | None:
-    sources = {one.source: one for one in entries}
+    sources = {entry.source: entry for entry in entries}
     if len(sources) > 1:
-        places = "; ".join(f"{one.written or 'no source'} ({one.at})" for one in sources.values())
+        places = "; ".join(
+            f"{source.written or 'no source'} ({source.at})" for source in sources.values()
+        )
         raise ConfigError(
             f"{entries[0].module} has several sources in the plan {plan.name}: {places}",
             hint="A session loads a module from one place: use the same source everywhere.",
@@ -199,7 +205,7 @@ def _facts(
         "type": facts.kind if facts else None,
         "summary": facts.summary if facts else None,
         "plan": plan.name,
-        "entries": [{"at": str(one.at), "left_out": one.left_out} for one in entries],
+        "entries": [{"at": str(entry.at), "left_out": entry.left_out} for entry in entries],
         "place": found.place if found else None,
         "kind": found.kind if found else None,
         "source": found.text if found else None,
@@ -210,7 +216,11 @@ def _facts(
         "folder": _folder(found),
         "entry_point": found.entry_point if found else None,
         "requirements": dict(found.requirements) if found else {},
-        "requires": [one.written for one in plan.requires.get(module, ()) if not one.if_imported],
+        "requires": [
+            requirement.written
+            for requirement in plan.requires.get(module, ())
+            if not requirement.if_imported
+        ],
         "considered": [one._asdict() for one in considered],
         "config_schema": facts.config if facts else None,
         "problem": facts.problem if facts else None,
@@ -233,7 +243,8 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
     yield f"{shown['id']}  {shown['summary']}" if shown["summary"] else shown["id"]
     needs = ", ".join(f"{name} {version}" for name, version in shown["requirements"].items())
     places = ", ".join(
-        f"{one['at']} (skipped here)" if one["left_out"] else one["at"] for one in shown["entries"]
+        f"{entry['at']} (skipped here)" if entry["left_out"] else entry["at"]
+        for entry in shown["entries"]
     )
     rows = [
         ("type", shown["type"]),

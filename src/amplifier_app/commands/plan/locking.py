@@ -63,13 +63,13 @@ def lock(
         with changing_settings(), keeping_trust(chosen.project, path):
             if new.replace(path, old):
                 break
-    found = lock_differences(old or Lock(plan=new.plan), new)
+    differences = lock_differences(old or Lock(plan=new.plan), new)
     if output == "json":
         facts = {"plan": new.plan, "lock": str(path), "changed": changed}
-        rows = [one._asdict() for one in found]
+        rows = [difference._asdict() for difference in differences]
         print(json_text({**facts, "modules": len(new.modules), "differences": rows}))
     else:
-        _report(found, path, len(new.modules), changed=changed, check=check)
+        _report(differences, path, len(new.modules), changed=changed, check=check)
     if check and changed:
         raise typer.Exit(Ending.CONFIGURATION.exit_code)
 
@@ -77,8 +77,8 @@ def lock(
 def _report(
     found: list[Difference], path: Path, modules: int, *, changed: bool, check: bool
 ) -> None:
-    for one in found:
-        print(one_line(str(one)))
+    for difference in found:
+        print(one_line(str(difference)))
     if not changed:
         to_stderr(f"amplifier: {path} is up to date ({modules} modules)")
     elif check:

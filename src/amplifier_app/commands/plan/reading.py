@@ -58,8 +58,8 @@ def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> N
     if not as_json:
         for note in plan.notes:
             to_stderr(f"amplifier: {one_line(note)}")
-        for one in plan.unset:
-            to_stderr(f"amplifier: {one.name} is not set ({one_line(str(one.at))})")
+        for variable in plan.unset:
+            to_stderr(f"amplifier: {variable.name} is not set ({one_line(str(variable.at))})")
         for module, override in plan.sources.items():
             place = f"{without_password(override.source)} ({override.at})"
             to_stderr(f"amplifier: {module} comes from {one_line(place)}")
@@ -77,7 +77,7 @@ def print_plan(plan: ResolvedPlan, *, as_json: bool, origins: bool = False) -> N
             for left in plan.dropped
         ],
         "notes": plan.notes,
-        "unset": [{"name": one.name, "at": str(one.at)} for one in plan.unset],
+        "unset": [{"name": variable.name, "at": str(variable.at)} for variable in plan.unset],
         "sources": {
             module: {"source": without_password(override.source), "at": str(override.at)}
             for module, override in plan.sources.items()
@@ -113,7 +113,7 @@ def explain_command(
     """
     chosen = chosen_plan(request, keep_unset=True)
     try:
-        found = explain(chosen, path)
+        parts = explain(chosen, path)
     except ConfigError:
         if not os.path.isfile(path):
             raise
@@ -122,12 +122,12 @@ def explain_command(
         )
         raise UsageError(f"{path!r} is a file, not a key of the plan", hint=hint) from None
     if output == "json":
-        print(json_text([_facts(one) for one in found]))
+        print(json_text([_facts(part) for part in parts]))
         return
-    for index, one in enumerate(found):
+    for index, part in enumerate(parts):
         if index:
             print()
-        for line in _lines(one):
+        for line in _lines(part):
             print(for_terminal(line))
 
 

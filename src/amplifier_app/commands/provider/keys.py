@@ -106,12 +106,12 @@ async def _row(
     # A provider may be third-party code; one that fails must not hide the others.
     except Exception as error:
         return {**row, "problem": str(error).splitlines()[0] if str(error) else repr(error)}
-    found = find_credentials(info, provider, stored)
+    credentials = find_credentials(info, provider, stored)
     model = info.defaults.get("model")
     return {
         **row,
         "display_name": info.display_name,
-        "credentials": [one._asdict() for one in found],
+        "credentials": [credential._asdict() for credential in credentials],
         "variables": list(info.credential_env_vars),
         "needs_key": bool(info.credential_env_vars) and not ready,
         "default_model": model if isinstance(model, str) else None,

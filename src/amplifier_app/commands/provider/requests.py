@@ -125,10 +125,10 @@ def models(
     Contacts the provider's service. Exit codes are those of 'provider test'.
     """
     invocation: Invocation = context.obj
-    one = prepare_request(invocation, name, request, verbose)
+    call = prepare_request(invocation, name, request, verbose)
 
     async def main() -> Outcome:
-        found = await models_of(one.provider, one.sources, renderer=one.renderer)
+        found = await models_of(call.provider, call.sources, renderer=call.renderer)
         if output == "json":
             rows = [model.model_dump(mode="json") for model in found]
             text = json_text(rows)
@@ -138,7 +138,7 @@ def models(
         invocation.stdout.write(text + "\n" if text else "")
         return OK
 
-    invocation.outcome = one.run(main())
+    invocation.outcome = call.run(main())
 
 
 def _row(model: ModelInfo) -> tuple[str, ...]:
@@ -190,18 +190,18 @@ def request_short_answer(
     """
     invocation: Invocation = context.obj
     seconds = parse_duration(timeout)
-    one = prepare_request(invocation, name, request, verbose)
+    call = prepare_request(invocation, name, request, verbose)
 
     async def main() -> Outcome:
         answered = await ask(
-            one.provider, one.sources, model=model, timeout=seconds, renderer=one.renderer
+            call.provider, call.sources, model=model, timeout=seconds, renderer=call.renderer
         )
-        facts = _facts(one.provider.name, answered)
+        facts = _facts(call.provider.name, answered)
         text = json_text(facts) if output == "json" else _text(facts)
         invocation.stdout.write(f"{text}\n")
         return OK
 
-    invocation.outcome = one.run(main())
+    invocation.outcome = call.run(main())
 
 
 def _facts(name: str, answered: Answered) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def _coloured(line: str) -> str:
 
 def _as_data(first: SessionFolder, second: SessionFolder, compared: Comparison) -> dict[str, Any]:
     def items(found: Sequence[Item]) -> list[dict[str, str]]:
-        return [{"kind": one.kind, "text": one.text} for one in build_parts(found, Visibility())]
+        return [{"kind": part.kind, "text": part.text} for part in build_parts(found, Visibility())]
 
     return {
         "a": first.id,

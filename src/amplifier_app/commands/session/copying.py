@@ -66,15 +66,15 @@ def export(
     if bundle and to is None:
         raise UsageError("--bundle needs a file", hint="Pass --to FILE.tar.gz")
     store = SessionStore()
-    found = store.find(session_id)
-    below = from_index(lambda index: index.list_sub_sessions(found.id))
+    session = store.find(session_id)
+    below = from_index(lambda index: index.list_sub_sessions(session.id))
     spawned = [SessionFolder(store.root / one.id) for one in below]
     redact = redactor().value
     if bundle and to is not None:
-        write_bundle(to, [found, *spawned], redact, __version__)
+        write_bundle(to, [session, *spawned], redact, __version__)
         to_stderr(f"Written to {to}.")
         return
-    exported, kind = export_session(found, spawned, redact), chosen[0] if chosen else "--md"
+    exported, kind = export_session(session, spawned, redact), chosen[0] if chosen else "--md"
     if to is None:
         pieces = _pieces(exported, kind)
         safe = map(for_terminal, pieces) if sys.stdout.isatty() else pieces

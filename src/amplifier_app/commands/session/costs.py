@@ -54,16 +54,16 @@ def cost(
             raise UsageError(f"--what-if expects model=NAME, got {what_if!r}")
         prices = find_prices(name)
     store = SessionStore()
-    found = store.find(session_id)
-    below = from_index(lambda index: index.list_sub_sessions(found.id))
-    lead = _bill(found, "main")
+    session = store.find(session_id)
+    below = from_index(lambda index: index.list_sub_sessions(session.id))
+    lead = _bill(session, "main")
     agents = [
         _bill(SessionFolder(store.root / one.id), f"{one_line(one.agent or '', 40)} {one.id}")
         for one in below
     ]
     report = cost_report(lead, agents, by, prices)
     if output == "json":
-        _print_json(found.id, by, what_if, report)
+        _print_json(session.id, by, what_if, report)
         return
     _print(by, report)
     if report.total is None:
@@ -82,8 +82,8 @@ def _print_json(session_id: str, by: str, what_if: str | None, report: Report) -
         "total_usd": _usd(report.total),
         "tokens": report.tokens,
         "parts": [
-            {"name": one.name, "cost_usd": _usd(one.micro_dollars), "tokens": one.tokens}
-            for one in report.shares
+            {"name": share.name, "cost_usd": _usd(share.micro_dollars), "tokens": share.tokens}
+            for share in report.shares
         ],
     }
     print(json_text(found))
@@ -101,8 +101,13 @@ def _print(by: str, report: Report) -> None:
         Column(by.upper(), fit="end"),
     ]
     rows = [
-        [_amount(one.micro_dollars), _share(one.micro_dollars, report), f"{one.tokens:,}", one.name]
-        for one in report.shares
+        [
+            _amount(share.micro_dollars),
+            _share(share.micro_dollars, report),
+            f"{share.tokens:,}",
+            share.name,
+        ]
+        for share in report.shares
     ]
     total = [_amount(report.total), "100 %" if report.total else "", f"{report.tokens:,}", "total"]
     print_table(columns, [*rows, total] if rows else [])

@@ -85,7 +85,9 @@ def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
     return [
         {
             **session._asdict(),
-            "sub_sessions": [one._asdict() for one in index.list_sub_sessions(session.id)]
+            "sub_sessions": [
+                sub_session._asdict() for sub_session in index.list_sub_sessions(session.id)
+            ]
             if spawned
             else [],
         }
@@ -94,7 +96,7 @@ def _with_sub_sessions(index: Index, page: Page) -> list[dict[str, Any]]:
 
 
 def _columns(page: Page, everywhere: bool, width: int | None) -> list[Column]:
-    agents = any(one.spawned for one in page.listed)
+    agents = any(entry.spawned for entry in page.listed)
     return [
         Column("ID", fit="middle", least=8),
         Column("AGE" if width is not None else "UPDATED"),
@@ -108,8 +110,8 @@ def _columns(page: Page, everywhere: bool, width: int | None) -> list[Column]:
 
 
 def _rows(listed: list[Listed], everywhere: bool, width: int | None) -> list[list[str]]:
-    shown = [short_id(one.session.id) for one in listed] if width is not None else []
-    agents = any(one.spawned for one in listed)
+    shown = [short_id(entry.session.id) for entry in listed] if width is not None else []
+    agents = any(entry.spawned for entry in listed)
     rows: list[list[str]] = []
     for session, spawned in listed:
         short = short_id(session.id)
@@ -239,9 +241,9 @@ def rename(
     text = one_line(redact(" ".join(title)))
     if not text:
         raise UsageError("the title is empty")
-    found = SessionStore().find(session_id)
-    found.rename(text)
-    print(f'Renamed {found.id} to "{text}".')
+    session = SessionStore().find(session_id)
+    session.rename(text)
+    print(f'Renamed {session.id} to "{text}".')
 
 
 delete_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -269,7 +271,9 @@ def delete(
     wanted: list[str] = []
     for session_id in session_ids:
         found = store.find(session_id).id
-        wanted += [one for one in with_sub_sessions(found, summaries) if one not in wanted]
+        wanted += [
+            session for session in with_sub_sessions(found, summaries) if session not in wanted
+        ]
     for session_id in reversed(wanted):
         size = describe.size(measure_size(store.root / session_id))
         title = one_line(by_id[session_id].about, 60)
@@ -331,22 +335,27 @@ def prune(
     families = _old_families(store, older, keep)
     if output == "json":
         found = [
-            {"id": one.session.id, "deletes": one.ids, "updated": one.updated, "bytes": one.size}
-            for one in families
+            {
+                "id": family.session.id,
+                "deletes": family.ids,
+                "updated": family.updated,
+                "bytes": family.size,
+            }
+            for family in families
         ]
         print(json_text(found))
     elif families:
         _print_prune(families)
-    total = describe.count(sum(len(one.ids) for one in families), "session")
-    size = describe.size(sum(one.size for one in families))
+    total = describe.count(sum(len(family.ids) for family in families), "session")
+    size = describe.size(sum(family.size for family in families))
     if not families:
         to_stderr("Nothing to delete.")
     elif dry_run:
         to_stderr(f"Would delete {total} ({size}).")
     elif confirm(f"Delete {total} ({size})?", yes):
         # Some may have been used while the question was open.
-        now = {one.session.id: one.ids for one in _old_families(store, older, keep)}
-        _remove(store, [one for one in families if now.get(one.session.id) == one.ids])
+        now = {family.session.id: family.ids for family in _old_families(store, older, keep)}
+        _remove(store, [family for family in families if now.get(family.session.id) == family.ids])
     else:
         to_stderr("Nothing was deleted.")
 
@@ -365,8 +374,8 @@ def _old_families(store: SessionStore, older: float | None, keep: int | None) ->
     families = families[keep or 0 :]
     if older is not None:
         limit = time_text(time.time() - older)
-        families = [one for one in families if one.updated < limit]
-    whole = [one for one in families if not any(by_id[member].fault for member in one.ids)]
+        families = [family for family in families if family.updated < limit]
+    whole = [family for family in families if not any(by_id[member].fault for member in family.ids)]
     return [
         one._replace(size=sum(measure_size(store.root / member) for member in one.ids))
         for one in whole
@@ -384,13 +393,13 @@ def _print_prune(families: list[_Family]) -> None:
     ]
     rows = [
         [
-            one.session.id,
-            describe.age(one.updated) if on_terminal else one.updated,
-            describe.size(one.size),
-            f"+{len(one.ids) - 1}" if len(one.ids) > 1 else "",
-            one_line(one.session.about),
+            family.session.id,
+            describe.age(family.updated) if on_terminal else family.updated,
+            describe.size(family.size),
+            f"+{len(family.ids) - 1}" if len(family.ids) > 1 else "",
+            one_line(family.session.about),
         ]
-        for one in families
+        for family in families
     ]
     print_table(columns, rows)
 

@@ -66,19 +66,19 @@ def show(
     """
     if last and call:
         raise UsageError("--last and --call are mutually exclusive")
-    found = SessionStore().find(session_id)
-    conversation = found.conversation()
+    session = SessionStore().find(session_id)
+    conversation = session.conversation()
     visibility = Visibility(up_to or _default_level())
     width = terminal_width(1)
     if call:
-        _show_call(found, conversation, call, output, use_pager=not no_pager)
+        _show_call(session, conversation, call, output, use_pager=not no_pager)
         return
-    spawned = from_index(lambda index: index.list_sub_sessions(found.id))
+    spawned = from_index(lambda index: index.list_sub_sessions(session.id))
     if output == "json":
-        _print_json(found, spawned, visibility)
+        _print_json(session, spawned, visibility)
         return
     parts = build_parts(last_prompts(conversation, last or 0), visibility)
-    heading = build_heading(found.id, found.metadata, conversation, age=width is not None)
+    heading = build_heading(session.id, session.metadata, conversation, age=width is not None)
     lines = [f"sub-session {one.id} ({one_line(one.about, 60)})" for one in spawned]
     heading = Heading(heading.title, heading.facts, lines)
     if width is None:
@@ -119,7 +119,7 @@ def _print_json(
     found: SessionFolder, spawned: list[SessionSummary], visibility: Visibility
 ) -> None:
     messages = (_visible(message, visibility) for message in found.records().messages())
-    ids = [one.id for one in spawned if one.parent == found.id]
+    ids = [session.id for session in spawned if session.parent == found.id]
     shown = {"metadata": found.metadata, "sub_sessions": ids, "messages": messages}
     show_paged(itertools.chain(json_pieces(shown), ["\n"]), use_pager=False)
 

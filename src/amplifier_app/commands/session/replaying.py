@@ -44,12 +44,12 @@ def replay(
     """
     if not 0 <= speed < float("inf"):
         raise UsageError(f"--speed must not be negative (got {speed:g})")
-    found = SessionStore().find(session_id)
-    events = list(read_events(found.path))
+    session = SessionStore().find(session_id)
+    events = list(read_events(session.path))
     if not any(event.get("event") == "prompt:submit" for event in events):
         raise SessionError(
-            f"session {found.id} has no log of what happened",
-            hint=f"Its plan has no hooks-logging. The conversation: amplifier session show {found.id}",
+            f"session {session.id} has no log of what happened",
+            hint=f"Its plan has no hooks-logging. The conversation: amplifier session show {session.id}",
         )
     output = context.obj.stdout
     renderer: Renderer
@@ -57,9 +57,9 @@ def replay(
         renderer = PlainRenderer(output)
     else:
         renderer = TerminalRenderer(AnsiScreen(output))
-        hint = f"amplifier session show {found.id} --call N shows a whole result"
+        hint = f"amplifier session show {session.id} --call N shows a whole result"
         renderer.full_result_hint = hint
-    numbers = CallNumbers(found.records())
+    numbers = CallNumbers(session.records())
     renderer.call_number = numbers.of
     try:
         run_loop(play(events, renderer, speed))

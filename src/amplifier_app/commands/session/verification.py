@@ -52,7 +52,7 @@ def verify_sessions(
             to_stderr(f"amplifier: not repaired: {error.message}")
             continue
         problems = {one.problem for one in left}
-        repaired[session_id] = [one for one in findings if one.problem not in problems]
+        repaired[session_id] = [finding for finding in findings if finding.problem not in problems]
         results[session_id] = left
     if fix:
         remove_leftovers(store.root)
@@ -61,7 +61,7 @@ def verify_sessions(
         print(json_text(_as_data(results, repaired)))
     else:
         _print(results, repaired, len(chosen))
-    if any(one.is_error for findings in results.values() for one in findings):
+    if any(finding.is_error for findings in results.values() for finding in findings):
         raise typer.Exit(6)
 
 
@@ -73,12 +73,12 @@ def _as_data(
             "id": session_id,
             "problems": [
                 {
-                    "problem": one.problem,
-                    "error": one.is_error,
-                    "repairable": one.repair is not None,
-                    "hint": one.hint or None,
+                    "problem": finding.problem,
+                    "error": finding.is_error,
+                    "repairable": finding.repair is not None,
+                    "hint": finding.hint or None,
                 }
-                for one in findings
+                for finding in findings
             ],
             "repaired": [one.problem for one in repaired.get(session_id, [])],
         }

@@ -335,26 +335,26 @@ class _Entry(NamedTuple):
 
 def _entries(settings: Settings, path: Path | None) -> dict[str, _Entry]:
     """The entries of one settings file, by instance id or module id."""
-    found: dict[str, _Entry] = {}
+    entries: dict[str, _Entry] = {}
     for file in settings.files:
         for section in ENTRY_SECTIONS if file.path == path else ():
             node = file.tree.items.get(section)
             for entry in node.items if isinstance(node, ListNode) else ():
                 key = entry_key(entry)
                 if key is not None:
-                    found[key] = _Entry(section, entry.at)
-    return found
+                    entries[key] = _Entry(section, entry.at)
+    return entries
 
 
 def _modules(document: MapNode) -> dict[str, Location]:
-    found = dict(_parts(document))
+    modules = dict(_parts(document))
     for section in ENTRY_SECTIONS:
         node = document.items.get(section)
         for entry in node.items if isinstance(node, ListNode) else ():
             key = entry_key(entry)
             if key is not None:
-                found[key] = entry.at
-    return found
+                modules[key] = entry.at
+    return modules
 
 
 def _parts(document: MapNode) -> dict[str, Location]:

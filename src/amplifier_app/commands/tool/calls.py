@@ -125,7 +125,7 @@ def list_tools(context: typer.Context, request: Request, output: OutputOption = 
     if output == "json":
         invocation.stdout.write(json_text(tools) + "\n")
         return
-    rows = [(one["name"], one["description"].strip().partition("\n")[0]) for one in tools]
+    rows = [(tool["name"], tool["description"].strip().partition("\n")[0]) for tool in tools]
     width = terminal_width(invocation.stdout.fd)
     invocation.stdout.write("".join(f"{line}\n" for line in table(_COLUMNS, rows, width)))
 

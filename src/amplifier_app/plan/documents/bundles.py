@@ -216,11 +216,11 @@ class Bundles:
             return self._from_source(one, origin.path.parent, origin)
         name, colon, _ = text.partition(":")
         if colon and re.fullmatch(NAME, name):
-            found = self._namespaces.find(origin.path, text, _FORMS, origin.name).path
+            path = self._namespaces.find(origin.path, text, _FORMS, origin.name).path
             known = self._namespaces.roots(name, origin.path)
-            if found is None and not known and self._from_elsewhere(name, one.at, origin):
+            if path is None and not known and self._from_elsewhere(name, one.at, origin):
                 return self._namespaces.find(origin.path, text, _FORMS, origin.name).path
-            return found
+            return path
         return self._from_source(one._replace(text=f"./{text}"), origin.path.parent, origin)
 
     def _find_by_name(self, name: str, at: Location, origin: Origin) -> Path | None:
@@ -240,14 +240,14 @@ class Bundles:
         written = self._sources.get(name)
         if written is not None:
             folder = Path(written.at.file).parent
-            found = self._from_source(Listed(str(written.value), written.at), folder, origin)
+            path = self._from_source(Listed(str(written.value), written.at), folder, origin)
         elif name in WELL_KNOWN:
-            found = self._from_source(Listed(WELL_KNOWN[name], at), Path.cwd(), origin)
+            path = self._from_source(Listed(WELL_KNOWN[name], at), Path.cwd(), origin)
         else:
             return None
-        if found is not None:
-            self._namespaces.add(name, found.parent)
-        return found
+        if path is not None:
+            self._namespaces.add(name, path.parent)
+        return path
 
     def _from_source(self, one: Listed, folder: Path, origin: Origin) -> Path | None:
         try:

@@ -124,15 +124,15 @@ class Namespaces:
     def _folders_above(self, folder: Path) -> list[Path]:
         checkout = self.find_checkout(folder)
         home = Path(os.path.expanduser("~"))
-        found: list[Path] = []
+        paths: list[Path] = []
         for above in (folder, *folder.parents)[: 64 if checkout else _LEVELS]:
             # A bundle in the home folder is not about everything in it.
             if above != folder and home.is_relative_to(above):
                 break
-            found.append(above)
+            paths.append(above)
             if above == (checkout.folder if checkout else None) or (above / ".git").exists():
                 break
-        return found
+        return paths
 
     # -- finding -----------------------------------------------------------------------
 

@@ -255,8 +255,8 @@ class _Chain:
 
     def _base(self) -> Path | None:
         """The default profile, if the plan is a bundle without a session: that is meant to be added to one."""
-        missing = missing_parts(one.tree for one in self._documents)
-        itself, known = self._documents[0], [one.path for one in self._documents]
+        missing = missing_parts(document.tree for document in self._documents)
+        itself, known = self._documents[0], [document.path for document in self._documents]
         if not missing or not itself.bundle or self._problems:
             return None
         profiles = [*profile_files(self._settings.project)]
@@ -275,7 +275,7 @@ class _Chain:
         }
         for part in ENTRY_SECTIONS:
             for entry in (
-                entry for one in self._documents for entry in list_entries(one.tree, part)
+                entry for document in self._documents for entry in list_entries(document.tree, part)
             ):
                 if "source" in entry.items and (key := entry_key(entry)) in known:
                     self._problems.note(f"{key} replaces the profile's {key}", entry.at)
@@ -287,15 +287,15 @@ class _Chain:
             chain.append(self._reader.open(*found, PLAN))
         # The plan itself first, the lowest precedence last.
         layers: list[Opened] = []
-        for one in chain:
-            layers.append(one)
-            if one.lists is not None:
-                layers += reversed(self._bundles.included(one))
+        for document in chain:
+            layers.append(document)
+            if document.lists is not None:
+                layers += reversed(self._bundles.included(document))
         finished: dict[Path, Document] = {}
-        for one in layers:
-            if one.path not in finished:
-                finished[one.path] = self._reader.finish(one)
-        return [finished[one.path] for one in layers]
+        for document in layers:
+            if document.path not in finished:
+                finished[document.path] = self._reader.finish(document)
+        return [finished[layer.path] for layer in layers]
 
     def _raise_if_any(self) -> None:
         if not self._keep_problems:

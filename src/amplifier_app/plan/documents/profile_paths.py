@@ -90,13 +90,13 @@ def agent_folders(project: Path | None = None) -> list[Path]:
 
 def agent_files(folders: Sequence[Path]) -> dict[str, Path]:
     """Every agent of the folders by name; the first folder wins."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in folders:
         if folder.is_dir():
             for path in sorted(folder.iterdir(), key=_by_name_and_suffix):
                 if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith("."):
-                    found.setdefault(path.stem, path)
-    return found
+                    files.setdefault(path.stem, path)
+    return files
 
 
 def profile_in_collection(document: Path, text: str) -> Path | None:

@@ -177,7 +177,7 @@ def files_read_by(path: Path, data: bytes, project: Path | None) -> list[Path]:
         project: The folder of a project, whose agents it can use by name.
     """
     reader = Reader(Problems(), project)
-    found: list[Path] = []
+    paths: list[Path] = []
     try:
         opened = reader.open(path.name, path, PLAN, data)
         if opened.origin.bundle or (opened.lists and opened.lists.includes):
@@ -185,14 +185,14 @@ def files_read_by(path: Path, data: bytes, project: Path | None) -> list[Path]:
 
             # Only local bundles: nothing is fetched before the project is trusted.
             included = Bundles(reader, {}, None).included(opened)
-            found = [one.path for one in included]
-            for one in included:
-                found += reader.finish(one).others.values()
-        found += reader.finish(opened).others.values()
+            paths = [document.path for document in included]
+            for document in included:
+                paths += reader.finish(document).others.values()
+        paths += reader.finish(opened).others.values()
     except ConfigError:
         # An unreadable file is reported when the document is loaded.
-        return found
-    return found
+        return paths
+    return paths
 
 
 def _instruction(node: Node, file: str) -> Scalar | None:
@@ -266,8 +266,8 @@ class AgentList:
             rest = {key: node for key, node in item.items.items() if key != "name"}
             self._add(name, self._inline(with_items(item, rest)), item.at)
         elif (text := read_text(item)) is not None:
-            for found in self._locate(text, item.at):
-                self._add_file(found, item.at, namespace=self._namespace(text))
+            for file in self._locate(text, item.at):
+                self._add_file(file, item.at, namespace=self._namespace(text))
         else:
             hint = "expected a name, a file or a mapping with 'name'"
             self._problems.add("not an agent", item.at, hint)
@@ -281,8 +281,8 @@ class AgentList:
             if target is None:
                 self._add(name, self._inline(agent), node.key_at(name))
                 continue
-            for found in self._locate(target, agent.at):
-                self._add_file(found, node.key_at(name), name, over=over)
+            for file in self._locate(target, agent.at):
+                self._add_file(file, node.key_at(name), name, over=over)
 
     def _add_published(self, node: MapNode) -> None:
         own = {key: value for key, value in node.items.items() if key not in _PUBLISHED}
@@ -297,8 +297,8 @@ class AgentList:
         named = [node.items[key] for key in ("include", "active") if key in node.items]
         for texts in named:
             for text in self._texts(texts):
-                for found in self._locate(str(text.value), text.at, folders):
-                    self._add_file(found, text.at, namespace=self._namespace(str(text.value)))
+                for file in self._locate(str(text.value), text.at, folders):
+                    self._add_file(file, text.at, namespace=self._namespace(str(text.value)))
         if not named:
             for path in agent_files(folders).values():
                 self._add_file(_File(self._shown(path), path), node.key_at("dirs"))
@@ -349,22 +349,22 @@ class AgentList:
         tried: list[Path] = []
         named = text
         if self._published and ":" in text:
-            found = self._reader.namespaces.find(
+            files = self._reader.namespaces.find(
                 self._document.path, text, _FORMS, self._document.name
             )
-            if found.path is not None and found.path.suffix in SUFFIXES:
-                return [_File(self._shown(found.path), found.path)]
-            tried += found.tried
+            if files.path is not None and files.path.suffix in SUFFIXES:
+                return [_File(self._shown(files.path), files.path)]
+            tried += files.tried
             text = text.rpartition(":")[2].rpartition("/")[2].removesuffix(".md")
         if _MAGIC.search(text):
             if _MAGIC.search(text.rpartition("/")[0]):
                 hint = "only the last part of the path may contain wildcards, as in './agents/*.md'"
                 self._problems.add(f"the pattern {text!r} is not supported", at, hint)
                 return []
-            found = list(self._matching(text))
-            if not found:
+            files = list(self._matching(text))
+            if not files:
                 self._problems.add(f"no agent file matches {text!r}", at)
-            return found
+            return files
         if "/" in text or text.startswith("~") or text.endswith(SUFFIXES):
             path = self._absolute(text)
             if not self._may_read(path):

@@ -111,11 +111,11 @@ def read_settings(project: Path | None = None, *, keep_problems: bool = False) -
     """
     problems = Problems()
     reader = Reader(problems, project)
-    found: list[Document] = []
+    documents: list[Document] = []
     for scope in SCOPES:
         path = settings_path(scope, project)
         if path is not None and os.path.lexists(path):
-            found.append(reader.read(str(path), path, SETTINGS))
+            documents.append(reader.read(str(path), path, SETTINGS))
     if not keep_problems:
         problems.raise_if_any()
-    return Settings(project, tuple(found), problems)
+    return Settings(project, tuple(documents), problems)

@@ -60,7 +60,7 @@ def explain(plan: ResolvedPlan, address: str) -> list[Explained]:
         values, missing = values_at(plan, path), None
     except NoSuchPath as error:
         values, missing = [], error
-    found = [Explained(one.path, one, schemas.rule(one.path)) for one in values]
+    found = [Explained(value.path, value, schemas.rule(value.path)) for value in values]
     found += _unset(path, values, schemas)
     if missing is not None and not found:
         raise _unknown(path, missing, schemas)
@@ -134,7 +134,7 @@ def _unset(path: Path, values: list[Value], schemas: _Schemas) -> list[Explained
         return []
     depth = _config_depth(path)
     if len(path) == depth:
-        named = {one.path[depth] for one in values if len(one.path) > depth}
+        named = {value.path[depth] for value in values if len(value.path) > depth}
         paths = [(*path, key) for key in keys_at(schema, ()) if key not in named]
     else:
         paths = [] if values else [path]

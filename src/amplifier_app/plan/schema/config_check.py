@@ -101,7 +101,7 @@ def _to_problems(error: Any, config: MapNode, module_id: str, validator: Any) ->
         known: Schema = error.schema.get("properties", {})
         patterns = error.schema.get("patternProperties", {})
         for key in node.items:
-            if key not in known and not any(re.search(one, key) for one in patterns):
+            if key not in known and not any(re.search(pattern, key) for pattern in patterns):
                 message = f"unknown key {key!r} in {where}"
                 yield Problem(message, node.key_at(key), suggest(key, current_keys(known)))
     elif error.validator == "required":

@@ -74,15 +74,15 @@ def bundled_schemas() -> list[ModuleSchema]:
     Raises:
         ModuleError: One of them cannot be imported or its schema is invalid.
     """
-    found: list[ModuleSchema] = []
+    schemas: list[ModuleSchema] = []
     for module_id, module in sorted(bundled_modules().items()):
         package = _package(module)
         first = (package.__doc__ or "").strip().partition("\n")[0]
         summary = first.removeprefix(f"{module_id}: ")
-        found.append(
+        schemas.append(
             ModuleSchema(module_id, find_kind(module_id, package), summary, config_schema(package))
         )
-    return found
+    return schemas
 
 
 def _package(module: Installed) -> Any:
@@ -120,8 +120,8 @@ def keys_at(schema: Schema, keys: Sequence[str]) -> list[str]:
     """The keys allowed at an address."""
     rule = rule_at(schema, keys)
     known: dict[str, None] = {}
-    for one in _alternatives(schema, [rule] if rule else []):
-        known |= dict.fromkeys(current_keys(one.get("properties", {})))
+    for alternative in _alternatives(schema, [rule] if rule else []):
+        known |= dict.fromkeys(current_keys(alternative.get("properties", {})))
     return list(known)
 
 

@@ -156,7 +156,7 @@ class Texts(Rule):
 
     def read_value(self, node: Node, where: str, check: Check) -> Node | None:
         items = node.items if isinstance(node, ListNode) else [node]
-        return ListNode([one for one in items if self._is_valid(one, where, check)], node.at)
+        return ListNode([item for item in items if self._is_valid(item, where, check)], node.at)
 
     def _is_valid(self, node: Node, where: str, check: Check) -> bool:
         if read_text(node) is None:

@@ -60,8 +60,8 @@ def module_entries(plan: MapNode) -> Iterator[ModuleEntry]:
     agents = plan.items.get("agents")
     for name, agent in agents.items.items() if isinstance(agents, MapNode) else ():
         if isinstance(agent, MapNode):
-            for one in _entries(agent):
-                yield one._replace(path=("agents", name, *one.path), agent=name)
+            for entry in _entries(agent):
+                yield entry._replace(path=("agents", name, *entry.path), agent=name)
 
 
 def _entries(document: MapNode) -> Iterator[ModuleEntry]:

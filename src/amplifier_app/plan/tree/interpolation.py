@@ -50,7 +50,7 @@ def interpolate(
             for key, value in node.items.items()
         }
         return with_items(node, items)
-    values = [interpolate(one, environ, problems, keep_unset=keep_unset) for one in node.items]
+    values = [interpolate(item, environ, problems, keep_unset=keep_unset) for item in node.items]
     return ListNode(values, node.at)
 
 

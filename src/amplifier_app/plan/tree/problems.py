@@ -147,14 +147,14 @@ class Problems:
     @property
     def notes(self) -> tuple[str, ...]:
         """The warnings; one that occurs in many places is listed once, with its first location."""
-        found: list[str] = []
+        notes: list[str] = []
         for message, noted in self._notes.items():
             first, *others = noted
             if len(others) < _MANY:
-                found += [f"{at}: {message}" for at in noted]
+                notes += [f"{at}: {message}" for at in noted]
             else:
-                found.append(f"{first}: {message}; the same in {len(others)} other places")
-        return tuple(found)
+                notes.append(f"{first}: {message}; the same in {len(others)} other places")
+        return tuple(notes)
 
     def __len__(self) -> int:
         return len(self._found) + self._left_out

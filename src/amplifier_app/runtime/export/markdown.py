@@ -59,11 +59,11 @@ def _paragraphs(texts: Iterable[str]) -> Iterator[str]:
 
 def session_markdown(session: Exported) -> Iterator[str]:
     """A session and its sub-sessions as Markdown, in pieces."""
-    for one in (session, *session.sub_sessions):
-        conversation = one.conversation
-        heading = build_heading(one.id, one.metadata, conversation, age=False)
-        agent = one.metadata.get("agent")
-        if one is not session:
+    for export in (session, *session.sub_sessions):
+        conversation = export.conversation
+        heading = build_heading(export.id, export.metadata, conversation, age=False)
+        agent = export.metadata.get("agent")
+        if export is not session:
             heading = heading._replace(title=f"Sub-agent {agent or ''}: {heading.title}")
             yield "\n"
         yield from as_markdown(heading, build_parts(conversation, Visibility()))
@@ -81,7 +81,7 @@ def as_data(session: Exported) -> dict[str, Any]:
         "metadata": session.metadata,
         "transcript": iter(session.records),
         "events": iter(session.events),
-        "sub_sessions": [as_data(one) for one in session.sub_sessions],
+        "sub_sessions": [as_data(sub_session) for sub_session in session.sub_sessions],
     }
 
 
@@ -92,8 +92,8 @@ def as_trajectory(session: Exported) -> dict[str, Any]:
         SessionError: It has no messages; a trajectory must have a step.
     """
     below: dict[str, list[Exported]] = {}
-    for one in session.sub_sessions:
-        below.setdefault(str(one.metadata.get("parent")), []).append(one)
+    for sub_session in session.sub_sessions:
+        below.setdefault(str(sub_session.metadata.get("parent")), []).append(sub_session)
     found = _trajectory(session, below)
     if found is None:
         raise SessionError(f"session {session.id} has no messages to export as a trajectory")
@@ -109,7 +109,7 @@ def _trajectory(
         session: The session.
         below: Sub-sessions by the id of their parent.
     """
-    spawned = {one.id: _trajectory(one, below) for one in below.get(session.id, ())}
+    spawned = {export.id: _trajectory(export, below) for export in below.get(session.id, ())}
     spawned = {key: value for key, value in spawned.items() if value is not None}
     if not (
         count := sum(_is_atif_step(item) for item in session.unredacted or session.conversation)

@@ -151,10 +151,10 @@ def _session(session: Exported, *, level: int) -> Iterator[str]:
                 yield _timeline(turns[prompts - 1])
         else:
             yield from _item(session, item)
-    for one in session.sub_sessions:
-        agent = one.metadata.get("agent")
-        yield f"<details class=agent><summary>Sub-agent {_text(str(agent or one.id))}</summary>\n"
-        yield from _session(one, level=2)
+    for sub_session in session.sub_sessions:
+        agent = sub_session.metadata.get("agent")
+        yield f"<details class=agent><summary>Sub-agent {_text(str(agent or sub_session.id))}</summary>\n"
+        yield from _session(sub_session, level=2)
         yield "</details>\n"
 
 

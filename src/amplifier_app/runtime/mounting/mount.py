@@ -344,7 +344,7 @@ class Mounting:
         if not self._session.coordinator.get("providers"):
             from amplifier_app.plan.resolution import NO_PROVIDER, SET_UP
 
-            reasons += [one.note for one in self._plan.dropped if not one.is_fallback]
+            reasons += [entry.note for entry in self._plan.dropped if not entry.is_fallback]
             raise ConfigError(NO_PROVIDER, hint="\n".join([*reasons, SET_UP]))
         self._require_chosen()
         for reason in reasons:

@@ -61,7 +61,10 @@ def failure_error(
         the modules report their configuration as invalid, which may come from the environment;
         otherwise a `ModuleError`. Both with the locations of the modules.
     """
-    planned = {(one.kind, one.key): one for one in planned_modules(plan)}
+    planned = {
+        (planned_module.kind, planned_module.key): planned_module
+        for planned_module in planned_modules(plan)
+    }
     problems: list[Problem] = []
     missing: list[tuple[PlannedModule, str]] = []
     explained = True
@@ -69,13 +72,13 @@ def failure_error(
         module = planned.get((failure.kind, failure.key))
         if module is None:
             continue
-        found = _resolve(module, sources)
-        wrong = _config_problems(module, found) if found is not None else []
+        source = _resolve(module, sources)
+        wrong = _config_problems(module, source) if source is not None else []
         if not wrong:
             explained = False
             if package := missing_package(failure.error):
                 missing.append((module, package))
-            problems.append(mount_problem(module, found, failure.error, failure.missing_import))
+            problems.append(mount_problem(module, source, failure.error, failure.missing_import))
         problems += wrong
     # In a session without orchestrator or context, nothing else was mounted.
     problems += config_problems_of_bundled(plan, sources)

@@ -119,7 +119,7 @@ class Resumption:
     ) -> State:
         """Return the state of the session now; `raised` are the limits raised in this run."""
         resolved = sources.resolved_for(self._plan.mount_plan())
-        modules = {module_id: found.identity for module_id, found in resolved.items()}
+        modules = {module_id: source.identity for module_id, source in resolved.items()}
         budget = {**self._limits(), **raised}
         return State(self._plan.digest, provider, model, mode, modules, self._chosen(), budget)
 
@@ -230,7 +230,11 @@ class BudgetRecord:
             return False
         limits = to_mapping(to_mapping(self._coordinator.config["session"]).get("budget")).values()
         # A session above counts what this one uses, too.
-        return self._is_row or self._inherited is not None or any(one is not None for one in limits)
+        return (
+            self._is_row
+            or self._inherited is not None
+            or any(limit is not None for limit in limits)
+        )
 
     @property
     def _is_counted(self) -> bool:

@@ -55,7 +55,7 @@ def note_sub_session(parent: SavedSession, session_id: str) -> None:
     Raises:
         SessionError: The parent cannot be written.
     """
-    others = [one for one in _noted_tasks(parent) if one != session_id]
+    others = [task for task in _noted_tasks(parent) if task != session_id]
     parent.update(**{_KEY: [*others, session_id][-_MOST:]})
 
 
@@ -81,7 +81,7 @@ def answers_after_a_crash(
         else:
             # The others have answered earlier calls, or one of these.
             texts = json.dumps([*messages, *answers], default=str)
-            left = (one for one in _noted_tasks(saved) if one not in texts)
+            left = (task for task in _noted_tasks(saved) if task not in texts)
             found = next(filter(None, (_find(one, instruction.strip()) for one in left)), None)
         if found is not None:
             answer["content"] = _content(found)

@@ -200,10 +200,10 @@ class TurnRecorder:
 
     @property
     def _own_denied(self) -> list[DeniedCall]:
-        found: list[DeniedCall] = []
+        calls: list[DeniedCall] = []
         for tool in self._tools:
             if tool.outcome == "denied":
-                found.append(
+                calls.append(
                     DeniedCall(
                         tool.id,
                         tool.name,
@@ -214,8 +214,8 @@ class TurnRecorder:
                     )
                 )
             elif tool.sandbox:
-                found.append(DeniedCall(tool.id, tool.name, tool.sandbox, by_sandbox=True))
-        return found
+                calls.append(DeniedCall(tool.id, tool.name, tool.sandbox, by_sandbox=True))
+        return calls
 
     def _on_asked(self, event: str, data: dict[str, Any]) -> None:
         # Some loops do not let hooks deny the request for a last answer.

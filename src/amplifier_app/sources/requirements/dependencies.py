@@ -345,12 +345,12 @@ class DependencyCache:
         present = self.environment()
         keys = [
             _key(
-                [*required_by(one), *(added.exact for added in one.added)],
-                _uv_settings(one.project_file),
-                one,
+                [*required_by(layout), *(added.exact for added in layout.added)],
+                _uv_settings(layout.project_file),
+                layout,
                 {},
             )
-            for one in layouts
+            for layout in layouts
         ]
         holders = self._holders(*layouts)
         held = {name: version for name, version in present.items() if name in holders}
@@ -391,7 +391,7 @@ class DependencyCache:
             folder
             for folder in sys.path
             if Path(folder).name != vendored.FOLDER
-            and not any(Path(folder).absolute().is_relative_to(one.absolute()) for one in ours)
+            and not any(Path(folder).absolute().is_relative_to(our.absolute()) for our in ours)
         )
 
     def versions_in_use(self) -> dict[str, str]:
@@ -584,11 +584,11 @@ class PackageCache:
         """
         home = self._root / normalised(source.name)
         with staging(home) as stage:
-            wanted = stage / "requirements.txt"
-            wanted.write_text(source.text, encoding="utf-8")
+            path = stage / "requirements.txt"
+            path.write_text(source.text, encoding="utf-8")
             uv = Uv(stage, environment, offline=self._offline, stop=stop)
             try:
-                return uv.compile([wanted], source.text)[normalised(source.name)]
+                return uv.compile([path], source.text)[normalised(source.name)]
             except SourceError as error:
                 hint = "Check the module's 'source', and the package index that uv is set to use"
                 raise SourceError(error.message, hint=error.hint or hint) from error

@@ -65,9 +65,9 @@ def _needed_requirements(
 ) -> Iterable[str]:
     for text in requires:
         try:
-            wanted = Requirement(text)
+            requirement = Requirement(text)
         except InvalidRequirement as error:
             raise SourceError(f"{where} has an invalid requirement: {text!r}") from error
-        marker, wanted.marker = wanted.marker, None
+        marker, requirement.marker = requirement.marker, None
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            yield str(wanted)
+            yield str(requirement)

@@ -74,17 +74,17 @@ def read_requirements(distribution: str) -> list[str]:
         listed = metadata.requires(distribution) or ()
     except metadata.PackageNotFoundError:
         return []
-    found: list[str] = []
+    requirements: list[str] = []
     for text in listed:
         try:
-            wanted = Requirement(text)
+            requirement = Requirement(text)
         except InvalidRequirement:
             # Metadata older than PEP 508, which cannot be compared.
             continue
-        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
-            wanted.marker = None
-            found.append(str(wanted))
-    return found
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            requirement.marker = None
+            requirements.append(str(requirement))
+    return requirements
 
 
 def requirement_names(distribution: str) -> list[str]:
@@ -97,18 +97,18 @@ def other_versions(layout: Layout, present: Mapping[str, str]) -> list[tuple[str
     from packaging.requirements import InvalidRequirement, Requirement
 
     listed: list[tuple[str, Location | None]] = [(text, None) for text in required_by(layout)]
-    found: list[tuple[str, Location | None]] = []
+    versions: list[tuple[str, Location | None]] = []
     for text, at in [*listed, *((one.written, one.at) for one in layout.added)]:
         try:
-            wanted = Requirement(text)
+            requirement = Requirement(text)
         except InvalidRequirement:
             # Reported when it is installed.
             continue
-        version = present.get(normalised(wanted.name))
-        applies = wanted.marker is None or wanted.marker.evaluate()
-        if version and applies and not wanted.specifier.contains(version, prereleases=True):
-            found.append((f"{wanted.name}{wanted.specifier}", at))
-    return found
+        version = present.get(normalised(requirement.name))
+        applies = requirement.marker is None or requirement.marker.evaluate()
+        if version and applies and not requirement.specifier.contains(version, prereleases=True):
+            versions.append((f"{requirement.name}{requirement.specifier}", at))
+    return versions
 
 
 def refuse_held(

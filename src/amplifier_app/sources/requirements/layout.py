@@ -78,20 +78,20 @@ def find_layout(root: Path, module_id: str | None = None, *, extras: Iterable[st
     if not root.is_dir():
         raise SourceError(f"folder {root} does not exist", hint="Check the module's 'source'")
     if any(root.glob("*.dist-info")):
-        found = _of_distribution(root, module_id, extras)
-        if found is not None:
-            return found
+        layout = _of_distribution(root, module_id, extras)
+        if layout is not None:
+            return layout
     project_file = root / "pyproject.toml"
     project = read_project(project_file) if project_file.is_file() else {}
     _check_python(project.get("requires-python"), str(root), str(project_file))
     declared = _declared(project, module_id, project_file)
     if declared is None:
-        found = _from_files(root, module_id)
+        layout = _from_files(root, module_id)
     else:
-        found = _from_target(root, declared[1], project_file)._replace(module_id=declared[0])
+        layout = _from_target(root, declared[1], project_file)._replace(module_id=declared[0])
     if not project:
-        return found
-    return found._replace(
+        return layout
+    return layout._replace(
         dependencies=_texts(project.get("dependencies")),
         project_file=project_file,
         dynamic="dependencies" in _texts(project.get("dynamic")),
@@ -206,19 +206,20 @@ def _of_distribution(root: Path, module_id: str | None, extras: Iterable[str]) -
 
     from amplifier_app.sources.requirements.distribution import find_distribution
 
-    found = find_distribution(root, extras)
-    if found is None:
+    distribution = find_distribution(root, extras)
+    if distribution is None:
         return None
-    file = root / f"{found.name}-{found.version}.dist-info"
-    named = f"{found.name} {found.version}"
-    _check_python(found.requires_python, named, f"{file.name}/METADATA")
-    if found.modules:
-        name, target = _choose_module(found.modules, module_id, file)
+    file = root / f"{distribution.name}-{distribution.version}.dist-info"
+    named = f"{distribution.name} {distribution.version}"
+    _check_python(distribution.requires_python, named, f"{file.name}/METADATA")
+    if distribution.modules:
+        name, target = _choose_module(distribution.modules, module_id, file)
         layout = _from_target(root, target, file)._replace(module_id=name)
     else:
         layout = _from_files(root, module_id)
     return layout._replace(
-        dependencies=found.requirements, distribution=(found.name, found.version)
+        dependencies=distribution.requirements,
+        distribution=(distribution.name, distribution.version),
     )
 
 
@@ -236,14 +237,14 @@ def _from_files(root: Path, module_id: str | None) -> Layout:
                 package = _importable(folder, name)
                 if package is not None:
                     return Layout(folder, f"{name}:mount", package)
-    candidates = [(folder, found) for folder in folders for found in _mountables(folder)]
+    candidates = [(folder, mountable) for folder in folders for mountable in _mountables(folder)]
     conventional = [pair for pair in candidates if pair[1].name.startswith("amplifier_module_")]
     chosen = conventional or candidates
     if len(chosen) == 1:
         folder, package = chosen[0]
         return Layout(folder, f"{package.stem}:mount", package)
     if chosen:
-        names = ", ".join(found.name for _, found in chosen)
+        names = ", ".join(path.name for _, path in chosen)
         raise SourceError(
             f"{root} has several modules and no pyproject.toml that declares one: {names}",
             hint=f'declare it under [project.entry-points."{ENTRY_POINT_GROUP}"]',

@@ -194,7 +194,7 @@ def _declared(root: Path) -> Iterable[str]:
 def _known(imported: str) -> str | None:
     parts = imported.split(".")
     prefixes = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
-    return next((_DISTRIBUTIONS[one] for one in prefixes if one in _DISTRIBUTIONS), None)
+    return next((_DISTRIBUTIONS[prefix] for prefix in prefixes if prefix in _DISTRIBUTIONS), None)
 
 
 def _assumed_requirement(top: str) -> str:
@@ -247,8 +247,10 @@ def _provider(top: str, file: Path | None = None) -> _Provider | None:
             # Missing, or a namespace shared by several distributions.
             return None
         file = Path(spec.origin)
-    folder = next((one for one in (file, *file.parents) if one.stem == top), file).parent
-    for found in metadata.distributions(path=[str(folder)]):
-        if any(one.parts[0].partition(".")[0] == top for one in found.files or ()):
-            return _Provider(found.name, found.version, tuple(found.requires or ()))
+    folder = next((path for path in (file, *file.parents) if path.stem == top), file).parent
+    for distribution in metadata.distributions(path=[str(folder)]):
+        if any(one.parts[0].partition(".")[0] == top for one in distribution.files or ()):
+            return _Provider(
+                distribution.name, distribution.version, tuple(distribution.requires or ())
+            )
     return None

@@ -201,7 +201,7 @@ class Budget:
             tools: Whether to check tool calls too. False within a turn: the model may still
                 answer without one.
         """
-        found = (one for level in self._levels() for one in level._own_limits(turns, tools))
+        found = (limit for level in self._levels() for limit in level._own_limits(turns, tools))
         return next(found, None)
 
     def find_owner(self, reached: Reached) -> Budget:

@@ -244,12 +244,12 @@ def read_usage(response: Any) -> dict[str, Any]:
 
 def shown_to_hooks(response: Any) -> PlainData:
     """A response as event data: plain data that also supports attribute access."""
-    shown = plain(response)
-    if not isinstance(shown, PlainData):
+    data = plain(response)
+    if not isinstance(data, PlainData):
         fields = ChatResponse.model_fields
-        shown = PlainData({name: plain(read_field(response, name)) for name in fields})
-    shown["usage"] = plain(read_usage(response)) or None
-    return shown
+        data = PlainData({name: plain(read_field(response, name)) for name in fields})
+    data["usage"] = plain(read_usage(response)) or None
+    return data
 
 
 def apply_hook_changes(response: Any, shown: Mapping[str, Any], changed: Any) -> Any:

@@ -86,8 +86,8 @@ def _docstring(model: type[BaseModel]) -> tuple[str, dict[str, str]]:
 
 
 def _attributes(docstring: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     _, _, section = docstring.partition("\nAttributes:\n")
     for match in re.finditer(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE):
-        found[match[1]] = " ".join(match[2].split())
-    return found
+        attributes[match[1]] = " ".join(match[2].split())
+    return attributes

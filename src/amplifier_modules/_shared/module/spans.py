@@ -87,9 +87,9 @@ async def announced_events(coordinator: Any) -> list[str]:
     Each contributes a name or several; some register a capability instead. Anything else is ignored.
     """
     contributed = await coordinator.collect_contributions("observability.events")
-    found: list[str] = []
+    events: list[str] = []
     for given in [*contributed, ANNOUNCED_EVENTS.of(coordinator)]:
         several = isinstance(given, Iterable) and not isinstance(given, str)
         names = cast("Iterable[Any]", given) if several else [given]
-        found += [name for name in names if isinstance(name, str)]
-    return found
+        events += [name for name in names if isinstance(name, str)]
+    return events
