@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules._shared.history import Readings, normalise, to_chat_request
+from amplifier_modules._shared.history import ParsedMessages, normalise, to_chat_request
 from amplifier_modules.context_persistent.manager import (
     Journal,
     PersistentContextConfig,
@@ -190,8 +190,8 @@ def test_a_request_from_stored_messages(benchmark: Any, count: int) -> None:
 
 @pytest.mark.parametrize("count", [300, 3_000])
 def test_a_request_from_messages_read_before(benchmark: Any, count: int) -> None:
-    messages, readings = turns(count // 4)[:-1], Readings()
-    assert benchmark(lambda: to_chat_request(messages, readings=readings)).repairs == ()
+    messages, parsed = turns(count // 4)[:-1], ParsedMessages()
+    assert benchmark(lambda: to_chat_request(messages, parsed=parsed)).repairs == ()
 
 
 def test_normalising_what_is_normalised(benchmark: Any) -> None:

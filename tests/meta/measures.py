@@ -182,6 +182,45 @@ def count_hello_files() -> int:
     return sum(name.startswith("amplifier_") for name in names)
 
 
+_FRAMES = """
+import asyncio, os, sys
+from amplifier_app.cli import main
+from amplifier_modules.provider_mock.provider import StreamingMockProvider as MockProvider
+stream = MockProvider.stream_complete
+def counted(self, request, **options):
+    codes = []
+    for task in asyncio.all_tasks():
+        coroutine = task.get_coro()
+        while getattr(coroutine, "cr_code", None) is not None:
+            codes.append(coroutine.cr_code)
+            coroutine = coroutine.cr_await
+        if task is asyncio.current_task():
+            frame = sys._getframe(1)
+            while frame.f_code not in codes:
+                codes.append(frame.f_code)
+                frame = frame.f_back
+    names = [code.co_name for code in codes if "amplifier_modules" in code.co_filename]
+    assert "execute" in names
+    with open(os.environ["FRAMES"], "w") as file:
+        file.write("\\n".join(names))
+    return stream(self, request, **options)
+MockProvider.stream_complete = counted
+sys.argv = ["amplifier", "run", "-P", "mock", "hello"]
+sys.exit(main())
+"""
+
+
+def count_call_frames() -> int:
+    """Count the own frames from `execute` of the loop to `stream_complete` of the provider."""
+    with tempfile.TemporaryDirectory() as folder:
+        counted = Path(folder) / "frames"
+        home = str(Path(folder) / "home")
+        environment = {**os.environ, "FRAMES": str(counted), "AMPLIFIER_HOME": home}
+        command = [sys.executable, "-c", _FRAMES]
+        subprocess.run(command, env=environment, cwd=folder, check=True, capture_output=True)
+        return len(counted.read_text().split())
+
+
 def count_test_lines() -> int:
     """Count the lines of all tests."""
     return sum(
@@ -202,6 +241,7 @@ def table() -> list[tuple[str, str]]:
         ("files per 1,000 code lines", f"{number / total * 1000:.1f}"),
         ("files that only one neighbour imports", str(count_single_importer_files())),
         ("own files that a hello imports", str(count_hello_files())),
+        ("own frames from execute to stream_complete", str(count_call_frames())),
         ("files of the kernel's mechanism", str(count_mechanism_files())),
         ("import layers of the kernel", str(count_kernel_layers())),
         ("docstrings with What, Whether, Where, How", str(count_question_docstrings())),

@@ -245,7 +245,7 @@ class Turn:
                 if following is None:
                     raise
                 about = {"provider": target, "fallback": following, "error": error_data(error)}
-                if (await self.channel.ask(PROVIDER_FALLBACK, about)).denied is not None:
+                if (await self.channel.emit_and_apply(PROVIDER_FALLBACK, about)).denied is not None:
                     raise
             target = following
 
@@ -372,7 +372,7 @@ class SupportedLoop(Delegate):
         if turn.reached is None or self._coordinator.cancellation.is_cancelled:
             return answer
         answer = answer or turn.answer
-        await turn.channel.ask(
+        await turn.channel.emit_and_apply(
             "orchestrator:complete",
             {
                 "orchestrator": _read_name(self._coordinator),

@@ -28,6 +28,7 @@ from amplifier_modules._shared.loop.channel import (
 from amplifier_modules._shared.loop.exchange import Exchanges, Reply
 from amplifier_modules._shared.loop.interrupt import Interrupted, finish_despite_cancellation
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
+from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import Call, join_text
 from amplifier_modules._shared.loop.runner import Runner
 from amplifier_modules._shared.loop.schema import input_schema
@@ -201,7 +202,7 @@ class ChosenExchanges(Exchanges):
         wanted = step.model or wanted
         model = wanted or find_model(self._providers[name])
         data = {"provider": name, "model": model, "providers": list(self._providers)}
-        final = await self._channel.step(
+        final = await self._channel.emit_or_raise(
             PROVIDER_RESOLVE, {**data, "step": step.name, **span.fields}
         )
         chosen, asked = final.get("provider", name), final.get("model", model)
@@ -230,9 +231,11 @@ class ChosenExchanges(Exchanges):
             for wanted in step.tools:
                 _check_tool(wanted, tools, f"step '{step.name}'")
             tools = {name: tool for name, tool in tools.items() if name in step.tools}
-        tools = {name: t for name, t in tools.items() if self._checker.schema(t, name) is not None}
+        tools = {
+            name: t for name, t in tools.items() if self._loop.checker.schema(t, name) is not None
+        }
         offer = [_described(name, tool) for name, tool in tools.items()]
-        final = await self._channel.step(
+        final = await self._channel.emit_or_raise(
             TOOLS_OFFER, {"tools": offer, "provider": name, "step": step.name, **span.fields}
         )
         changed = final.get("tools")
@@ -276,7 +279,7 @@ class ChoosingRunner(Runner):
             return tool
         offered = list(self.tools)
         about = {**data, "available_tools": offered}
-        denied, final = await self._channel.ask(TOOL_SELECTING, about, hold=True)
+        denied, final = await self._channel.emit_and_apply(TOOL_SELECTING, about, hold_results=True)
         if denied is not None:
             return await self._refuse(data, "Denied", f"denied: {denied}")
         called = data["tool_name"]
@@ -296,7 +299,7 @@ class ChoosingRunner(Runner):
             "source": "scheduler" if by_handler else "llm",
             "original_tool": call.name if by_handler else None,
         }
-        await self._channel.ask(TOOL_SELECTED, {**data, **selection}, hold=True)
+        await self._channel.emit_and_apply(TOOL_SELECTED, {**data, **selection}, hold_results=True)
         return tool
 
 
@@ -340,13 +343,13 @@ class EventsTurn(Turn):
     exchanges_type = ChosenExchanges
     runner_type = ChoosingRunner
 
-    def __init__(self, **parts: Any) -> None:
-        super().__init__(**parts)
+    def __init__(self, parts: TurnParts) -> None:
+        super().__init__(parts)
         config, exchanges = self._config, self._exchanges
         assert isinstance(config, EventsConfig)
         assert isinstance(exchanges, ChosenExchanges)
         self._settings = config
-        self._tools: Mapping[str, Any] = parts["tools"]
+        self._tools = parts.tools
         exchanges.runner = self._dispatcher.runner
         self._choices = exchanges
         self._choices.step = only_prompt()[0]
@@ -373,19 +376,19 @@ class EventsTurn(Turn):
             "prompt": prompt,
             "steps": declared,
             "planning": self._settings.planning,
-            "providers": list(self._providers),
+            "providers": list(self._parts.providers),
             "tools": list(self._tools),
             **ids,
         }
         try:
-            final = await self._channel.step(PLAN_START, data)
+            final = await self._channel.emit_or_raise(PLAN_START, data)
             plan = await self._make_plan(final, declared)
         except BaseException as error:
             failed = {"prompt": prompt, "steps": [], "source": None, **_failure_data(error)}
             await finish_despite_cancellation(self._report(PLAN_END, {**failed, **ids}))
             raise
         steps = step_data(plan.steps)
-        ended = await self._channel.step(
+        ended = await self._channel.emit_or_raise(
             PLAN_END, {"prompt": prompt, "steps": steps, "source": plan.source, **ids}
         )
         if ended.get("steps", steps) == steps:
@@ -408,7 +411,10 @@ class EventsTurn(Turn):
     async def _ask_for_steps(self) -> list[Step]:
         """The steps the model plans for the task; none if it returns no valid plan."""
         span = self.span.child(iteration=self._cycles + 1)
-        reply = await self._finish_exchange(self._choices.plan(PLAN_INSTRUCTION, span))
+        try:
+            reply = self._count(await self._choices.plan(PLAN_INSTRUCTION, span))
+        finally:
+            self._count_lost()
         text = join_text(reply.blocks)
         try:
             return steps_in(text)
@@ -424,7 +430,7 @@ class EventsTurn(Turn):
         about = {"step": step_data([step])[0], "run": run, "count": len(self._steps), **ids}
         self._step_began, self._jump = self._cycles, None
         try:
-            final = await self._channel.step(STEP_START, about)
+            final = await self._channel.emit_or_raise(STEP_START, about)
             if final.get("step", about["step"]) != about["step"]:
                 step = step_from(final["step"], STEP_START)
                 about["step"] = step_data([step])[0]
@@ -432,7 +438,7 @@ class EventsTurn(Turn):
             text = step.prompt or (None if run == 1 else f"Next step: {step.name}")
             if text is not None:
                 await self._add({"role": "user", "content": text})
-            outcome = await self._cycles_to_end()
+            outcome = await super()._work(text or "")
         except BaseException as error:
             failed = {"response": "", "next": None, **_failure_data(error)}
             await finish_despite_cancellation(self._report(STEP_END, {**about, **failed}))
@@ -441,7 +447,7 @@ class EventsTurn(Turn):
 
     async def _report(self, event: str, data: dict[str, Any]) -> None:
         """Emit the end event of something that failed; handlers cannot change it."""
-        await self._channel.ask(event, data)
+        await self._channel.emit_and_apply(event, data)
 
     async def _follow(
         self, step: Step, outcome: TurnOutcome, about: dict[str, Any]
@@ -456,7 +462,7 @@ class EventsTurn(Turn):
             "response": outcome.response,
             "next": following,
         }
-        final = await self._channel.step(STEP_END, {**about, **data})
+        final = await self._channel.emit_or_raise(STEP_END, {**about, **data})
         wanted = final.get("next", following)
         if wanted in (None, END) or outcome.reason not in REDIRECTABLE:
             return None, outcome
@@ -486,7 +492,7 @@ class EventsTurn(Turn):
             **self.span.fields,
             "iteration": self._cycles,
         }
-        final = await self._channel.step(LOOP_NEXT, data)
+        final = await self._channel.emit_or_raise(LOOP_NEXT, data)
         wanted, prompt = final.get("next", planned), final.get("prompt")
         response = final.get("response", text)
         if wanted == CONTINUE:

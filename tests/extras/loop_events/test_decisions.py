@@ -303,13 +303,13 @@ async def test_rewritten_tools_stay_the_same_tools_within_a_turn(rig: Events) ->
     seen: list[int] = []
     loop = rig.loop
     rig.make_loop = lambda: loop  # type: ignore[method-assign]
-    problem = loop._checker.problem
+    problem = loop.state.checker.problem
 
     def looked(tool: Any, name: str, arguments: dict[str, Any]) -> str | None:
         seen.append(id(tool))
         return problem(tool, name, arguments)
 
-    loop._checker.problem = looked  # type: ignore[method-assign]
+    loop.state.checker.problem = looked  # type: ignore[method-assign]
     await rig.run("go")
     assert len(seen) == 2
     assert len(set(seen)) == 1

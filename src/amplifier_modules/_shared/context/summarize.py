@@ -130,7 +130,7 @@ class SummaryCall:
         span = Span(ids).child() if ids else Span({})
         about = {"provider": name, "model": model, "purpose": PURPOSE, **span.fields}
         request = {**about, "messages": messages, "tools": []}
-        denied, final = await self._channel.ask("provider:request", request)
+        denied, final = await self._channel.emit_and_apply("provider:request", request)
         self._channel.take_ephemeral()  # meant for the conversation's own request, where hooks add it again
         if denied is not None:
             raise SummaryFailed(f"a hook denied the request: {denied}")
@@ -195,7 +195,9 @@ class SummaryCall:
             billed = lost_usage(lost)
             ticket.settle(billed or None)
             usage = {"usage": billed} if billed else {}
-            await self._channel.ask("provider:error", {**about, **usage, "error": described})
+            await self._channel.emit_and_apply(
+                "provider:error", {**about, **usage, "error": described}
+            )
             if not is_failure(error, cancels):
                 raise
             late = isinstance(error, TimeoutError)
@@ -215,7 +217,7 @@ class SummaryCall:
             "usage": shown.get("usage") or {},
             "finish_reason": shown.get("finish_reason"),
         }
-        denied, final = await self._channel.ask("provider:response", {**about, **answer})
+        denied, final = await self._channel.emit_and_apply("provider:response", {**about, **answer})
         if denied is not None:
             raise SummaryFailed(f"a hook denied the answer: {denied}")
         answered = apply_hook_changes(response, shown, final.get("response", shown))

@@ -34,7 +34,7 @@ from amplifier_modules._shared.history.arguments import (
     parse_arguments,
 )
 from amplifier_modules._shared.history.joining import CONTINUE, INTERRUPTED, LEAD_IN, NO_MESSAGE
-from amplifier_modules._shared.history.parsing import Readings
+from amplifier_modules._shared.history.parsing import ParsedMessages
 from amplifier_modules._shared.history.request import (
     NormalisedRequest,
     normalise,
@@ -49,7 +49,7 @@ __all__ = [
     "NO_MESSAGE",
     "InvalidArguments",
     "NormalisedRequest",
-    "Readings",
+    "ParsedMessages",
     "arguments_or_text",
     "call_ids",
     "normalise",

@@ -12,8 +12,8 @@ from amplifier_core.message_models import Message, TextBlock, ThinkingBlock, Too
 from amplifier_modules._shared.history.parsing import (
     BuiltMessage,
     Call,
+    ParsedMessages,
     Reading,
-    Readings,
     Result,
     read,
 )
@@ -124,13 +124,13 @@ class _Pairs:
 
 
 def make_whole(
-    messages: Iterable[object], readings: Readings | None = None
+    messages: Iterable[object], parsed: ParsedMessages | None = None
 ) -> tuple[list[Message], list[str]]:
     """The messages as a valid conversation, and a line for each repair.
 
     Args:
         messages: Mappings or typed messages.
-        readings: Cache of parsed messages of earlier requests.
+        parsed: Cache of parsed messages of earlier requests.
 
     Raises:
         TypeError: An item of `messages` is not a message.
@@ -141,7 +141,7 @@ def make_whole(
     given = list(messages)
     texts = [_text_message(raw) for raw in given]
     rest = (raw for raw, text in zip(given, texts, strict=True) if text is None)
-    others = iter(map(read, rest) if readings is None else readings.of(rest))
+    others = iter(map(read, rest) if parsed is None else parsed.of(rest))
     for text in texts:
         if text is not None:
             placed.append(text)

@@ -457,7 +457,7 @@ _WITHOUT_REFERENCES = 2
 """The version of marshal's format in which equal values have equal bytes."""
 
 
-class Readings:
+class ParsedMessages:
     """Parses messages and caches those of the last request.
 
     A message is recognized by its exact content and types: a context may return the same objects or
@@ -468,7 +468,7 @@ class Readings:
         self._kept: dict[bytes, Reading] = {}
 
     def of(self, messages: Iterable[object]) -> list[Reading]:
-        """The parsed messages, in order; readings are shared and never changed.
+        """The parsed messages, in order; messages are shared and never changed.
 
         Raises:
             TypeError: An item of `messages` is not a message.

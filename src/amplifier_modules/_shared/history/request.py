@@ -9,7 +9,7 @@ from pydantic import BaseModel, PrivateAttr
 
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 from amplifier_modules._shared.history.joining import make_whole
-from amplifier_modules._shared.history.parsing import Readings
+from amplifier_modules._shared.history.parsing import ParsedMessages
 from amplifier_modules._shared.history.values import clean_value, is_clean
 
 
@@ -53,7 +53,7 @@ def to_chat_request(
     messages: Iterable[Mapping[str, Any] | Message],
     *,
     tools: Iterable[ToolSpec | Mapping[str, Any]] | None = None,
-    readings: Readings | None = None,
+    parsed: ParsedMessages | None = None,
     **fields: Any,
 ) -> ChatRequest:
     """A valid request from stored messages, in one pass and without changing them.
@@ -61,14 +61,14 @@ def to_chat_request(
     Args:
         messages: What `get_messages_for_request()` returned; the forms may be mixed.
         tools: The tools to offer; typed, or mappings in either vendor's spelling.
-        readings: Cache of parsed messages, for callers that build several requests.
+        parsed: Cache of parsed messages, for callers that build several requests.
         **fields: Further fields of `ChatRequest`.
 
     Raises:
         TypeError: An item of `messages` is not a message.
         pydantic.ValidationError: A field does not fit `ChatRequest`.
     """
-    whole, repairs = make_whole(messages, readings)
+    whole, repairs = make_whole(messages, parsed)
     if tools is not None:
         fields["tools"] = [_tool_spec(tool) for tool in tools]
     return NormalisedRequest.build(whole, repairs, fields)

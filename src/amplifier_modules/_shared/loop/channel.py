@@ -77,13 +77,15 @@ class Channel:
         handlers: Any = self._list_handlers(event)
         return not isinstance(handlers, dict) or bool(cast("dict[str, Any]", handlers).get(event))
 
-    async def ask(self, event: str, data: dict[str, Any], *, hold: bool = False) -> Verdict:
+    async def emit_and_apply(
+        self, event: str, data: dict[str, Any], *, hold_results: bool = False
+    ) -> Verdict:
         """Emit an event that hooks may deny or change.
 
         Args:
             event: Event name.
             data: The event's data.
-            hold: Hold injections until `release`: nothing may come between a tool call and its
+            hold_results: Hold injections until `apply_held`: nothing may come between a tool call and its
                 result in the conversation.
         """
         result = await self._emit(event, data)
@@ -93,25 +95,25 @@ class Channel:
             final = _without_masks(event, data, cast("dict[str, Any]", final))
         else:
             final = data
-        if action == "inject_context" and hold:
+        if action == "inject_context" and hold_results:
             self._held.append((result, event))
             return Verdict(None, final)
         if action in ("deny", "ask_user", "inject_context") or _has_message(result):
             return Verdict(await self._carry_out(result, event), final)
         return Verdict(None, final)
 
-    async def step(self, event: str, data: dict[str, Any]) -> Mapping[str, Any]:
+    async def emit_or_raise(self, event: str, data: dict[str, Any]) -> Mapping[str, Any]:
         """Emit an event whose denial ends the turn; returns the final data.
 
         Raises:
             TurnDenied: A hook or the user denied it.
         """
-        denied, final = await self.ask(event, data)
+        denied, final = await self.emit_and_apply(event, data)
         if denied is not None:
             raise TurnDenied(event, denied)
         return final
 
-    async def notify(self, event: str, data: dict[str, Any]) -> None:
+    async def emit(self, event: str, data: dict[str, Any]) -> None:
         """Emit an event of a running answer; changes to its data have no effect.
 
         Raises:
@@ -124,7 +126,7 @@ class Channel:
             if denied is not None:
                 raise TurnDenied(event, denied)
 
-    async def release(self) -> None:
+    async def apply_held(self) -> None:
         """Apply the injections that were held."""
         held, self._held = self._held, []
         for result, event in held:

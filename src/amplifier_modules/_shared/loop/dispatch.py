@@ -11,7 +11,6 @@ import logging
 from typing import Any
 
 from amplifier_core.models import ToolResult
-from amplifier_modules._shared.loop.channel import Channel
 from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.interrupt import (
     Interrupted,
@@ -20,6 +19,7 @@ from amplifier_modules._shared.loop.interrupt import (
     interruptible,
     stop,
 )
+from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import Call
 from amplifier_modules._shared.loop.results import failure, result_message
 from amplifier_modules._shared.loop.runner import INTERRUPTED, Ready, Runner
@@ -36,23 +36,18 @@ class Dispatcher:
 
     Args:
         runner: Runs a single call.
-        context: Where results are added.
-        channel: The turn's hooks.
-        token: The session's cancellation token, or None.
-        parallel: Run the calls of one answer at the same time.
+        parts: The parts of the turn.
 
     Attributes:
         answers: The content of each call's result message, by call id.
     """
 
-    def __init__(
-        self, *, runner: Runner, context: Any, channel: Channel, token: Any, parallel: bool
-    ) -> None:
+    def __init__(self, runner: Runner, parts: TurnParts) -> None:
         self.runner = runner
-        self._context = context
-        self._channel = channel
-        self.token = token
-        self._parallel = parallel
+        self._context = parts.context
+        self._channel = parts.channel
+        self.token = parts.stop_signal
+        self._parallel = parts.loop.config.parallel_tools
         self.answers: dict[str, Any] = {}
 
     async def run(self, calls: list[Call], parent: Span, allowed: int | None = None) -> None:
@@ -82,11 +77,11 @@ class Dispatcher:
 
     async def release(self) -> None:
         """Apply the injections that hooks requested while the calls ran."""
-        await self._channel.release()
+        await self._channel.apply_held()
 
     def is_stopped(self) -> bool:
         """Return True if the session was asked to stop, at once or after the step in flight."""
-        return self.token is not None and self.token.is_cancelled
+        return self.token.is_cancelled
 
     async def answer(self, call: Call, result: ToolResult) -> None:
         """Add the result of a call to the context."""

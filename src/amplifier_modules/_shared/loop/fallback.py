@@ -154,7 +154,9 @@ class LimitRequests:
         if not self._channel.has_listeners(BUDGET_REACHED):
             return None
         data = {**reached._asdict(), "inherited": inherited, **ids}
-        denied, final = await interruptible(self._channel.ask(BUDGET_REACHED, data), self._token)
+        denied, final = await interruptible(
+            self._channel.emit_and_apply(BUDGET_REACHED, data), self._token
+        )
         allowed = final.get("allowed")
         if denied is not None or isinstance(allowed, bool) or reached.spent is None:
             return None

@@ -7,16 +7,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from amplifier_modules._shared.history import Readings
 from amplifier_modules._shared.loop.budget import open_budget
-from amplifier_modules._shared.loop.channel import Channel, TurnOutcome
+from amplifier_modules._shared.loop.channel import TurnOutcome
 from amplifier_modules._shared.loop.config import LoopConfig
-from amplifier_modules._shared.loop.exchange import CONTEXT_OVERFLOW, Room
+from amplifier_modules._shared.loop.exchange import CONTEXT_OVERFLOW
 from amplifier_modules._shared.loop.fallback import BUDGET_REACHED, PROVIDER_FALLBACK
 from amplifier_modules._shared.loop.interrupt import finish_despite_cancellation
-from amplifier_modules._shared.loop.schema import InputChecker
-from amplifier_modules._shared.loop.steering import STEER_EVENTS, Steering
-from amplifier_modules._shared.loop.streaming import AnswerFormat, complete, stream
+from amplifier_modules._shared.loop.parts import LoopState, TurnParts
+from amplifier_modules._shared.loop.steering import STEER_EVENTS
+from amplifier_modules._shared.loop.streaming import complete, stream
 from amplifier_modules._shared.loop.turn import Turn
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.session_capabilities import STEER
@@ -27,7 +26,8 @@ class LoopOrchestrator:
 
     Attributes:
         name: Module id; `orchestrator:complete` names it.
-        config: The current settings.
+        config: The settings.
+        state: The parts that outlive its turns.
         events: Names of the events it emits in addition to those that the kernel defines.
         steer: Queues a text for the running turn; see `Steering`.
     """
@@ -43,11 +43,10 @@ class LoopOrchestrator:
 
     def __init__(self, config: LoopConfig | None = None) -> None:
         self.config = config or LoopConfig()
-        self._checker = InputChecker()
-        self._readings = Readings()
-        self.steer = Steering()
-        self._room = Room()
-        self._answer_format = AnswerFormat()
+        self.state = LoopState(
+            self.name, self.config, stream if self.config.streaming else complete
+        )
+        self.steer = self.state.steering
         if self.config.debug:
             logging.getLogger("amplifier_modules._shared.loop").setLevel(logging.DEBUG)
 
@@ -64,11 +63,6 @@ class LoopOrchestrator:
         coordinator.register_contributor("session.stats", self.name, budget.stats)
         STEER.register(coordinator, self.steer)
         await coordinator.mount("orchestrator", self)
-
-    async def ask(self, provider: Any, request: Any, channel: Channel, span: Span) -> Any:
-        """Return the complete answer to `request`; emits events for its blocks."""
-        how = stream if self.config.streaming else complete
-        return await how(provider, request, channel, span)
 
     async def execute(
         self,
@@ -107,13 +101,8 @@ class LoopOrchestrator:
         reset_turn = getattr(coordinator, "reset_turn", None)
         if callable(reset_turn):
             reset_turn()
-        turn = self._new_turn(
-            context=context,
-            providers=providers,
-            tools=tools,
-            hooks=hooks,
-            coordinator=coordinator,
-        )
+        parts = TurnParts(self.state, context, providers, tools, hooks, coordinator)
+        turn = self.turn_type(parts)
         entered = turn.span.enter()
         try:
             try:
@@ -130,17 +119,3 @@ class LoopOrchestrator:
             return await finish_despite_cancellation(turn.close(outcome))
         finally:
             Span.leave(entered)
-
-    def _new_turn(self, **session: Any) -> Turn:
-        """A turn with the parts of a session, and with what this loop keeps between turns."""
-        return self.turn_type(
-            name=self.name,
-            config=self.config,
-            ask=self.ask,
-            checker=self._checker,
-            readings=self._readings,
-            steering=self.steer,
-            room=self._room,
-            answer_format=self._answer_format,
-            **session,
-        )

@@ -31,7 +31,7 @@ from amplifier_core.hooks import ToolResultData
 from amplifier_core.message_models import ToolSpec
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.history import portable_id
-from amplifier_modules._shared.loop.channel import Channel
+from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import Call
 from amplifier_modules._shared.loop.results import (
     apply_hook_changes,
@@ -172,24 +172,16 @@ class Ready(NamedTuple):
 class Runner:
     """Runs single tool calls.
 
-    Args:
-        tools: Tools by the name the model uses.
-        channel: The turn's hooks.
-        token: The session's cancellation token, or None.
-        checker: Checks inputs against the tools' schemas.
-
     Attributes:
         tools: Tools by the name the model uses.
         results: The results so far, by call id.
     """
 
-    def __init__(
-        self, *, tools: Mapping[str, Any], channel: Channel, token: Any, checker: InputChecker
-    ) -> None:
-        self.tools = tools
-        self._channel = channel
-        self._token = token
-        self._checker = checker
+    def __init__(self, parts: TurnParts) -> None:
+        self.tools = parts.tools
+        self._channel = parts.channel
+        self._token = parts.stop_signal
+        self._checker = parts.loop.checker
         self.results: dict[str, ToolResult] = {}
         self._spans: dict[str, Span] = {}
         self._refused: dict[str, ToolResult] = {}
@@ -210,7 +202,7 @@ class Runner:
             arguments = self._fitting(tool, call.name, aliases, call.arguments)
             shown = with_aliases(aliases, arguments)
             data = {**data, "tool_input": shown, "input": shown}
-            denied, final = await self._channel.ask("tool:pre", data, hold=True)
+            denied, final = await self._channel.emit_and_apply("tool:pre", data, hold_results=True)
             if denied is not None:
                 return await self._refuse(data, "Denied", f"denied: {denied}")
             changed = _changed(final, ("tool_input", "input"), shown)
@@ -286,9 +278,7 @@ class Runner:
         """Run a call; an exception raised by the tool becomes its result."""
         call, data = ready.call, ready.data
         ready.span.enter()
-        token = self._token
-        if token is not None:
-            token.register_tool_start(call.id, call.name)
+        self._token.register_tool_start(call.id, call.name)
         started, cancels = time.perf_counter(), task_cancel_count()
         try:
             # A copy, so that a tool that modifies its input does not change the record of the call.
@@ -309,8 +299,7 @@ class Runner:
             message = f"tool '{call.name}' failed: {describe_exception(error, None)}"
             return await self._refuse(data, type(error).__name__, message)
         finally:
-            if token is not None:
-                token.register_tool_complete(call.id)
+            self._token.register_tool_complete(call.id)
         return await self._review(data, result, (time.perf_counter() - started) * 1000)
 
     async def _review(
@@ -320,7 +309,7 @@ class Runner:
         if not self._channel.has_listeners("tool:post"):
             return result
         shown = ToolResultData.of(result)
-        denied, final = await self._channel.ask(
+        denied, final = await self._channel.emit_and_apply(
             "tool:post",
             {
                 **data,
@@ -328,7 +317,7 @@ class Runner:
                 "result": shown,
                 "duration_ms": round(milliseconds, 1),
             },
-            hold=True,
+            hold_results=True,
         )
         if denied is not None:
             return failure(f"denied: {denied}", "Denied")
@@ -342,7 +331,9 @@ class Runner:
 
     async def report(self, data: dict[str, Any], kind: str, message: str) -> None:
         error = {"type": kind, "message": message}
-        await self._channel.ask("tool:error", {**data, "error": error}, hold=True)
+        await self._channel.emit_and_apply(
+            "tool:error", {**data, "error": error}, hold_results=True
+        )
 
 
 def _changed(final: Mapping[str, Any], keys: tuple[str, str], original: Any) -> Any:

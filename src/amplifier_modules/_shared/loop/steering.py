@@ -80,7 +80,7 @@ class Steering:
                 **ids,
             }
             try:
-                changed = (await channel.step(STEER_INJECTED, data)).get("text")
+                changed = (await channel.emit_or_raise(STEER_INJECTED, data)).get("text")
                 text = changed if isinstance(changed, str) and changed.strip() else waiting.text
                 await add({"role": "user", "content": text})
             except TurnDenied:

@@ -35,8 +35,8 @@ async def announce(response: Any, channel: Channel, span: Span) -> None:
     for index, block in enumerate(blocks):
         about = {"block_type": block.get("type"), "block_index": index, **span.fields}
         named = {key: block[key] for key in ("id", "name", "visibility") if key in block}
-        await channel.notify("content_block:start", {**about, **named})
-        await channel.notify(
+        await channel.emit("content_block:start", {**about, **named})
+        await channel.emit(
             "content_block:end", {**about, "total_blocks": len(blocks), "block": block}
         )
 
@@ -86,20 +86,20 @@ class _Relay:
 
     def __init__(self, channel: Channel, span: Span) -> None:
         self._channel = channel
-        self._notify = channel.notify
+        self._emit = channel.emit
         self._ids = span.fields
         self.last: Any = None
         self.emitted_blocks = False
         self.texts: list[str] = []
 
     async def run(self, stream: AsyncIterator[Any]) -> None:
-        notify, ids = self._notify, self._ids
+        emit, ids = self._emit, self._ids
         has_listeners = self._channel.has_listeners("provider:stream")
         async for chunk in stream:
             self.last = chunk
             if has_listeners:
                 shown = chunk if type(chunk) is dict else plain(chunk)
-                await notify("provider:stream", {"chunk": shown, **ids})
+                await emit("provider:stream", {"chunk": shown, **ids})
             self._channel.has_emitted = True
             if type(chunk) is not dict:
                 continue
@@ -111,7 +111,7 @@ class _Relay:
                     raise TypeError("a delta of the stream is not a string")
                 if chunk_data["block_type"] == "text":
                     self.texts.append(chunk_data["delta"])
-                await notify(
+                await emit(
                     "content_block:delta",
                     {
                         "block_type": chunk_data["block_type"],
@@ -132,11 +132,11 @@ class _Relay:
         about = {"block_type": chunk["block_type"], "block_index": index, **self._ids}
         if chunk["type"] == _CHUNK_START:
             named = {key: chunk[key] for key in ("id", "name", "visibility") if key in chunk}
-            await self._notify("content_block:start", {**about, **named})
+            await self._emit("content_block:start", {**about, **named})
         else:
             # The final number of blocks is not known yet; this is the count so far.
             ended = {"total_blocks": index + 1, "block": chunk.get("block")}
-            await self._notify("content_block:end", {**about, **ended})
+            await self._emit("content_block:end", {**about, **ended})
 
 
 def _find_stream(provider: Any) -> Callable[[Any], Any] | None:

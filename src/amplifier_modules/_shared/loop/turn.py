@@ -9,28 +9,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amplifier_core.events import MESSAGE_END
-from amplifier_modules._shared.history import Readings
-from amplifier_modules._shared.loop.budget import BudgetReached, Reached, find_budget
+from amplifier_modules._shared.loop.budget import BudgetReached, Reached
 from amplifier_modules._shared.loop.channel import (
     CUT_SHORT,
     EMPTY,
     MAX_ITERATIONS_REACHED,
     OUT_OF_BUDGET,
-    Channel,
     TurnDenied,
     TurnOutcome,
     error_data,
 )
-from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.conversation import add_message
 from amplifier_modules._shared.loop.dispatch import Dispatcher
-from amplifier_modules._shared.loop.exchange import Ask, Exchanges, Reply, Room
-from amplifier_modules._shared.loop.fallback import Fallbacks, LimitRequests, find_fallbacks
-from amplifier_modules._shared.loop.interrupt import Interrupted, StopSignal
+from amplifier_modules._shared.loop.exchange import Exchanges, Reply
+from amplifier_modules._shared.loop.interrupt import Interrupted
+from amplifier_modules._shared.loop.parts import TurnParts
 from amplifier_modules._shared.loop.replies import (
     Call,
     CallLedger,
@@ -40,9 +37,6 @@ from amplifier_modules._shared.loop.replies import (
     lost_usage,
 )
 from amplifier_modules._shared.loop.runner import Runner
-from amplifier_modules._shared.loop.schema import InputChecker
-from amplifier_modules._shared.loop.steering import Steering
-from amplifier_modules._shared.loop.streaming import AnswerFormat
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.fields import read_field
 
@@ -100,85 +94,27 @@ logger = logging.getLogger(__name__)
 
 
 class Turn:
-    """One turn of an orchestrator.
-
-    Args:
-        name: The orchestrator's module id.
-        config: Its settings.
-        ask: How it calls a provider.
-        checker: Checks tool inputs; outlives the turn.
-        readings: Cache of parsed messages; outlives the turn.
-        steering: Messages to the running turn.
-        room: How much of the conversation fits; outlives the turn.
-        answer_format: The form of the answers; outlives the turn.
-        context: See `amplifier_core.interfaces.ContextManager`.
-        providers: Providers by name.
-        tools: Tools by name.
-        hooks: The hook registry.
-        coordinator: See `amplifier_core.coordinator.ModuleCoordinator`; may be None.
-    """
+    """One turn of an orchestrator."""
 
     exchanges_type: ClassVar[type[Exchanges]] = Exchanges
     runner_type: ClassVar[type[Runner]] = Runner
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        config: LoopConfig,
-        ask: Ask,
-        checker: InputChecker,
-        readings: Readings,
-        steering: Steering,
-        room: Room,
-        answer_format: AnswerFormat,
-        context: Any,
-        providers: Mapping[str, Any],
-        tools: Mapping[str, Any],
-        hooks: Any,
-        coordinator: Any,
-    ) -> None:
-        self._name = name
-        self._config = config
-        self._context = context
-        self._providers = providers
-        self._steering = steering
-        self._budget = find_budget(coordinator)
-        self._stop_signal = StopSignal(getattr(coordinator, "cancellation", None), self._budget)
-        self._channel = Channel(hooks, context, coordinator, name)
-        self._limits = LimitRequests(self._budget, self._channel, self._stop_signal)
-        self._dispatcher = Dispatcher(
-            runner=self.runner_type(
-                tools=tools, channel=self._channel, token=self._stop_signal, checker=checker
-            ),
-            context=context,
-            channel=self._channel,
-            token=self._stop_signal,
-            parallel=config.parallel_tools,
-        )
-        self._exchanges = self.exchanges_type(
-            ask=ask,
-            config=config,
-            readings=readings,
-            checker=checker,
-            context=context,
-            providers=providers,
-            tools=tools,
-            channel=self._channel,
-            token=self._stop_signal,
-            limits=self._limits,
-            fallbacks=Fallbacks(find_fallbacks(coordinator), providers),
-            room=room,
-            answer_format=answer_format,
-        )
-        answer_format.begin(coordinator)
-        session_id = getattr(coordinator, "session_id", None)
+    def __init__(self, parts: TurnParts) -> None:
+        self._parts = parts
+        self._config = parts.loop.config
+        self._budget = parts.budget
+        self._stop_signal = parts.stop_signal
+        self._channel = parts.channel
+        self._dispatcher = Dispatcher(self.runner_type(parts), parts)
+        self._exchanges = self.exchanges_type(parts)
+        parts.loop.answer_format.begin(parts.coordinator)
+        session_id = getattr(parts.coordinator, "session_id", None)
         self.span = Span.turn(session_id if isinstance(session_id, str) else None)
         self._ledger = CallLedger()
         self._progress = Progress()
         self._usage = UsageTotal()
         self._cycles = 0
-        self._most_cycles = config.max_iterations
+        self._most_cycles = self._config.max_iterations
         self._submitted = False
         self._started = False
 
@@ -191,7 +127,8 @@ class Turn:
         """
         try:
             with self._budget.clock():
-                return await self._play(prompt)
+                outcome, prompt = await self._begin(prompt)
+                return outcome or await self._work(prompt)
         except TurnDenied as denial:
             logger.debug("Turn denied on %s: %s", denial.event, denial.reason)
             return TurnOutcome("incomplete", f"Denied: {denial.reason}", "denied")
@@ -206,11 +143,11 @@ class Turn:
         error = {} if outcome.error is None else {"error": error_data(outcome.error)}
         ids = self.span.fields
         if self._started:
-            await self._channel.ask(
+            await self._channel.emit_and_apply(
                 "execution:end", {"status": outcome.status, "response": response, **error, **ids}
             )
         if self._submitted:
-            _, final = await self._channel.ask(
+            _, final = await self._channel.emit_and_apply(
                 "prompt:complete", {"response": response, **error, **ids}
             )
             changed = final.get("response")
@@ -218,9 +155,9 @@ class Turn:
             # "Ends at `message.end` event (or terminal error)": Turn & Iteration Semantics.
             if outcome.status != "error":
                 ended = {"response": response, "status": outcome.status}
-                await self._channel.ask(MESSAGE_END, {**ended, **ids})
+                await self._channel.emit_and_apply(MESSAGE_END, {**ended, **ids})
         summary: dict[str, Any] = {
-            "orchestrator": self._name,
+            "orchestrator": self._parts.loop.name,
             "turn_count": self._cycles,
             "status": outcome.status,
             "usage": self._usage.as_dict(),
@@ -230,39 +167,43 @@ class Turn:
             summary |= {"reason": outcome.reason, **outcome.details}
         if outcome.error is not None:
             summary["error"] = error_data(outcome.error)["message"]
-        await self._channel.ask("orchestrator:complete", summary)
+        await self._channel.emit_and_apply("orchestrator:complete", summary)
         return response
 
-    async def _play(self, prompt: str) -> TurnOutcome:
-        if not self._providers:
+    async def _begin(self, prompt: str) -> tuple[TurnOutcome | None, str]:
+        """Submit the prompt and add it to the context.
+
+        Returns:
+            The outcome, if the turn ends at once, and the prompt after hooks.
+        """
+        if not self._parts.providers:
             raise ValueError("At least one provider required: no provider is mounted")
         _require_text(prompt)
         self._submitted = True
-        final = await self._channel.step("prompt:submit", {"prompt": prompt, **self.span.fields})
-        changed = final.get("prompt")
+        submitted = {"prompt": prompt, **self.span.fields}
+        changed = (await self._channel.emit_or_raise("prompt:submit", submitted)).get("prompt")
         prompt = changed if isinstance(changed, str) else prompt
         _require_text(prompt)
         self._started = True
-        await self._channel.step("execution:start", {"prompt": prompt, **self.span.fields})
+        await self._channel.emit_or_raise("execution:start", {"prompt": prompt, **self.span.fields})
         while (reached := self._budget.reached(tools=True)) is not None:
-            if not await self._limits.request_raise(reached, self.span.fields):
-                return _out_of_budget(reached)
+            if not await self._parts.limits.request_raise(reached, self.span.fields):
+                return _out_of_budget(reached), prompt
         await self._add({"role": "user", "content": prompt})
-        return await self._work(prompt)
+        return None, prompt
 
     async def _work(self, prompt: str) -> TurnOutcome:
-        """Work on the prompt, which is in the context and accepted by the hooks."""
-        return await self._cycles_to_end()
+        """Work on the prompt, which is in the context and accepted by the hooks.
 
-    async def _cycles_to_end(self) -> TurnOutcome:
-        """Call the provider and run tools until an answer requests none."""
+        Calls the provider and runs tools until an answer requests none.
+        """
         while self._has_room() or await self._gets_room():
             if self._stop_signal.is_cancelled:
                 return await self._stop_turn()
             outcome = await self._cycle()
             # Messages queued while the answer was generated are answered in this turn too.
             goes_on = (
-                bool(self._steering.waiting())
+                bool(self._parts.loop.steering.waiting())
                 and self._has_room()
                 and self._budget.reached() is None
             )
@@ -278,7 +219,7 @@ class Turn:
         if Turn._has_room(self):
             return False  # The limit of a step of the turn is reached.
         reached = Reached("max_iterations", self._most_cycles, self._cycles)
-        allowed = await self._limits.more(reached, self.span.fields)
+        allowed = await self._parts.limits.more(reached, self.span.fields)
         if allowed is not None:
             self._most_cycles = int(allowed)
         return allowed is not None
@@ -287,8 +228,11 @@ class Turn:
         """One provider call and the tool calls it requests; the outcome if the turn ends."""
         span = self.span.child(iteration=self._cycles + 1)
         about = {**self.span.fields, "iteration": self._cycles + 1}
-        await self._steering.deliver(self._channel, self._add, about)
-        reply = await self._finish_exchange(self._exchanges.make(span))
+        await self._parts.loop.steering.deliver(self._channel, self._add, about)
+        try:
+            reply = self._count(await self._exchanges.make(span))
+        finally:
+            self._count_lost()
         calls, blocks = self._ledger.settle(reply.calls, reply.blocks)
         await self._add(assistant_message(reply.response, blocks, calls))
         if calls and (outcome := await self._run_calls(calls, reply.span)) is not None:
@@ -297,15 +241,15 @@ class Turn:
             calls, join_text(blocks), read_field(reply.response, "finish_reason")
         )
 
-    async def _finish_exchange(self, exchange: Awaitable[Reply]) -> Reply:
-        """The answer of an exchange, counted in the turn's usage."""
-        try:
-            reply = await exchange
-        finally:
-            self._usage.add(lost_usage(self._exchanges.lost))
+    def _count(self, reply: Reply) -> Reply:
+        """Count an answer in the turn's usage."""
         self._cycles += 1
         self._usage.add(reply.usage)
         return reply
+
+    def _count_lost(self) -> None:
+        """Count the attempts of the last exchange that ended without an answer."""
+        self._usage.add(lost_usage(self._exchanges.lost))
 
     async def _run_calls(self, calls: list[Call], span: Span) -> TurnOutcome | None:
         """Run the tool calls of an answer; the outcome if the turn cannot continue after them."""
@@ -337,7 +281,7 @@ class Turn:
         return TurnOutcome("success", text)
 
     async def _add(self, message: dict[str, Any]) -> None:
-        await add_message(self._context, message)
+        await add_message(self._parts.context, message)
 
     async def _stop_turn(self) -> TurnOutcome:
         """The outcome of a stopped turn, after running the cancellation callbacks."""

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amplifier_modules._shared.history import Readings, to_chat_request
+from amplifier_modules._shared.history import ParsedMessages, to_chat_request
+from amplifier_modules._shared.history import parsing as parsed
 from amplifier_modules._shared.history import parsing as reading
-from amplifier_modules._shared.history import parsing as readings
 from tests.modules._shared.history.history_rules import plain
 from tests.modules._shared.history.test_history import USER, answer, asks, block, histories, listed
 
@@ -20,9 +20,9 @@ def reported(request: Any) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     return [plain(message) for message in request.messages], request.repairs
 
 
-def same(history: list[Any], kept: Readings) -> Any:
+def same(history: list[Any], kept: ParsedMessages) -> Any:
     """The request with what is kept, which is the one without."""
-    request = to_chat_request(history, readings=kept)
+    request = to_chat_request(history, parsed=kept)
     assert reported(request) == reported(to_chat_request(history))
     return request
 
@@ -32,7 +32,7 @@ def same(history: list[Any], kept: Readings) -> Any:
 def test_a_history_that_grows_and_shrinks(
     history: list[Any], cuts: list[int], copied: bool
 ) -> None:
-    kept = Readings()
+    kept = ParsedMessages()
     for length in [*range(len(history) + 1), *cuts]:
         part = history[:length]
         same(copy.deepcopy(part) if copied else part, kept)
@@ -46,25 +46,25 @@ def test_a_message_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(raw)
         return read_message(raw)
 
-    monkeypatch.setattr(readings, "read", counted)
-    kept, history = Readings(), [USER]
+    monkeypatch.setattr(parsed, "read", counted)
+    kept, history = ParsedMessages(), [USER]
     for number in range(5):
         call = f"c{number}"
         history += [asks(listed(call), content=[block(call)]), answer(call, f"text {number}")]
-        to_chat_request(copy.deepcopy(history), readings=kept)
+        to_chat_request(copy.deepcopy(history), parsed=kept)
     assert len(read) == len(history[1:])  # a message of text costs less to build than to find
 
 
 def test_only_what_the_last_request_had_is_kept() -> None:
-    kept = Readings()
+    kept = ParsedMessages()
     named = {**USER, "name": "me"}
-    to_chat_request([named, {**named, "content": "more"}], readings=kept)
-    to_chat_request([named], readings=kept)
+    to_chat_request([named, {**named, "content": "more"}], parsed=kept)
+    to_chat_request([named], parsed=kept)
     assert len(kept._kept) == 1
 
 
 def test_a_changed_message_is_read_again() -> None:
-    kept, message = Readings(), {"role": "user", "content": [{"type": "text", "text": "one"}]}
+    kept, message = ParsedMessages(), {"role": "user", "content": [{"type": "text", "text": "one"}]}
     same([message], kept)
     message["content"][0]["text"] = "two"  # type: ignore[index]
     assert same([message], kept).messages[0].content[0].text == "two"
@@ -72,7 +72,7 @@ def test_a_changed_message_is_read_again() -> None:
 
 @pytest.mark.parametrize("change", [True, 1.0, "1", None])
 def test_what_is_equal_to_python_is_not_the_same(change: Any) -> None:
-    kept, call = Readings(), block("c1", input={"n": 1})
+    kept, call = ParsedMessages(), block("c1", input={"n": 1})
     history = [USER, {"role": "assistant", "content": [call]}, answer("c1")]
     same(history, kept)
     call["input"]["n"] = change
@@ -81,10 +81,10 @@ def test_what_is_equal_to_python_is_not_the_same(change: Any) -> None:
 
 
 def test_who_changes_a_request_or_a_copy_changes_no_later_request() -> None:
-    kept = Readings()
+    kept = ParsedMessages()
     history = [USER, {"role": "assistant", "content": [block("c1")]}, answer("c1")]
     handed_out = copy.deepcopy(history)
-    request = to_chat_request(handed_out, readings=kept)
+    request = to_chat_request(handed_out, parsed=kept)
     handed_out[1]["content"][0]["input"]["path"] = "/etc/passwd"
     for message in request.messages:
         message.name = "changed"
@@ -127,7 +127,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_no_change_of_a_request_is_in_a_later_one(change: Any) -> None:
-    kept = Readings()
+    kept = ParsedMessages()
     for _ in range(2):
         request = same(HISTORY, kept)
     change(request.messages)
@@ -135,13 +135,13 @@ def test_no_change_of_a_request_is_in_a_later_one(change: Any) -> None:
 
 
 def test_messages_are_put_together_once() -> None:
-    kept = Readings()
+    kept = ParsedMessages()
     first, second = same(HISTORY, kept).messages, same(copy.deepcopy(HISTORY), kept).messages
     assert all(one is other for one, other in zip(first, second, strict=True))
 
 
 def test_the_same_message_twice_is_two_messages() -> None:
-    kept = Readings()
+    kept = ParsedMessages()
     turn = [asks(listed("c1")), answer("c1")]
     history = [USER, *turn, USER, *copy.deepcopy(turn), USER]
     for _ in range(2):
@@ -151,6 +151,6 @@ def test_the_same_message_twice_is_two_messages() -> None:
 
 
 def test_a_result_that_comes_late_is_found() -> None:
-    kept, history = Readings(), [USER, asks(listed("c1"))]
+    kept, history = ParsedMessages(), [USER, asks(listed("c1"))]
     assert same(history, kept).repairs == ("answered call c1 (read) as interrupted",)
     assert same([*history, answer("c1")], kept).repairs == ()
