@@ -17,8 +17,8 @@ from amplifier_core.display import DisplaySystem
 from amplifier_core.loader import ModuleLoader
 from amplifier_core.models import SessionStatus
 from amplifier_core.mounting import initialize_session
-from amplifier_core.utils.truncate import redact_config
 from amplifier_support.clock import local_now
+from amplifier_support.redaction import redact_config
 from amplifier_support.session_capabilities import SECRET_VARIABLES
 
 __all__ = ["AmplifierSession", "ModuleLoader", "initialize_session"]

@@ -35,6 +35,9 @@ MAX_DEPTH = 128
 KNOWN = "secret"
 """Kind of a known value."""
 
+_REDACTED = "[REDACTED]"
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
 RUN = 14
 """Characters of the shortest token."""
 
@@ -340,3 +343,30 @@ def _entropy(text: str) -> float:
     """Bits per character."""
     shares = [count / len(text) for count in Counter(text).values()]
     return -sum(share * math.log2(share) for share in shares)
+
+
+def redact_config(config: Any, secrets: Iterable[str] = ()) -> Any:
+    """A copy of a mount plan that can be shown and logged.
+
+    Replaces the values of sensitive keys, strings whose keys match `amplifier_support.secret_shapes.SECRET_NAME`, user names and
+    passwords in URLs, and all occurrences of `secrets` that have at least 8 characters.
+    """
+    known = sorted(
+        {text for text in secrets if len(text) >= _SHORTEST_SECRET}, key=len, reverse=True
+    )
+
+    def redacted(value: Any, key: str = "") -> Any:
+        if key.lower() in SENSITIVE_KEYS or (isinstance(value, str) and is_secret_name(key)):
+            return _REDACTED
+        if isinstance(value, Mapping):
+            entries = cast("Mapping[Any, Any]", value).items()
+            return {name: redacted(inner, str(name)) for name, inner in entries}
+        if isinstance(value, (list, tuple)):
+            return [redacted(inner, key) for inner in cast("list[Any]", value)]
+        if isinstance(value, str):
+            value = _USERINFO.sub(_REDACTED, value)
+            for secret in known:
+                value = value.replace(secret, _REDACTED)
+        return value
+
+    return redacted(config)

@@ -13,7 +13,7 @@ import pytest
 
 from amplifier_core.models import ToolResult
 from amplifier_support import redaction
-from amplifier_support.redaction import Redactor, configured_secrets
+from amplifier_support.redaction import Redactor, configured_secrets, redact_config
 from amplifier_support.secret_shapes import PII, secret_shapes
 from tests.support import planted
 
@@ -252,3 +252,28 @@ def test_a_secret_is_found_as_deep_as_the_input_of_a_tool_call_may_be() -> None:
     for _ in range(60):
         value = {"list": [value]}
     assert "known-secret-value" not in repr(Redactor(["known-secret-value"]).value(value))
+
+
+def test_a_plan_is_shown_without_secrets_and_otherwise_unchanged() -> None:
+    plan = {
+        "session": {"max_tokens": 5, "token_budget": 9, 1: None},
+        "providers": [{"config": {"api_key": {"from": "vault"}, "github_token": "abc", "auth": 1}}],
+        "tools": ({"url": "https://user:pw@host/x?a=b", "env": {"MY_KEY": "abc"}},),
+        "text": "uses sk-0123456789 and sk-0123456789-long and short",
+    }
+    copy = redact_config(plan, ["sk-0123456789", "sk-0123456789-long", "short"])
+    assert copy == {
+        "session": {"max_tokens": 5, "token_budget": 9, 1: None},
+        "providers": [
+            {
+                "config": {
+                    "api_key": "[REDACTED]",
+                    "github_token": "[REDACTED]",
+                    "auth": "[REDACTED]",
+                }
+            }
+        ],
+        "tools": [{"url": "https://[REDACTED]@host/x?a=b", "env": {"MY_KEY": "[REDACTED]"}}],
+        "text": "uses [REDACTED] and [REDACTED] and short",
+    }
+    assert plan["session"] is not copy["session"]

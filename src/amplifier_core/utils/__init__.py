@@ -4,7 +4,6 @@ from amplifier_core.utils.retry import RetryConfig, classify_error_message, retr
 from amplifier_core.utils.truncate import (
     SECRET_NAME,
     SENSITIVE_KEYS,
-    redact_config,
     redact_secrets,
     truncate_values,
 )
@@ -14,7 +13,6 @@ __all__ = [
     "SENSITIVE_KEYS",
     "RetryConfig",
     "classify_error_message",
-    "redact_config",
     "redact_secrets",
     "retry_with_backoff",
     "truncate_values",
