@@ -1,19 +1,13 @@
-"""Subscribe the renderer and the turn recorder to the events of a session.
+"""The border between the events of any loop and the app: everything beyond sees canonical events.
 
-Text of an answer is shown once, even if a provider restarts the answer. Bundled providers never
-retry once they have sent text. Others may: they emit `provider:retry` and stream from the
-beginning. Text already shown is then skipped; where the second answer differs from the first, it
-is shown from its beginning on a new line.
-
-Report the text of answers for loops that report no blocks.
-
-Such a loop adds an answer to the context before it runs the calls of the answer or ends; the text
-is read from there.
-
-End the calls that a loop does not run, for renderers.
-
-Some loops emit nothing for a call that a hook denied: it is over at the next request, or with the
-next answer if they report no requests. For an unknown tool, some emit only `error:tool`.
+* A loop that reports no blocks adds an answer to the context before it runs the calls of the answer or
+  ends; the text is read from there, and reported.
+* A call that does not run ends. Some loops emit nothing for a call that a hook denied: it is over at the
+  next request, or with the next answer if they report no requests. For an unknown tool, some emit only
+  `error:tool`.
+* Text is shown once. Bundled providers never retry once they have sent text. Others may: they emit
+  `provider:retry` and stream from the beginning. Text already shown is then skipped; where the second
+  answer differs from the first, it is shown from its beginning on a new line.
 """
 
 from __future__ import annotations
@@ -41,6 +35,10 @@ from amplifier_core.events import (
     TOOL_PRE,
 )
 from amplifier_support.session_capabilities import REDACT_EVENT
+
+_DELTA = "content_block:delta"
+_ENDS = (TOOL_POST, TOOL_ERROR)
+_OF_CALLS = (TOOL_PRE, *_ENDS, APPROVAL_REQUIRED, APPROVAL_GRANTED, APPROVAL_DENIED)
 
 UNREPORTED = "app-unreported-blocks"
 """The `source` in the events of such blocks."""
@@ -100,40 +98,41 @@ def _texts(message: dict[str, Any], *, before_calls: bool) -> list[dict[str, Any
     ]
 
 
-def with_denied_ends(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
-    """Wrap the handlers of a renderer so that a call that does not run ends in every loop."""
-    calls = _RunningCalls(handlers.get("tool:error", _nothing))
-    watched: dict[str, EventHandler] = {
-        # A stopped prompt ends its calls itself.
-        "cancel:requested": calls.forget,
-        "prompt:submit": calls.forget,
-        "execution:start": calls.forget,
-        "tool:pre": calls.began,
-        "tool:post": calls.ended,
-        "tool:error": calls.ended,
-        APPROVAL_DENIED: calls.denied,
-        "error:tool": calls.not_found,
-        "provider:request": calls.requested,
-        "content_block:end": calls.answered,
-        "orchestrator:complete": calls.completed,
-    }
-    return {
-        **handlers,
-        **{event: _both(first, handlers.get(event, _nothing)) for event, first in watched.items()},
-    }
-
-
 class _RunningCalls:
     """The calls that began and have not ended.
 
     Args:
         on_error: Receives `tool:error` for those that do not run.
+
+    Attributes:
+        events: The events that begin and end calls.
     """
 
     def __init__(self, on_error: EventHandler) -> None:
         self._on_error = on_error
         self._running: dict[Any, dict[str, Any]] = {}
         self._reasons: dict[Any, str] = {}
+        self._changes: dict[str, EventHandler] = {
+            # A stopped prompt ends its calls itself.
+            "cancel:requested": self.forget,
+            PROMPT_SUBMIT: self.forget,
+            "execution:start": self.forget,
+            TOOL_PRE: self.began,
+            TOOL_POST: self.ended,
+            TOOL_ERROR: self.ended,
+            APPROVAL_DENIED: self.denied,
+            "error:tool": self.not_found,
+            PROVIDER_REQUEST: self.requested,
+            CONTENT_BLOCK_END: self.answered,
+            ORCHESTRATOR_COMPLETE: self.completed,
+        }
+        self.events = tuple(self._changes)
+
+    def observe(self, event: str, data: dict[str, Any]) -> None:
+        """Record an event, and end the calls that it shows to be over."""
+        change = self._changes.get(event)
+        if change is not None:
+            change(event, data)
 
     def began(self, event: str, data: dict[str, Any]) -> None:
         self._running[_key(data)] = data
@@ -169,64 +168,72 @@ class _RunningCalls:
         self._reasons.clear()
 
     def _fail(self, call: dict[str, Any], kind: str, message: Any) -> None:
-        self._on_error("tool:error", {**call, "error": {"type": kind, "message": message}})
-
-
-def _both(first: EventHandler, then: EventHandler) -> EventHandler:
-    def handle(event: str, data: dict[str, Any]) -> None:
-        first(event, data)
-        then(event, data)
-
-    return handle
+        self._on_error(TOOL_ERROR, {**call, "error": {"type": kind, "message": message}})
 
 
 def _key(data: dict[str, Any]) -> Any:
     return peek(data, "tool_call_id") or peek(data, "tool_name")
 
 
-def _nothing(event: str, data: dict[str, Any]) -> None:
-    pass
-
-
-_DELTA = "content_block:delta"
-_OF_CALLS = (TOOL_PRE, TOOL_POST, TOOL_ERROR, APPROVAL_REQUIRED, APPROVAL_GRANTED, APPROVAL_DENIED)
-
-
 def subscribe(coordinator: Any, renderer: Renderer, recorder: TurnRecorder) -> None:
     """Register the handlers of both on the events of a session."""
     hooks = coordinator.hooks
     report_unreported_blocks(coordinator)
-    for event, handler in named_calls(recorder.handlers()).items():
+    for event, handler in recorder.handlers().items():
         # The recorder keeps the text of errors; of other events only names and numbers.
-        handler = with_redaction(coordinator, handler) if event == "tool:error" else handler
+        handler = with_redaction(coordinator, handler) if event == TOOL_ERROR else handler
+        handler = _of_named_tools(handler) if event in _ENDS else handler
         hooks.register(event, handler, FIRST, name="app-recorder")
     asked, allowed = recorder.denial_handlers()
     for event in (PROMPT_SUBMIT, PROVIDER_REQUEST):
         hooks.register(event, asked, FIRST, name="app-recorder")
         hooks.register(event, allowed, LAST, name="app-recorder")
-    shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
-    if renderer.is_for_people:
-        shown = with_short_denials(shown)
-    shown = named_calls(with_call_ids(with_denied_ends(shown), recorder))
-    for event, handler in shown.items():
+    for event, handler in canonical_handlers(renderer, recorder).items():
         priority = FIRST if event in BEFORE_EVENTS else LAST
         hooks.register(event, with_redaction(coordinator, handler), priority, name="app-renderer")
 
 
-def named_calls(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
-    """Wrap the handlers so that a call ends with an event that names its tool, as those of loops do.
+def canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, EventHandler]:
+    """Return handlers that pass the events of any loop to a renderer, each call complete.
+
+    Every event of a call has the call's id and its tool, and a call that began ends once.
+    """
+    shown = visible_only(show_once(renderer.handlers()), renderer.visibility)
+    denials = _Denials() if renderer.is_for_people else None
+
+    def show(event: str, data: dict[str, Any]) -> None:
+        handler = shown.get(event)
+        if denials is not None:
+            data = denials.adapt(event, data)
+        if handler is not None:
+            handler(event, data)
+
+    calls = _RunningCalls(show)
+
+    def on_call(event: str, data: dict[str, Any]) -> None:
+        if event in _ENDS and not peek(data, "tool_name"):
+            return
+        data = recorder.with_call_id(data)
+        calls.observe(event, data)
+        show(event, data)
+
+    def on_other(event: str, data: dict[str, Any]) -> None:
+        calls.observe(event, data)
+        show(event, data)
+
+    return {
+        **shown,
+        **dict.fromkeys(calls.events, on_other),
+        **dict.fromkeys(_OF_CALLS, on_call),
+    }
+
+
+def _of_named_tools(handler: EventHandler) -> EventHandler:
+    """Wrap `handler` so that it receives the ends of calls that name their tool, as loops emit them.
 
     Some tools emit `tool:error` themselves, with other keys, and then return the failure.
     """
-
-    def of_loops(handler: EventHandler) -> EventHandler:
-        return lambda event, data: handler(event, data) if peek(data, "tool_name") else None
-
-    ends = (TOOL_POST, TOOL_ERROR)
-    return {
-        event: of_loops(handler) if event in ends else handler
-        for event, handler in handlers.items()
-    }
+    return lambda event, data: handler(event, data) if peek(data, "tool_name") else None
 
 
 def with_redaction(coordinator: Any, handler: EventHandler) -> EventHandler:
@@ -242,55 +249,32 @@ def with_redaction(coordinator: Any, handler: EventHandler) -> EventHandler:
     return shown
 
 
-def with_call_ids(
-    handlers: dict[str, EventHandler], recorder: TurnRecorder
-) -> dict[str, EventHandler]:
-    """Wrap the handlers of a renderer so that every event of a call has the call's id.
-
-    Some loops send none, and calls of one tool that run in parallel could not be distinguished.
-    """
-
-    def with_identity(handler: EventHandler) -> EventHandler:
-        return lambda event, data: handler(event, recorder.with_call_id(data))
-
-    return {
-        event: with_identity(handler) if event in _OF_CALLS else handler
-        for event, handler in handlers.items()
-    }
-
-
-def with_short_denials(handlers: dict[str, EventHandler]) -> dict[str, EventHandler]:
-    """Wrap the handlers of a renderer so that they show a denial as the user knows it.
+class _Denials:
+    """Shows denials as the user knows them.
 
     The text of a denial is for the model; the event `approval:denied` says who decided.
     """
-    on_error = handlers.get("tool:error")
-    if on_error is None:
-        return handlers
-    denials: dict[Any, str] = {}
-    on_denied = handlers.get(APPROVAL_DENIED)
 
-    def denied(event: str, data: dict[str, Any]) -> None:
-        by, reason = peek(data, "decided_by"), peek(data, "reason")
-        if by == "answer":
-            denials[peek(data, "tool_call_id")] = describe.DENIED_BY_USER
-        elif isinstance(by, str) and by != "policy":
-            why = f": {reason}" if isinstance(reason, str) else ""
-            denials[peek(data, "tool_call_id")] = f"denied by {by}{why}"
-        if on_denied is not None:
-            on_denied(event, data)
+    def __init__(self) -> None:
+        self._texts: dict[Any, str] = {}
 
-    def failed(event: str, data: dict[str, Any]) -> None:
-        text = denials.pop(peek(data, "tool_call_id"), None)
-        # A tool may fail with the same words.
-        is_denial = peek(peek(data, "error"), "type") in ("Denied", None)
-        if is_denial and describe.error_text(data).endswith(describe.DENIED_TO_MODEL):
-            text = describe.DENIED_BY_USER
-        if text is not None:
-            data = {**data, "error": {"type": "Denied", "message": text}}
-        on_error(event, data)
-
-    return {**handlers, APPROVAL_DENIED: denied, "tool:error": failed}
+    def adapt(self, event: str, data: dict[str, Any]) -> dict[str, Any]:
+        if event == APPROVAL_DENIED:
+            by, reason = peek(data, "decided_by"), peek(data, "reason")
+            if by == "answer":
+                self._texts[peek(data, "tool_call_id")] = describe.DENIED_BY_USER
+            elif isinstance(by, str) and by != "policy":
+                why = f": {reason}" if isinstance(reason, str) else ""
+                self._texts[peek(data, "tool_call_id")] = f"denied by {by}{why}"
+        elif event == TOOL_ERROR:
+            text = self._texts.pop(peek(data, "tool_call_id"), None)
+            # A tool may fail with the same words.
+            is_denial = peek(peek(data, "error"), "type") in ("Denied", None)
+            if is_denial and describe.error_text(data).endswith(describe.DENIED_TO_MODEL):
+                text = describe.DENIED_BY_USER
+            if text is not None:
+                return {**data, "error": {"type": "Denied", "message": text}}
+        return data
 
 
 def redacted_text(coordinator: Any, text: str) -> str:
