@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from amplifier_app.commands.finish import Invocation
 
 _HELP_FILE = ("commands", "help.txt")
+"""The help pages, each after a form feed and the words of its command: `tests/meta/help_pages.py` writes it."""
 _HELP_COLUMNS = 80
 """Terminals of this width or more get the stored help."""
 _SIGNALLED = (130, 143)
@@ -60,18 +61,29 @@ def _stored_answer(argv: list[str]) -> str | None:
         from amplifier_app.base.version import version_line
 
         return version_line() + "\n"
-    if argv in (["--help"], ["-h"]) and _is_wide() and _has_only_own_commands():
-        with open(os.path.join(os.path.dirname(__file__), *_HELP_FILE), encoding="utf-8") as file:
-            return file.read()
+    if argv[-1:] in (["--help"], ["-h"]) and _is_wide():
+        return _stored_help(" ".join(argv[:-1]))
     return None
+
+
+def _stored_help(words: str) -> str | None:
+    """The help page of the command that `words` call; None if it is not stored."""
+    with open(os.path.join(os.path.dirname(__file__), *_HELP_FILE), encoding="utf-8") as file:
+        pages = file.read()
+    _, found, rest = pages.partition(f"\f{words}\n")
+    page = rest.partition("\f")[0]
+    is_group = not words or "\nCommands:\n" in page
+    return page if found and (not is_group or _has_only_own_commands()) else None
 
 
 def _is_wide() -> bool:
     """Return True if help is laid out in lines of the usual length."""
-    if "COLUMNS" in os.environ:
-        return False
     try:
-        return os.get_terminal_size(1).columns >= _HELP_COLUMNS
+        columns = int(os.environ.get("COLUMNS", 0))
+    except ValueError:
+        columns = 0
+    try:
+        return (columns or os.get_terminal_size(1).columns) >= _HELP_COLUMNS
     except OSError:  # not a terminal
         return True
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-import amplifier_app
 from amplifier_app.base.outcome import OK, Outcome
 from amplifier_app.cli import main
 from amplifier_app.commands.finish import Invocation
@@ -20,6 +19,7 @@ from amplifier_app.commands.group import amplifier_command as root_command
 from amplifier_app.commands.run import launch
 from amplifier_app.commands.run.fast_arguments import read_words
 from amplifier_app.commands.run.request import Request
+from tests.meta import help_pages
 from tests.support.cli import amplifier_command, child_environment, run_amplifier, start_amplifier
 from tests.support.schemas import RESULT
 
@@ -65,12 +65,18 @@ def test_continue_has_help_of_its_own() -> None:
 
 
 def test_the_stored_help_is_what_typer_prints() -> None:
-    stored = Path(amplifier_app.__file__).parent / "commands" / "help.txt"
-    printed = run_amplifier("--help", env={"COLUMNS": "80"}).stdout
-    message = f"store it again with: COLUMNS=80 amplifier --help > {stored}"
-    assert stored.read_text(encoding="utf-8") == printed, message
-    assert run_amplifier("--help", env={"COLUMNS": None}).stdout == printed
-    assert run_amplifier("-h", env={"COLUMNS": "60"}).stdout != printed
+    message = "store it again with: python -m tests.meta.help_pages"
+    assert help_pages.FILE.read_text(encoding="utf-8") == help_pages.pages(), message
+
+
+@pytest.mark.parametrize("words", ["", "run", "session", "batch run"])
+def test_stored_help_is_printed_on_a_terminal_of_the_usual_width(words: str) -> None:
+    argv = [*words.split(), "--help"]
+    printed = run_amplifier(*argv, env={"COLUMNS": "80"}).stdout
+    assert printed == help_pages.print_page(words)
+    assert run_amplifier(*argv, env={"COLUMNS": None}).stdout == printed
+    assert run_amplifier(*argv[:-1], "-h", env={"COLUMNS": "200"}).stdout == printed
+    assert run_amplifier(*argv, env={"COLUMNS": "60"}).stdout != printed
 
 
 @pytest.mark.parametrize("argv", [["--version"], ["--help"], ["schema", "plan"]])
