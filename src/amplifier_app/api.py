@@ -30,7 +30,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError, SessionError, UsageError
 from amplifier_app.base.outcome import Ending, Outcome, to_outcome
@@ -48,6 +48,7 @@ from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession
 from amplifier_app.sources.resolver import resolver_for
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_batch.api import BatchStopped, batch

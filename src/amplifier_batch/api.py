@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.api import (
     Approve,
@@ -33,6 +33,7 @@ from amplifier_batch.options import BatchOptions, RowOptions
 from amplifier_batch.record.folder import BatchFolder, require_unused
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.writer import writing
+from amplifier_support.named_tuple import NamedTuple
 
 Rows = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 """An input as `amplifier batch run` takes it, or the rows themselves."""

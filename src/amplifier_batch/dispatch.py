@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.render.result import RunReport, result_object
@@ -31,6 +31,7 @@ from amplifier_batch.input import PromptTemplate, Row, build_session_id
 from amplifier_batch.record.results import result_line
 from amplifier_batch.record.writer import BatchWriter
 from amplifier_batch.workdirs import Workdirs
+from amplifier_support.named_tuple import NamedTuple
 
 _OF_THE_PLAN = (Ending.USAGE, Ending.CONFIGURATION, Ending.MODULE)
 """Outcomes that every row has, unless another one has passed."""

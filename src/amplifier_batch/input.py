@@ -28,12 +28,13 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, cast
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.json_text import value_text
 from amplifier_app.runtime import describe
 from amplifier_support.files import open_to_read
+from amplifier_support.named_tuple import NamedTuple
 
 _ROWS_AT_ONCE = 1024
 

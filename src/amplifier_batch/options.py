@@ -5,13 +5,14 @@ import re
 import time
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import typer
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.option import Option
+from amplifier_support.named_tuple import NamedTuple
 
 _WHAT = "What runs"
 _LIMITS = "Limits"

@@ -7,13 +7,14 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, cast, get_args
 
 from amplifier_app.base.errors import AppError, ConfigError, UsageError
 from amplifier_app.base.private_files import make_private_folder
 from amplifier_batch.input import PromptTemplate, Row
 from amplifier_batch.record.folder import is_running
 from amplifier_support.files import describe_reason, is_special
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, find_program, git_environment, run
 
 Kind = Literal["same", "fresh", "copy", "clone"]

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
 from amplifier_core.llm_errors import programming_error
+from amplifier_support.named_tuple import NamedTuple
 
 __all__ = [
     "Origin",

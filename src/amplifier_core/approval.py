@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from amplifier_support.named_tuple import NamedTuple
 
 
 class ApprovalTimeoutError(Exception):

@@ -25,7 +25,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any, NamedTuple, Self, cast, get_args
+from typing import Any, Self, cast, get_args
 
 from pydantic import BaseModel
 
@@ -42,6 +42,7 @@ from amplifier_core._foreign import (
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.models import ContextInjection, HookAction, HookResult, ToolResult
 from amplifier_support.clock import utc_now
+from amplifier_support.named_tuple import NamedTuple
 
 __all__ = [
     "INVALID_RESPONSE",

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_core._foreign import describe_exception, describe_place
 from amplifier_core.coordinator import ModuleCoordinator
@@ -56,6 +56,7 @@ from amplifier_core.module_sources import (
     validation_failure,
 )
 from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
+from amplifier_support.named_tuple import NamedTuple
 
 __all__ = [
     "ENTRY_POINT_GROUP",

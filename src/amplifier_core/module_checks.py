@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from amplifier_core._foreign import required_arguments
 from amplifier_core.models import ProviderInfo
+from amplifier_support.named_tuple import NamedTuple
 
 Severity = Literal["error", "warning", "info"]
 

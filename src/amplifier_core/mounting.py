@@ -13,7 +13,7 @@ The section of the plan determines the kind of a module; the module's id does no
 
 import inspect
 import logging
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 from amplifier_core import events
 from amplifier_core._foreign import (
@@ -40,6 +40,7 @@ from amplifier_core.module_sources import (
     module_failure_reason,
     validation_failure,
 )
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import BEFORE_PROVIDER, PROVIDER_FAILURE
 
 __all__ = [

@@ -18,8 +18,9 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
-from typing import NamedTuple
 from urllib.parse import urlsplit
+
+from amplifier_support.named_tuple import NamedTuple
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -12,15 +12,17 @@ import sys
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
+from amplifier_support.lazy_pattern import lazy_pattern
+
 _VENDORS = (
     "ANTHROPIC|OPENAI|AZURE|GEMINI|GOOGLE|MISTRAL|GROQ|COHERE|XAI|DEEPSEEK|OPENROUTER|PERPLEXITY"
 )
-_MODEL_KEY = re.compile(
+_MODEL_KEY = lazy_pattern(
     rf"(^|_)API_?KEYS?(_|$) | ^({_VENDORS})_(.*_)?(KEY|TOKEN)$", re.VERBOSE | re.IGNORECASE
 )
 # Fewer names than `secret_names.SECRET_NAME`, with which only texts are redacted: programs need
 # variables such as GPG_KEY_ID.
-_WITHHELD = re.compile(
+_WITHHELD = lazy_pattern(
     rf"""(^|_)(
         (API|ACCESS|SECRET|PRIVATE|AUTH|SUBSCRIPTION|SERVICE|ACCOUNT|LICENSE)_?KEY
       | TOKEN | SECRET | PASSPHRASE | CREDENTIAL | PASS | PAT

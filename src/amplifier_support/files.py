@@ -20,7 +20,8 @@ import shutil
 import stat
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
-from typing import NamedTuple
+
+from amplifier_support.named_tuple import NamedTuple
 
 if os.name == "nt":
     import msvcrt

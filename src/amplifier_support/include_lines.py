@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from amplifier_support.named_tuple import NamedTuple
 
 _INCLUDE = re.compile(r"[ \t]*@(@*)([^\s@]\S*)[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")

@@ -17,7 +17,9 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, cast
+
+from amplifier_support.named_tuple import NamedTuple
 
 Record = dict[str, Any]
 

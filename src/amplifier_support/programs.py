@@ -26,10 +26,10 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_support.environment import absolute_entries, without_model_keys, without_secrets
 from amplifier_support.files import is_below
+from amplifier_support.named_tuple import NamedTuple
 
 _POLL_SECONDS = 0.1
 _PROJECT_MARKS = (".git", ".amplifier")

@@ -21,7 +21,9 @@ Batches are described in `contracts/provider.md`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from amplifier_support.named_tuple import NamedTuple
 
 
 class DeferredRequest(NamedTuple):

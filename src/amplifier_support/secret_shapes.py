@@ -15,7 +15,10 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.named_tuple import NamedTuple
 
 _RULES = Path(__file__).with_name("gitleaks_rules.json")
 
@@ -295,7 +298,7 @@ SENSITIVE_KEYS: Final[frozenset[str]] = frozenset(
 )
 """Keys (complete, in lower case) whose values are secrets."""
 
-SECRET_NAME: Final = re.compile(
+SECRET_NAME: Final = lazy_pattern(
     r"(?i)(?:^|[_-])(?:(?:api_?)?key|token|secret|credential|passphrase|pass|pat)(?:[_-]|$)"
     r"|(?:^|[_-])(?:api_?key|secret|credential)s(?:[_-]|$)"
     r"|passw(?:or)?d|[_-]pwd$|(?:^|[_-])auth(?:_header)?$"
@@ -308,10 +311,10 @@ def is_secret_name(name: str) -> bool:
     return SECRET_NAME.search(name) is not None
 
 
-_OF_VARIABLE = re.compile(r"(?i)[_-]env(?:[_-]?var(?:iable)?)?$")
+_OF_VARIABLE = lazy_pattern(r"(?i)[_-]env(?:[_-]?var(?:iable)?)?$")
 
 
-_REFERENCES = re.compile(r"(?:\$\{[A-Za-z_]\w*\})+|\$[A-Za-z_]\w*")
+_REFERENCES = lazy_pattern(r"(?:\$\{[A-Za-z_]\w*\})+|\$[A-Za-z_]\w*")
 
 
 def refers_to_variables(value: str) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from amplifier_support.named_tuple import NamedTuple
 
 Severity = Literal["error", "warning", "info"]
 

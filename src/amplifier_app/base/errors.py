@@ -16,7 +16,7 @@ Errors of a model provider are the kernel's (`amplifier_core.llm_errors`);
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from amplifier_support.named_tuple import NamedTuple
 
 
 class Location(NamedTuple):

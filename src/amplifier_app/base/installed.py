@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_core.discovery import ENTRY_POINT_GROUP, conventional_name, project_name
+from amplifier_support.named_tuple import NamedTuple
 
 DISTRIBUTION = "amplifier"
 

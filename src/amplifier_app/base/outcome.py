@@ -6,7 +6,7 @@ import enum
 import errno
 import json
 import shlex
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.errors import (
     AppError,
@@ -20,6 +20,7 @@ from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.base.paths import temporary_dir, working_dir
 from amplifier_app.base.redact import redact
 from amplifier_support.files import NoTemporaryFolder
+from amplifier_support.named_tuple import NamedTuple
 
 
 class Ending(enum.Enum):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 from amplifier_app.base.errors import ConfigError
@@ -78,6 +77,8 @@ def temporary_dir() -> str:
     """
     try:
         temporary_folder()
+        import tempfile  # Takes longer than the rest of this file.
+
         return tempfile.gettempdir()
     except (NoTemporaryFolder, FileNotFoundError) as error:
         hint = "Set TMPDIR to a folder that can be written to."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.text import SEQUENCE, UNFINISHED, cut_text
 
 _CONTROLS = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
@@ -21,9 +22,9 @@ _NO_SHAPE = "[\u115f\u1160\u3164\uffa0\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 # Most texts contain none of this, so the long patterns are compiled on first use (`re` caches them).
 _PIPE = rf"{SEQUENCE}|[{_CONTROLS}]"
 _TERMINAL = rf"{SEQUENCE}|[{_CONTROLS}{_BIDI}\r]"
-_ANY_FOR_PIPE = re.compile(rf"[{_CONTROLS}]")
+_ANY_FOR_PIPE = lazy_pattern(rf"[{_CONTROLS}]")
 _NOT_XML = r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-_ANY_FOR_TERMINAL = re.compile(rf"[{_CONTROLS}{_BIDI}\r]")
+_ANY_FOR_TERMINAL = lazy_pattern(rf"[{_CONTROLS}{_BIDI}\r]")
 
 
 def for_terminal(text: str) -> str:

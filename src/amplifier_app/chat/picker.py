@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -23,6 +23,7 @@ from amplifier_app.sessions.backups import files_changed_since
 from amplifier_app.sessions.index import Listed, ask_index
 from amplifier_app.sessions.removal import remove_sessions, with_sub_sessions
 from amplifier_app.sessions.store import SessionStore
+from amplifier_support.named_tuple import NamedTuple
 
 _MAX_ROWS = 15
 

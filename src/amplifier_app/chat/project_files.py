@@ -7,12 +7,12 @@ import re
 from collections.abc import Container, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_support.files import is_below, open_inside
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, find_program, git_environment, run
 from amplifier_support.text import nearest
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 from prompt_toolkit.completion import Completer
 
@@ -25,6 +25,7 @@ from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.slash.registry import is_command
 from amplifier_app.chat.terminal_modes import KeyMode
+from amplifier_support.named_tuple import NamedTuple
 
 TYPING_PAUSE = 1.0
 """Seconds after the last key when a question may take over the keyboard."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -27,6 +27,7 @@ from amplifier_app.runtime.export.parts import redactor
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.clock import utc_now
+from amplifier_support.named_tuple import NamedTuple
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan import overrides
@@ -11,6 +11,7 @@ from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.entries import entry_key, list_entries
 from amplifier_app.plan.tree.merge import overlay_agent
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, read_text, with_items
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 SELF = "self"

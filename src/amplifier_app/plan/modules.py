@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from amplifier_app.base import keys
 from amplifier_app.base.errors import Location
@@ -24,6 +24,7 @@ from amplifier_app.plan.tree.entries import ModuleEntry, entry_key, module_entri
 from amplifier_app.plan.tree.interpolation import interpolate
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement

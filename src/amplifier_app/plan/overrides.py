@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
@@ -22,6 +21,7 @@ from amplifier_app.plan.tree.paths import NoSuchPath, Path, find, parse_path, wi
 from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import plain_scalar, read_yaml
 from amplifier_support import provider_order
+from amplifier_support.named_tuple import NamedTuple
 
 _PREFIX = "provider-"
 _DEFAULT_PROVIDER = ("session", "orchestrator", "config", "default_provider")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -19,6 +19,7 @@ from amplifier_app.plan.source_spec import (
 )
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement as Parsed

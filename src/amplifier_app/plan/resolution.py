@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
@@ -50,6 +50,7 @@ from amplifier_app.plan.tree.nodes import (
 )
 from amplifier_app.plan.tree.paths import with_value
 from amplifier_app.plan.tree.problems import PlanError, Problem, Problems, suggest
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.requirements import PlanRequirement

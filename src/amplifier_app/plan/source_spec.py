@@ -15,8 +15,10 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
+
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.entries import list_entries
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, to_node, with_items
 from amplifier_support.files import open_to_read
 from amplifier_support.journal import readable_records
+from amplifier_support.named_tuple import NamedTuple
 
 MODULE = "provider-replay"
 SCRIPT_MODULE = "provider-mock"

@@ -7,14 +7,16 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
+from amplifier_support.lazy_pattern import lazy_pattern
+
 _STYLES = {"bold": 1, "dim": 2, "italic": 3, "underline": 4, "reverse": 7, "strike": 9}
 # Not blue, bright colours, white and black: each cannot be read on some background.
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36}
 
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_SEQUENCE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
-_LINE_BREAK = re.compile(r"[\n\r\v\f]")
-_WORD = re.compile(r"\S+")
+_LINE_BREAK = lazy_pattern(r"[\n\r\v\f]")
+_WORD = lazy_pattern(r"\S+")
 
 
 def paint(text: str, style: str) -> str:

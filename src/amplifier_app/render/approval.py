@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.base.json_text import value_text
 from amplifier_app.base.sanitize import visible
@@ -15,6 +15,7 @@ from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import open_regular
+from amplifier_support.named_tuple import NamedTuple
 
 _MAX_CHANGED = 24
 _MAX_LINES = 24

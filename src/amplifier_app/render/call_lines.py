@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.render.progress import footer
@@ -20,6 +20,7 @@ from amplifier_app.runtime.turns.turn import (
     result_in,
 )
 from amplifier_support.fields import read_field, to_mapping
+from amplifier_support.named_tuple import NamedTuple
 
 _MAX_RESULT = 1_000_000
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher, unified_diff
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.render.ansi import cells, clip, fold, paint, wrapped
@@ -14,6 +14,7 @@ from amplifier_app.render.call_lines import FinishedCall
 from amplifier_app.render.screen import image_blocks
 from amplifier_app.runtime import describe
 from amplifier_support.fields import read_field
+from amplifier_support.named_tuple import NamedTuple
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _STYLES = {"-": "red", "+": "green"}

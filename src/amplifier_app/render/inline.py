@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from markdown_it.token import Token
 
 from amplifier_app.render.ansi import line_rows, paint
+from amplifier_support.named_tuple import NamedTuple
 
 _OPENING = {
     "em_open": "italic",

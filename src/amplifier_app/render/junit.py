@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from amplifier_app.base.sanitize import xml_text
+from amplifier_support.named_tuple import NamedTuple
 
 
 class Case(NamedTuple):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
@@ -20,6 +19,7 @@ from markdown_it.token import Token
 
 from amplifier_app.render.ansi import cells, fold, paint
 from amplifier_app.render.inline import Span, StyledText, build_rows, code_lines, styled, wrap
+from amplifier_support.named_tuple import NamedTuple
 
 ROWS_MEASURED = 11
 """Rows, with the head, that decide the widths of the columns. Later rows are wrapped to them, so that

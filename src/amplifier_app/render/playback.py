@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.runtime.event_log import read_time
 from amplifier_app.runtime.observers.observer import Renderer
@@ -12,6 +12,7 @@ from amplifier_app.runtime.observers.subscriptions import show_once
 from amplifier_app.runtime.observers.visibility import visible_only
 from amplifier_app.runtime.turns.turn import Status, TurnResult
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
+from amplifier_support.named_tuple import NamedTuple
 
 _MAX_PAUSE = 3.0
 """Seconds after which waiting, for example for the next prompt, is cut short."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from amplifier_app.base.sanitize import for_terminal, one_line
 from amplifier_app.render.table import Column, table
 from amplifier_app.runtime import describe
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.base.checks import Check, Report

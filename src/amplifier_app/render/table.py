@@ -7,13 +7,14 @@ whole, on one line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import terminal_width
 from amplifier_app.render.ansi import cells, clip, clip_middle, wrapped
+from amplifier_support.named_tuple import NamedTuple
 
 _GAP = "  "
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.outcome import Ending, Outcome
 from amplifier_app.runtime.turns.turn import NO_TURN, TurnResult, combine_turns
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import RESPONSE_FORMAT
 
 if TYPE_CHECKING:

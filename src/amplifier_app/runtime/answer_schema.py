@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from jsonschema import SchemaError
 from jsonschema.validators import validator_for
@@ -15,6 +15,7 @@ from referencing.exceptions import Unresolvable
 
 from amplifier_app.base.errors import UsageError
 from amplifier_support.files import read_file_or_stream
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import cut_text
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)

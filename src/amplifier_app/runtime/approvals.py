@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.json_text import value_text
@@ -26,6 +26,7 @@ from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolAppr
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.interfaces import ApprovalResponse
 from amplifier_core.loader import ModuleLoader
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import (
     APPROVAL_POLICY,
     MODE,

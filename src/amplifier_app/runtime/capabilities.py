@@ -12,13 +12,14 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError
 from amplifier_app.base.keys import Filled, fill_environment
 from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import first_mounted
 from amplifier_support.session_capabilities import (
     CACHE_DIR,

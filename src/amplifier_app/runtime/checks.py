@@ -8,12 +8,13 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.sanitize import for_pipe
 from amplifier_app.runtime.sandbox import sandbox_for_checks
 from amplifier_support.environment import without_secrets
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.process.commands import Command, CommandError, ProcessRunner
 from amplifier_support.sandbox.sandbox import Sandbox
 from amplifier_support.session_capabilities import SECRET_VARIABLES

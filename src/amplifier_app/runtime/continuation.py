@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_app.sessions.conversation import Conversation
 from amplifier_app.sessions.recording_context import answer_at_end
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession

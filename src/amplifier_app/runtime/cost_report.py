@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
@@ -24,6 +24,7 @@ from amplifier_app.sessions.conversation import Call, Conversation, Note, Prompt
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in, has_unpriced_calls
 from amplifier_app.sessions.tool_calls import blocks_in
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 from amplifier_support.usage import dollars, token_counts
 

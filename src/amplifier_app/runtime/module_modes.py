@@ -8,11 +8,12 @@ changes `active_mode`, too. The approval mode is another one: `approvals/approva
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.sanitize import one_line
 from amplifier_core._foreign import describe_exception
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import MODE
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from amplifier_app.base.errors import AppError, ConfigError, Location, ModuleError
 from amplifier_app.base.outcome import Ending
@@ -62,6 +62,7 @@ from amplifier_core.module_sources import (
 )
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
 from amplifier_core.session import AmplifierSession
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
 Status = Literal["ok", "skipped", "broken", "not checked"]

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Generator, Mapping
 from decimal import Decimal
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base import installed, keys
 from amplifier_app.base.errors import ConfigError, ModuleError
@@ -29,6 +29,7 @@ from amplifier_core.loader import ModuleLoader, find_kind
 from amplifier_core.message_models import ChatRequest, Message
 from amplifier_core.module_sources import ModuleMountError
 from amplifier_core.mounting import ModuleSpec, NothingMountedError, mount_module
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
 
 if TYPE_CHECKING:

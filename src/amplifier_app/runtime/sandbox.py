@@ -11,6 +11,7 @@ from typing import Any, cast
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan.model import ResolvedPlan
+from amplifier_support.sandbox.available import remember_in
 from amplifier_support.sandbox.policy import PolicyError, SandboxPolicy, is_at_least, parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 from amplifier_support.session_capabilities import SANDBOX, SESSION_DIR
@@ -37,6 +38,7 @@ def register_sandbox(coordinator: Any, config: Mapping[str, Any], plan: Resolved
         ConfigError: The plan's value is not a policy.
     """
     session: Mapping[str, Any] = config.get("session") or {}
+    remember_in(paths.cache_dir() / "sandbox.json")
     try:
         return _register(coordinator, parse_policy(session.get("sandbox")), config, plan)
     except PolicyError as error:

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.plan import ResolvedPlan
@@ -35,6 +35,7 @@ from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.session import AmplifierSession
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
 from amplifier_support.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.paths import short_path
 from amplifier_app.runtime import describe
@@ -13,6 +13,7 @@ from amplifier_app.runtime.approvals import current_mode, policy_other_than_aski
 from amplifier_app.runtime.capabilities import first_provider
 from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_support.files import open_regular
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import dollars
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ import os
 import stat
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.conversation import Conversation
 from amplifier_support import journal
 from amplifier_support.files import folder_at, is_below, open_regular, write_atomically
+from amplifier_support.named_tuple import NamedTuple
 
 _LARGEST_COMPARED = 10 * 1024 * 1024
 _MAX_COMPARED = 200

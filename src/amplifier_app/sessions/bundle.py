@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, cast
 
 from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
@@ -35,6 +35,7 @@ from amplifier_support.files import (
     open_to_read,
     write_private,
 )
+from amplifier_support.named_tuple import NamedTuple
 
 FORMAT = "amplifier-sessions"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.tool_calls import CallNumbers, agent_answer, calls_in, results_in
 from amplifier_app.sessions.transcript import is_by_hook
 from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import token_count
 
 Message = dict[str, Any]

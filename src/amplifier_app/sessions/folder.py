@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from amplifier_app.sessions.transcript import (
     read_transcript,
 )
 from amplifier_support.files import remove_unfinished
+from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.text import cut_text
 
 PLAN_FILE = "plan.yaml"
@@ -49,13 +49,13 @@ def write_metadata(path: Path, metadata: dict[str, Any]) -> None:
     write_private(path / "metadata.json", json_text(data) + "\n")
 
 
-_FILES_ADDED = re.compile(r"\n\n<(?:file|folder) path=")
-_LINE_MARKUP = re.compile(
+_FILES_ADDED = lazy_pattern(r"\n\n<(?:file|folder) path=")
+_LINE_MARKUP = lazy_pattern(
     r"(?m)^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+|\d+[.)][ \t]+|(?:```|~~~).*$)"
 )
-_LINK = re.compile(r"!?\[([^\]\n]+)\]\([^)\s]+\)")
-_EMPHASIS = re.compile(r"(?<!\w)(\*\*|__|`+|\*|_)(?=\w)(.+?)(?<=\S)\1(?!\w)")
-_TAG = re.compile(r"(?:(?<!\w)<|</)[a-z][\w-]*(?:\s[^<>]*)?>")
+_LINK = lazy_pattern(r"!?\[([^\]\n]+)\]\([^)\s]+\)")
+_EMPHASIS = lazy_pattern(r"(?<!\w)(\*\*|__|`+|\*|_)(?=\w)(.+?)(?<=\S)\1(?!\w)")
+_TAG = lazy_pattern(r"(?:(?<!\w)<|</)[a-z][\w-]*(?:\s[^<>]*)?>")
 _MAX_TITLE = 80
 
 

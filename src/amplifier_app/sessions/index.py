@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.private_files import open_private
@@ -26,6 +26,7 @@ from amplifier_app.sessions.summary import (
     without_surrogates,
 )
 from amplifier_support.files import try_lock
+from amplifier_support.named_tuple import NamedTuple
 
 FILE = ".index.sqlite3"
 """In the folder of the sessions, where no session can have this name."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
@@ -17,6 +17,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_support import clock
 from amplifier_support.fields import to_mapping
 from amplifier_support.files import read_regular
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import dollars
 
 SCHEMA_VERSION = 2

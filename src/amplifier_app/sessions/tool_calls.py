@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
 
 
 class StoredCall(NamedTuple):

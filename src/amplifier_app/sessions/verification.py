@@ -12,7 +12,7 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
@@ -33,6 +33,7 @@ from amplifier_support.files import (
     sync_folder,
     write_private,
 )
+from amplifier_support.named_tuple import NamedTuple
 
 _SPAWNED = re.compile(r"(.+)-[0-9a-f]{16}_(.+)")
 _RECORD_BEGINS = re.compile(r'\{"(role|control)":')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.plan.documents import plan_files
@@ -15,6 +15,7 @@ from amplifier_app.plan.model import ResolvedPlan, apply_overrides
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
 from amplifier_app.plan.tree.nodes import read_text
 from amplifier_app.plan.tree.problems import PlanError
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.base.errors import Location

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
@@ -37,6 +37,7 @@ from amplifier_app.sources.lockfile import Lock, LockEntry, lock_path_for, needs
 from amplifier_app.sources.resolved import Place, ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.module_sources import ModuleNotFoundError
+from amplifier_support.named_tuple import NamedTuple
 
 
 class Wanted(NamedTuple):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from amplifier_core.module_sources import ModuleNotFoundError, ModuleSource
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.sources.requirements.layout import Layout

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, Location
@@ -33,6 +33,7 @@ from amplifier_app.sources.errors import SourceError, SourceErrors
 from amplifier_app.sources.resolved import Considered, Place, ResolvedSource
 from amplifier_core.discovery import conventional_name, project_name
 from amplifier_core.module_sources import ModuleNotFoundError
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:

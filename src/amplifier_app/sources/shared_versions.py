@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from importlib.metadata import distributions as read_metadata
 from pathlib import Path
-from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -25,6 +24,7 @@ from amplifier_app.sources.requirements.layout import required_by
 from amplifier_app.sources.requirements.names import distributions, recorded_files
 from amplifier_app.sources.requirements.preferred_path import PREFERRED
 from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_support.named_tuple import NamedTuple
 
 
 class _Use(NamedTuple):

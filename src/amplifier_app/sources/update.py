@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Collection
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ConfigError, UsageError
@@ -20,6 +20,7 @@ from amplifier_app.sources.lockfile import Lock
 from amplifier_app.sources.plan_lock import Wanted, make_lock, wanted_modules
 from amplifier_app.sources.requirements.dependencies import DependencyCache, PackageCache
 from amplifier_app.sources.resolver import resolver_for
+from amplifier_support.named_tuple import NamedTuple
 
 State = Literal["newer", "current", "pinned"]
 

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.installed import DISTRIBUTION, normalised
@@ -32,6 +32,7 @@ from amplifier_app.sources.requirements.dependencies import DependencyCache
 from amplifier_app.sources.requirements.layout import required_by
 from amplifier_app.sources.requirements.names import installed_files, requirement_name
 from amplifier_app.sources.resolved import ResolvedSource
+from amplifier_support.named_tuple import NamedTuple
 
 MANIFEST = "vendor.json"
 

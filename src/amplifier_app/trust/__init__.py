@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError, Location
@@ -27,6 +27,7 @@ from amplifier_app.base.sanitize import for_terminal, visible
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.trust.content import Content, read_content
 from amplifier_app.trust.store import Record, TrustStore
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.model import ResolvedPlan

@@ -16,11 +16,12 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.sanitize import visible
 from amplifier_support.files import open_regular
+from amplifier_support.named_tuple import NamedTuple
 
 MAX_FILES = 10_000
 MAX_BYTES = 200 * 1024 * 1024

@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from amplifier_app.base import paths
@@ -39,6 +39,7 @@ from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.trust.content import Selected
 from amplifier_core.discovery import PARTS
 from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.model import ResolvedPlan

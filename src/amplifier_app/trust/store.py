@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.base import paths
 from amplifier_app.base import private_files as files
@@ -23,6 +23,7 @@ from amplifier_app.base.locks import hold_lock
 from amplifier_app.trust.content import MAX_BYTES, Content, Entry, compute_hash
 from amplifier_support.clock import utc_now
 from amplifier_support.files import FOLDER_MODE, open_regular
+from amplifier_support.named_tuple import NamedTuple
 
 _VERSION = 1
 

@@ -9,10 +9,11 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from amplifier_app.base.errors import AppError, ModuleError
 from amplifier_batch.workdirs import Workdir
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_batches import DeferredAnswer, DeferredRequest
 
 

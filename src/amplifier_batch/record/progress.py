@@ -24,11 +24,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from amplifier_app.base.outcome import Ending
 from amplifier_batch.input import parse_key
 from amplifier_batch.record.journal import Record
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_batches import DeferredRequest
 
 REPLACEMENT = re.compile(r"results-[0-9a-f]{8}\.jsonl")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+
+from amplifier_support.named_tuple import NamedTuple
 
 _BARS, _WHOLE_BARS = 24, 40
 """About how many bars a histogram has at most; counts may have fewer."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import Ending
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.journal import Record
 from amplifier_batch.record.results import read_dollars, read_seconds
+from amplifier_support.named_tuple import NamedTuple
 
 RESAMPLES = 2000
 CONFIDENCE = 0.98

@@ -7,11 +7,12 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.outcome import Ending
 from amplifier_batch.record.folder import BatchFolder
 from amplifier_batch.record.progress import Cell, Counts
+from amplifier_support.named_tuple import NamedTuple
 
 CONFIDENCE = 0.95
 _NORMAL_QUANTILE = 1.959964

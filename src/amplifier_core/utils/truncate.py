@@ -3,10 +3,10 @@
 Every function returns a copy.
 """
 
-import re
 from collections.abc import Collection
 from typing import Any, Final, cast
 
+from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.secret_shapes import SECRET_NAME, SENSITIVE_KEYS
 from amplifier_support.text import without_sequences
 
@@ -18,8 +18,8 @@ __all__ = [
 ]
 
 _REDACTED: Final = "[REDACTED]"
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL: Final = lazy_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_UNSAFE: Final = lazy_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def strip_control_characters(text: str) -> str:

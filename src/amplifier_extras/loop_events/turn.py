@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_core.llm_errors import ConfigurationError
 from amplifier_core.models import ToolResult
@@ -36,6 +36,7 @@ from amplifier_modules._shared.loop.streaming import STREAM_EVENTS
 from amplifier_modules._shared.loop.turn import Turn
 from amplifier_modules._shared.module.config import parse_config
 from amplifier_modules._shared.module.spans import Span
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
 
 STEP_START = "step:start"

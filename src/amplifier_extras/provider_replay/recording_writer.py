@@ -23,7 +23,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from typing import Any, NamedTuple, TextIO, cast
+from typing import Any, TextIO, cast
 
 from amplifier_extras.provider_replay.requests import (
     Comparing,
@@ -39,6 +39,7 @@ from amplifier_extras.provider_replay.requests import (
 from amplifier_extras.provider_replay.requests import rewrite_texts as rewritten
 from amplifier_support.clock import utc_now
 from amplifier_support.files import open_regular, open_to_read
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.redaction import Redactor
 from amplifier_support.text import cut_text
 

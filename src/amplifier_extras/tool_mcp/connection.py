@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from amplifier_support.named_tuple import NamedTuple
 
 MAX_MESSAGE = 32 * 1024 * 1024
 """Bytes of a message from a server; reading one takes about twice as much memory."""

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.plan.documents.document import read_root
@@ -29,6 +28,7 @@ from amplifier_app.plan.tree.nodes import (
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes
 from amplifier_kit.plan_tests.grammar import RECORDED, TEST_FILE
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 SUFFIXES = (".test.yaml", ".test.yml")

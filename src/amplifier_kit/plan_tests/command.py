@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -35,6 +35,7 @@ from amplifier_kit.plan_tests.report import (
     summary,
 )
 from amplifier_kit.plan_tests.running import Runner
+from amplifier_support.named_tuple import NamedTuple
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.base.errors import AppError, ConfigError, Location, UsageError
 from amplifier_app.base.json_text import value_text
@@ -30,6 +30,7 @@ from amplifier_core.discovery import PARTS
 from amplifier_kit.plan_tests.cases import Case, read_items
 from amplifier_kit.plan_tests.grammar import is_condition
 from amplifier_kit.plan_tests.running import FileState, Ran, Runner
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.path_patterns import fits
 from amplifier_support.text import cut_text
 

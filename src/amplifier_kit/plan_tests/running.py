@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.outcome import Ending, Outcome, to_outcome
@@ -43,6 +43,7 @@ from amplifier_kit.plan_tests.grammar import RECORDED
 from amplifier_support.fields import read_field
 from amplifier_support.files import describe_reason, is_special, open_regular, write_atomically
 from amplifier_support.journal import readable_records
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
 from amplifier_support.text import did_you_mean
 

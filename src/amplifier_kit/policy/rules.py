@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
@@ -24,6 +24,7 @@ from amplifier_app.runtime.approvals import Decision, open_policy, place_of_rule
 from amplifier_app.runtime.describe import count
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
+from amplifier_support.named_tuple import NamedTuple
 
 ModeOption = Annotated[
     Literal["ask", "edits", "read-only", "auto"] | None,

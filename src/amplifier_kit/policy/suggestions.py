@@ -7,7 +7,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -23,6 +23,7 @@ from amplifier_app.runtime.approvals import open_policy
 from amplifier_app.runtime.describe import count
 from amplifier_kit.policy.rules import ModeOption, SavedCall, describe_call, saved_calls
 from amplifier_support.files import is_below
+from amplifier_support.named_tuple import NamedTuple
 
 suggest_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

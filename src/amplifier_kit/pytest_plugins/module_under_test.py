@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
@@ -24,6 +24,7 @@ from amplifier_kit.testing import (
     MockProvider,
     MockTool,
 )
+from amplifier_support.named_tuple import NamedTuple
 
 __all__ = [
     "NO_MODULE",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.plan.tree.entries import ModuleKind
 from amplifier_core.discovery import PARTS, conventional_name
+from amplifier_support.named_tuple import NamedTuple
 
 _NAME = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
 _LONGEST = 50

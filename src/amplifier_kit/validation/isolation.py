@@ -13,13 +13,14 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import amplifier_support
 from amplifier_app.base.checks import Check, Severity, some
 from amplifier_app.base.errors import AppError
 from amplifier_core._foreign import describe_exception
 from amplifier_support.environment import without_secrets
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import cut_text
 
 MEMORY_BYTES = 4 * 1024**3

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -34,6 +34,7 @@ from amplifier_core.discovery import ENTRY_POINT_GROUP
 from amplifier_core.module_sources import ModuleNotFoundError
 from amplifier_kit.validation.advice import ASKS
 from amplifier_kit.validation.isolation import MEMORY_BYTES, Tried, try_out
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:

@@ -41,7 +41,6 @@ import logging
 import math
 import os
 import random
-import re
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -49,11 +48,13 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from amplifier_modules._shared.http.client import Enter, Turn, enter_at_once
 from amplifier_modules._shared.http.errors import retry_after
 from amplifier_support.files import make_private_folder, open_private, try_lock
+from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import PACE_DIR
 
 DEFAULT_WINDOW = 60.0
@@ -66,7 +67,7 @@ _DIMENSIONS: Mapping[str, tuple[str, ...]] = {
         "x-ratelimit-{}-tokens",
     ),
 }
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
+_DURATION = lazy_pattern(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
 _UNITS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
 _SHORTEST_WINDOW, _MAX_WINDOW = 0.01, 86400.0

@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.path_patterns import fits, split_pattern
 from amplifier_support.session_capabilities import MentionResolver
 
@@ -23,10 +25,10 @@ _PRINTERS = "echo true pwd whoami id uname seq sleep tr date basename dirname wh
 _WITHOUT_PATHS = frozenset(_PRINTERS.split())
 _WITH_PATTERN = frozenset(["grep", "egrep", "fgrep", "rg", "jq"])
 # The first word is then not a pattern.
-_PATTERN_ELSEWHERE = re.compile(r"-[^-]*[efL]|--(reg|fi|from)")
-_EXPANDED = re.compile(r"[*?\[{]")
+_PATTERN_ELSEWHERE = lazy_pattern(r"-[^-]*[efL]|--(reg|fi|from)")
+_EXPANDED = lazy_pattern(r"[*?\[{]")
 # A wildcard may match `..`; a home directory, a sequence or braces were not expanded; a slow search.
-_IS_UNCERTAIN = re.compile(r"(^|/)\.[^/]*[*?\[]|^~|[{}]|([*?\[][^/]*/.*){4}")
+_IS_UNCERTAIN = lazy_pattern(r"(^|/)\.[^/]*[*?\[]|^~|[{}]|([*?\[][^/]*/.*){4}")
 _MAX_EXPANDED = 1000
 
 

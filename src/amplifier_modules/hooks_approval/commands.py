@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from amplifier_modules.hooks_approval.invocations import PART, UNKNOWN, forms, invocations
+from amplifier_support.lazy_pattern import lazy_pattern
 
 _OPERATORS = {
     **dict.fromkeys(";&|", "it runs several commands"),
@@ -20,7 +21,7 @@ _OPERATORS = {
     **dict.fromkeys("()", "it runs a subshell"),
 }
 _EXPANDED = frozenset("*?[]{}")
-_JOINER = re.compile(
+_JOINER = lazy_pattern(
     r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.
     |(?<=\s)(?P<quiet>2>&1|[12]?>\s?/dev/null)(?=[\s;|&]|$)
     |(?P<joiner>\|\||&&|;|\|(?!&))""",
@@ -28,7 +29,7 @@ _JOINER = re.compile(
 )
 """Operators that join commands, and quotes and redirections that may contain the same characters."""
 
-_ASSIGNMENT = re.compile(r"\w+(\[.*\])?\+?=")
+_ASSIGNMENT = lazy_pattern(r"\w+(\[.*\])?\+?=")
 _RUN_OTHERS = """
     sudo doas su pkexec runuser env xargs parallel nohup nice ionice chrt taskset time timeout stdbuf
     setsid script ssh watch flock chroot unshare nsenter strace ltrace gdb busybox toybox systemd-run

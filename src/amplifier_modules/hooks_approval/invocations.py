@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from amplifier_support.lazy_pattern import lazy_pattern
+
 UNKNOWN = "\0"
 """In a word: the shell puts any number of words here. As a whole: anything."""
 
@@ -21,8 +23,8 @@ PART = "\1"
 _MAX_DEPTH = 8
 _MAX_WORDS = 200
 _SEPARATORS = frozenset(";&|()\n")
-_ASSIGNMENT = re.compile(r"\w+(\[[^\]]*\])?\+?=")
-_CODE = re.compile(r"""[\s;&|<>()$`'"\\]""")
+_ASSIGNMENT = lazy_pattern(r"\w+(\[[^\]]*\])?\+?=")
+_CODE = lazy_pattern(r"""[\s;&|<>()$`'"\\]""")
 _EXPANDED = frozenset("*?[{")
 _WORDS_BEFORE = "{ } ! if then elif else fi while until do done coproc"
 _BEFORE_COMMAND = frozenset(_WORDS_BEFORE.split())
@@ -45,7 +47,7 @@ _WITH_VALUE: dict[str, str] = {
 """Programs that run their arguments, and their options that have a value."""
 
 _WITH_FLAGS = {"env": "i0v", "xargs": "0rtx", "sudo": "nE", "exec": "cl", "time": "pv"}
-_MAYBE_ARITHMETIC = re.compile(r"\(\(|\$\[|\w\[")
+_MAYBE_ARITHMETIC = lazy_pattern(r"\(\(|\$\[|\w\[")
 _OTHER_RUNNERS = """
     su pkexec runuser parallel chrt taskset script ssh watch flock chroot unshare nsenter strace ltrace gdb
     systemd-run entr expect screen tmux at batch start-stop-daemon unbuffer find fd npx
@@ -73,7 +75,7 @@ _GIT_RUNS = frozenset(["bisect", "difftool", "mergetool", "rebase", "submodule"]
 _GIT_WITH_VALUE = frozenset(
     ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--attr-source", "--config-env"]
 )
-_GIT_OPTION = re.compile(
+_GIT_OPTION = lazy_pattern(
     r"--(git-dir|work-tree|namespace|exec-path|attr-source|config-env)=.*|-p|-P|--paginate|--no-pager|--bare"
     r"|--no-(replace-objects|lazy-fetch|optional-locks|advice)|--(literal|glob|noglob|icase)-pathspecs"
     r"|--version|-v|--help|-h|--(html|man|info|exec)-path",

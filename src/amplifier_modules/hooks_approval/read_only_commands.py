@@ -24,10 +24,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_modules.hooks_approval.commands import Unclear, split_segments
 from amplifier_support.files import is_below
+from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, TooMuchOutput, find_program, git_environment, run
 
 _ANY = """
@@ -68,10 +69,10 @@ _GIT_LISTS: dict[str, frozenset[str]] = {
 # Abbreviations of `--output`, `--open-files-in-pager`, `--ext-diff` and others count, too. `-O` of
 # grep may follow other letters; the formats `%G?` and `%(signature)` run gpg; submodules are
 # repositories with a configuration of their own.
-_GIT_WRITES = re.compile(
+_GIT_WRITES = lazy_pattern(
     r"--o(?!n)|--ext|-O|--textc|--fil(?!ter=)|--pag|--show-si|--submo|--rec|.*%(G|\(sig)"
 )
-_GIT_GREP_WRITES = re.compile(r"-[^-]*O")
+_GIT_GREP_WRITES = lazy_pattern(r"-[^-]*O")
 
 
 _NO_CONTENT = """
@@ -81,7 +82,7 @@ _NO_CONTENT = """
 _GIT_NAMES = frozenset(_NO_CONTENT.split())
 """Commands of git that show no content of files."""
 
-_GIT_LOG_NAMES = re.compile(
+_GIT_LOG_NAMES = lazy_pattern(
     r"-n?\d*|--(oneline|graph|all|decorate|stat|shortstat|name-only|name-status|no-merges|merges|reverse"
     r"|first-parent|follow|abbrev-commit|no-color|format|pretty|since|until|after|before|author|grep|date"
     r"|max-count)(=.*)?|--",
@@ -172,7 +173,7 @@ _PROGRAMS = frozenset(_ANY.split())
 _MAX_SECONDS = 5.0
 _MAX_BYTES = 64 * 1024 * 1024
 _OWN = frozenset({"system", "global", "command"})
-_HARMLESS = re.compile(
+_HARMLESS = lazy_pattern(
     r"""
     core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks
       |autocrlf|eol|safecrlf|quotepath|abbrev|untrackedcache|sparsecheckout|sparsecheckoutcone|longpaths
@@ -201,7 +202,7 @@ Every other key counts as one that names a program: newer versions of git know f
 """
 
 
-_BOOLEAN = re.compile(r"(true|false|yes|no|on|off|0|1)?", re.IGNORECASE)
+_BOOLEAN = lazy_pattern(r"(true|false|yes|no|on|off|0|1)?", re.IGNORECASE)
 
 
 def runs_only_git(folder: str) -> bool:

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_modules._shared.module.config import listed
 from amplifier_modules.hooks_approval import call_paths, commands
@@ -29,12 +29,14 @@ from amplifier_modules.hooks_approval.read_only_commands import (
     takes_only_data,
 )
 from amplifier_support.files import is_below
+from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.path_patterns import split_pattern
 from amplifier_support.run_later import runs_later
 from amplifier_support.session_capabilities import MentionResolver
 
 _MAX_WORDS = 500
-_SPLIT = re.compile(r"[\s;&|<>()`$'\"{}\\=]+")
+_SPLIT = lazy_pattern(r"[\s;&|<>()`$'\"{}\\=]+")
 
 _ALWAYS = """
     sudo doas su pkexec dd mkfs fdisk parted wipefs shred mount umount kill pkill killall shutdown reboot

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_modules._shared.files.guarded_files import FileProblem
 from amplifier_modules._shared.files.roots import Location, OutsideRoots, PathError, PathGuard
 from amplifier_modules.hooks_backup.store import MISSING, Seen, State, look
+from amplifier_support.named_tuple import NamedTuple
 
 
 class Place(NamedTuple):

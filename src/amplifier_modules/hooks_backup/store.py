@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_modules._shared.files import guarded_files
 from amplifier_modules._shared.files.guarded_files import off_loop, open_guarded
@@ -37,6 +37,7 @@ from amplifier_support.files import (
     open_private_in,
     write_atomically,
 )
+from amplifier_support.named_tuple import NamedTuple
 
 
 class State(NamedTuple):

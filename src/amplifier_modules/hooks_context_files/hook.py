@@ -22,7 +22,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from pydantic import Field, field_validator
 
@@ -32,6 +32,7 @@ from amplifier_modules._shared.files.roots import PathError, PathGuard
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_support.files import open_regular
 from amplifier_support.include_lines import include_lines
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import CONFIG_DIR, WORKING_DIR
 from amplifier_support.text import printable
 

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.models import HookResult
@@ -27,6 +27,7 @@ from amplifier_modules.hooks_shell.config import (
     ShellConfig,
     ShellHook,
 )
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
 from amplifier_support.programs import find_program
 from amplifier_support.session_capabilities import WORKING_DIR, Capability

@@ -20,7 +20,7 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field
 
@@ -29,6 +29,7 @@ from amplifier_core.models import HookResult
 from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_support.async_programs import run_in_thread
 from amplifier_support.clock import utc_now
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, TooMuchOutput, find_program, git_environment
 from amplifier_support.session_capabilities import WORKING_DIR
 from amplifier_support.text import printable_in_tags

@@ -10,17 +10,19 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_core.message_models import ChatRequest, Degradation, Message, ToolSpec
 from amplifier_modules._shared.history import portable_id
 from amplifier_modules._shared.providers.catalogue import Catalogue, Model
 from amplifier_modules._shared.providers.settings import first_given
 from amplifier_modules.provider_anthropic.config import AnthropicConfig, ThinkingConfig
+from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.named_tuple import NamedTuple
 
 Block = dict[str, Any]
 
-_DATA_URL = re.compile(r"data:(?P<media_type>image/[\w.+-]+);base64,(?P<data>.*)", re.DOTALL)
+_DATA_URL = lazy_pattern(r"data:(?P<media_type>image/[\w.+-]+);base64,(?P<data>.*)", re.DOTALL)
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
@@ -165,7 +167,7 @@ USUAL_MAX_OUTPUT = 32_000
 
 # A snapshot's date, a cloud's or a gateway's spelling: claude-x-20250101, claude-x@20250101,
 # us.anthropic.claude-x-v1:0, anthropic/claude-x.
-_SPELLING = re.compile(
+_SPELLING = lazy_pattern(
     r"(?:[a-z-]+[./])*(?P<id>claude-.+?)(?:[-@]\d{8}|-latest|@latest|@default)?(?:-v\d+(?::\d+)?)?"
 )
 

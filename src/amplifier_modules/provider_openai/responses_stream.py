@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_core.llm_errors import LLMError, StreamError
 from amplifier_core.message_models import Usage
@@ -19,6 +19,7 @@ from amplifier_modules._shared.http.errors import error_for_body
 from amplifier_modules._shared.http.event_stream import describe_invalid_event, read_event, text_in
 from amplifier_modules._shared.providers.chat_stream import Chunk, StreamedBlock, bytes_in
 from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import token_count, token_counts
 
 Item = dict[str, Any]

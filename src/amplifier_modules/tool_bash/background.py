@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.roots import Location, PathError, PathGuard
@@ -23,6 +23,7 @@ from amplifier_modules._shared.process.output import Captured, OutputCapture, ou
 from amplifier_modules._shared.process.sandbox import Denials, command_environment, command_sandbox
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.results import ending, to_result, with_notes
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.process import INHERITED
 from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
 from amplifier_support.programs import find_program

@@ -14,7 +14,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, ClassVar, NamedTuple
+from typing import Any, BinaryIO, ClassVar
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.guarded_files import off_loop, open_guarded
@@ -31,6 +31,7 @@ from amplifier_modules.tool_filesystem.workspace import (
     decode,
     for_model,
 )
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import printable
 
 MAX_PIXELS = 8_000

@@ -21,9 +21,8 @@ import asyncio
 import codecs
 import errno
 import os
-import re
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from amplifier_core.events import ARTIFACT_READ, ARTIFACT_WRITE
 from amplifier_modules._shared.files.guarded_files import FileProblem as FileProblem
@@ -38,6 +37,8 @@ from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import CheckedTool
 from amplifier_modules._shared.process.output import known_output_dir
 from amplifier_modules.tool_filesystem.config import FilesystemConfig
+from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import MENTIONS, SESSION_DIR
 
 
@@ -199,7 +200,7 @@ _MARKS = (
 )
 
 
-_HALVES = re.compile("[\ud800-\udfff]")
+_HALVES = lazy_pattern("[\ud800-\udfff]")
 
 
 class Coding(NamedTuple):

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.guarded_files import exists, off_loop, read_whole, write_whole
@@ -35,6 +35,7 @@ from amplifier_modules.tool_filesystem.workspace import (
     line_end,
     with_line_end,
 )
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import tool_check
 
 _MAX_LINES = 50_000

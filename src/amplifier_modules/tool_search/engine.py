@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_modules.tool_search.config import SearchConfig
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import find_program, package_folder
 
 _WALKER = Path(__file__).with_name("walker.py")

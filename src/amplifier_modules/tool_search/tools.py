@@ -22,7 +22,7 @@ from abc import abstractmethod
 from array import array
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.guarded_files import in_thread
@@ -32,6 +32,7 @@ from amplifier_modules.tool_search.config import SearchConfig
 from amplifier_modules.tool_search.engine import Query, choose_engine, levels_above
 from amplifier_support.environment import minimal_environment
 from amplifier_support.files import open_below
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.process.commands import Command, CommandError, ProcessRunner
 
 _ENCODINGS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}

@@ -18,7 +18,9 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from amplifier_support.named_tuple import NamedTuple
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _SNIFFED = 64 * 1024

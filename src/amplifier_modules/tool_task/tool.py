@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from pydantic import AliasChoices, ConfigDict, Field
 
@@ -17,6 +17,7 @@ from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput, read_input
 from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import DEPTH, RESUME, SPAWN
 
 MODULE_ID = "tool-task"

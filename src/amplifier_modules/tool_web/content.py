@@ -9,9 +9,9 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_support.environment import minimal_environment
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import package_folder
 
 _CONVERTER = Path(__file__).with_name("converter.py")

@@ -28,7 +28,7 @@ import socket
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from urllib.parse import urljoin, urlsplit
 
 import idna
@@ -39,6 +39,7 @@ from amplifier_modules._shared.http.lean_httpx import httpx
 from amplifier_modules._shared.http.proxies import is_loopback, proxy_for
 from amplifier_modules.tool_web.config import WebConfig
 from amplifier_support.addresses import AddressPolicy, RefusedAddress
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import cut_text
 
 ACCEPTED = "gzip, deflate"

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 from urllib.parse import urlencode
 
 from amplifier_core.models import ToolResult
@@ -36,6 +36,7 @@ from amplifier_modules.tool_web.exchange import (
     system_resolver,
 )
 from amplifier_support.files import make_private_folder, write_atomically
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import CACHE_DIR, OFFLINE
 

@@ -25,10 +25,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import amplifier_support
 from amplifier_support.environment import minimal_environment
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox.confinement import Confinement
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 

@@ -27,10 +27,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_support import process_tree
 from amplifier_support.environment import forbid_inspection
+from amplifier_support.named_tuple import NamedTuple
 
 OUTPUT_BYTES = 16 * 1024
 """Number of bytes kept of the end of the output."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_support.environment import minimal_environment
-from amplifier_support.files import is_below
+from amplifier_support.files import is_below, make_private_folder, read_file, write_atomically
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox.policy import SandboxPolicy
 
 _PACKAGES = str(Path(__file__).parents[2])
@@ -22,6 +24,8 @@ sys.path.append(sys.argv[1])
 __import__("amplifier_support.sandbox.entering", fromlist="x").probe(*sys.argv[2:])
 """
 _PROBE_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
 
 SEATBELT = "/usr/bin/sandbox-exec"
 
@@ -40,11 +44,24 @@ class Layer(NamedTuple):
     gaps: tuple[str, ...] = ()
 
 
+_memory: Path | None = None
+
+
+def remember_in(file: Path) -> None:
+    """Keep in `file` which layers work, so that other processes need no probe.
+
+    It is not used once anything that a probe depends on has changed. A layer that does not work is
+    probed each time; one that stops working makes commands fail, never run without it.
+    """
+    global _memory
+    _memory = file
+
+
 @cache
 def kernel_layer() -> Layer:
     """The layer that needs nothing but the system's kernel."""
     if sys.platform.startswith("linux"):
-        return _linux()
+        return _recalled("kernel", _linux)
     if sys.platform == "darwin":
         return _macos()
     return Layer(False, f"there is no sandbox for commands on {sys.platform}")
@@ -55,6 +72,10 @@ def namespace_layer() -> Layer:
     """The layer with own namespaces for mounts, processes and the network."""
     if not sys.platform.startswith("linux"):
         return Layer(False, "there are namespaces on Linux only")
+    return _recalled("namespaces", _namespaces)
+
+
+def _namespaces() -> Layer:
     lacking = _lacking_in_kernel()
     if lacking is not None:
         return Layer(False, lacking)
@@ -63,6 +84,57 @@ def namespace_layer() -> Layer:
         return Layer(True, "namespaces for files, processes and the network")
     reason = next((why for path, value, why in _SWITCHES if _content(path) == value), None)
     return Layer(False, reason or f"the system refuses to make namespaces: {problem}")
+
+
+def _recalled(name: str, probe: Callable[[], Layer]) -> Layer:
+    """The layer `name`: as remembered, or else as probed."""
+    if _memory is None:
+        return probe()
+    machine = _machine()
+    saved = _read_memory(_memory, machine)
+    if name in saved:
+        return Layer(True, *saved[name])
+    layer = probe()
+    if layer.works:
+        # The probe may have remembered another layer.
+        saved = {**_read_memory(_memory, machine), name: (layer.detail, layer.gaps)}
+        try:
+            make_private_folder(_memory.parent)
+            data = json.dumps({"machine": machine, "works": saved}).encode()
+            write_atomically(_memory, data, durable=False)
+        except OSError as error:
+            logger.debug("Cannot remember what works here in %s: %s", _memory, error)
+    return layer
+
+
+def _read_memory(file: Path, machine: list[str | None]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The remembered layers of this machine: their details and gaps."""
+    try:
+        data = json.loads(read_file(file, _MEMORY_BYTES))
+        if data["machine"] != machine:
+            return {}
+        return {name: (str(detail), tuple(gaps)) for name, (detail, gaps) in data["works"].items()}
+    # It is missing, or anything else; it is then written anew.
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _machine() -> list[str | None]:
+    """Everything that a probe depends on."""
+    status = _content("/proc/self/status") or ""
+    rights = [line for line in status.splitlines() if line.startswith(_RIGHTS)]
+    return [
+        *(_content(path) for path in _CONDITIONS),
+        *(_content(path) for path, _, _ in _SWITCHES),
+        *rights,
+        os.readlink("/proc/self/ns/user"),
+        os.readlink("/proc/self/ns/mnt"),
+        os.uname().release,
+        str(os.geteuid()),
+        sys.executable,
+        __file__,
+        str(os.stat(__file__).st_mtime_ns),
+    ]
 
 
 def missing(policy: SandboxPolicy) -> str | None:
@@ -164,6 +236,10 @@ _SWITCHES = (
     ),
 )
 """Settings that keep ordinary users from making namespaces: file, value, and what it means."""
+
+_CONDITIONS = ("/proc/sys/kernel/random/boot_id", "/proc/self/attr/current")
+_RIGHTS = ("NoNewPrivs", "Seccomp", "CapEff", "CapBnd")
+_MEMORY_BYTES = 10_000
 
 _LATER = (
     "commands can write to .git, .amplifier, .vscode and similar in the folders they may change"

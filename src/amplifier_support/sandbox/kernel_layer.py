@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from amplifier_support.files import is_below
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox import landlock, seccomp, system_calls
 from amplifier_support.sandbox.confinement import Confinement
 from amplifier_support.sandbox.landlock import Rule, spread

@@ -10,9 +10,9 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from amplifier_support.files import is_below
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox.system_calls import add_rule, create_ruleset
 
 _EXECUTE = 1 << 0

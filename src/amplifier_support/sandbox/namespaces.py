@@ -19,9 +19,9 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_support.files import folder_at, is_below
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.run_later import IN_HOMES, IN_PROJECTS
 from amplifier_support.sandbox.available import mount_points
 from amplifier_support.sandbox.entering import HIDE, OWN, READ, WRITE, Mount

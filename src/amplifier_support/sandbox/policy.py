@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 Read = Literal["host", "system"]

@@ -13,10 +13,10 @@ import re
 import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from amplifier_support.addresses import Address, AddressPolicy, RefusedAddress, read_rule
+from amplifier_support.named_tuple import NamedTuple
 
 _MAX_HEAD = 64 * 1024
 _HEAD_SECONDS = 30.0

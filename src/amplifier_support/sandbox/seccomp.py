@@ -11,8 +11,8 @@ import errno
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox.system_calls import ASK
 
 _LOAD = 0x20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -722,3 +723,38 @@ async def test_a_sandbox_works_in_a_sandbox(box: Box) -> None:
     assert (box.work / "inner").read_text() == "x\n"
     assert not (box.home / "notes" / "b").exists()
     assert "secret" not in said
+
+
+def test_layers_that_work_are_remembered_until_the_machine_changes(tmp_path: Path) -> None:
+    """Another process starts no probe; one on a changed machine, or with a damaged file, does."""
+    memory = tmp_path / "cache" / "sandbox.json"
+    code = f"""
+import json, subprocess, sys
+from pathlib import Path
+from amplifier_support.sandbox import available
+probes = []
+run = subprocess.run
+available.subprocess.run = lambda *args, **options: (probes.append(1), run(*args, **options))[1]
+available.remember_in(Path({str(memory)!r}))
+layers = [available.kernel_layer(), available.namespace_layer()]
+print(json.dumps([len(probes), [[layer.works, layer.detail] for layer in layers]]))
+"""
+
+    def probe() -> tuple[int, Any]:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        probes, layers = json.loads(done.stdout)
+        return probes, layers
+
+    first, layers = probe()
+    works = all(works for works, _ in layers)
+    assert first > 0
+    assert probe() == ((0 if works else first), layers)
+    if not works:
+        return
+    assert memory.stat().st_mode & 0o077 == 0
+    saved = memory.read_bytes()
+    for changed in (saved.replace(b"NoNewPrivs", b"-", 1), saved[:-9], b"[]", b'{"machine": 1}'):
+        assert changed != saved
+        memory.write_bytes(changed)
+        assert probe() == (first, layers)
+        assert memory.read_bytes() == saved

@@ -14,10 +14,11 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from typer._completion_shared import _completion_scripts  # pyright: ignore[reportPrivateUsage]
 
@@ -35,6 +35,7 @@ from amplifier_app.plan.tree.entries import ENTRY_SECTIONS
 from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.sources.loading import Fetching, load
 from amplifier_support.files import write_atomically
+from amplifier_support.named_tuple import NamedTuple
 
 _PROVIDER = "provider-"
 _MAX_SESSIONS = 200

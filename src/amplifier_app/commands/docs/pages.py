@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app import __version__
 from amplifier_app.base.errors import UsageError
@@ -16,6 +16,7 @@ from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.base.paths import bundled_examples_dir
 from amplifier_app.commands.group import amplifier_command
 from amplifier_app.commands.help import plain_record, walk_commands
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 _APP_PAGES = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from amplifier_support.named_tuple import NamedTuple
 
 State = Literal["ok", "warn", "fail"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,6 +15,7 @@ from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.option import Option
 from amplifier_app.commands.typer_options import takes_options
+from amplifier_support.named_tuple import NamedTuple
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -6,7 +6,7 @@ import json
 import os
 import textwrap
 from importlib.util import find_spec
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from amplifier_app.base.errors import ConfigError
 from amplifier_app.base.keys import KeyStore
@@ -31,6 +31,7 @@ from amplifier_app.render.text import StderrNotices
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.provider_access import find_provider
 from amplifier_app.runtime.status import git_branch
+from amplifier_support.named_tuple import NamedTuple
 
 _TEST_SECONDS = 60.0
 _PROBE_SECONDS = 0.4

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from amplifier_app.base.errors import ConfigError, UsageError
@@ -35,6 +35,7 @@ from amplifier_app.runtime.provider_access import (
 )
 from amplifier_app.sources.loading import load
 from amplifier_app.sources.resolver import resolver_for
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import configured_priority, first_provider
 
 if TYPE_CHECKING:

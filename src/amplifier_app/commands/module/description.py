@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.plan.schema.module_schemas import config_schema
@@ -23,6 +23,7 @@ from amplifier_app.trust.imports import is_guarded
 from amplifier_core.discovery import find_kind
 from amplifier_core.loader import before_installed, import_from_path
 from amplifier_support.environment import without_secrets
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, run
 
 DEFAULT_SECONDS = 30.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.provider_access import ask, find_provider
 from amplifier_app.runtime.provider_access import models as models_of
 from amplifier_app.sources.resolver import resolver_for
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.provider_access import Answered, Provider

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.paths import is_offline, project_dir
@@ -19,6 +19,7 @@ from amplifier_app.plan.tree.nodes import plain_data
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.runtime.budget_limits import assignment
 from amplifier_app.sources.loading import Fetching, load
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox.policy import PolicyError, parse_policy
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """`amplifier run`: one prompt to an answer, or a chat."""
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from amplifier_app.commands.finish import Invocation, OutputFormat
 from amplifier_app.commands.option import Option
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
+from amplifier_support.named_tuple import NamedTuple
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

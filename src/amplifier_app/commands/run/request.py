@@ -3,12 +3,13 @@
 # Without `from __future__ import annotations`, whose strings would be compiled at every start.
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.stdio import is_dumb
 from amplifier_app.commands.duration import parse_duration
 from amplifier_app.commands.option import Option
+from amplifier_support.named_tuple import NamedTuple
 
 _PLAN = "What runs"
 _SESSION = "Session"

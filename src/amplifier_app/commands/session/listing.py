@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -27,6 +27,7 @@ from amplifier_app.sessions.removal import (
 )
 from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import SessionSummary, short_id, time_text
+from amplifier_support.named_tuple import NamedTuple
 
 list_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

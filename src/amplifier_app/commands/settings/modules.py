@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base import installed, paths
 from amplifier_app.base.errors import ConfigError, Location, UsageError
@@ -36,6 +36,7 @@ from amplifier_app.sources.loading import load_profile
 from amplifier_app.sources.requirements.layout import find_layout
 from amplifier_app.trust import ignored_by_environment
 from amplifier_core.discovery import PARTS
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.secret_shapes import names_variable
 from amplifier_support.text import did_you_mean
 

@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from amplifier_app.base.errors import ConfigError, Location, ModuleError
 from amplifier_app.plan.documents.document import (
@@ -37,6 +37,7 @@ from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, is_p
 from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes
+from amplifier_support.named_tuple import NamedTuple
 
 MAX_DEPTH = 20
 MAX_BUNDLES = 500

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.schema.structure import Shape
 from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, with_items
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import decode, read_yaml
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.namespaces import Namespaces

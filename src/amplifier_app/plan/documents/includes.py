@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.documents.document import ContextFile
@@ -27,6 +27,7 @@ from amplifier_app.plan.tree.nodes import (
 )
 from amplifier_app.plan.tree.yaml_reader import decode, read_bytes
 from amplifier_support.include_lines import include_lines
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.document import DocumentReader, Origin

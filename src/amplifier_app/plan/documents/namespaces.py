@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_app.plan.documents.profile_paths import in_collection
 from amplifier_app.plan.schema.rules import NAME
+from amplifier_support.named_tuple import NamedTuple
 
 BUNDLE_FILES = ("bundle.md", "bundle.yaml", "bundle.yml")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.documents.document import Document, Opened
@@ -38,6 +38,7 @@ from amplifier_app.plan.tree.merge import (
 from amplifier_app.plan.tree.nodes import MapNode, Scalar, read_text, to_node, with_items
 from amplifier_app.plan.tree.problems import Problem, Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import read_stream
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.bundles import Bundles, OpenFetcher

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_app.base import paths
 from amplifier_app.plan.tree.problems import suggest
+from amplifier_support.named_tuple import NamedTuple
 
 SUFFIXES = (".yaml", ".yml", ".md")
 PATH_STARTS = ("./", "../", "/", "~")

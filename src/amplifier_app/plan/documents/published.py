@@ -8,11 +8,11 @@ depends on its tables, not on its suffix.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, with_items
 from amplifier_app.plan.tree.problems import Problems
+from amplifier_support.named_tuple import NamedTuple
 
 BUNDLE = "bundle"
 """The table that makes a document a bundle."""

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.documents.document import (
@@ -34,6 +34,7 @@ from amplifier_app.plan.schema.structure import AGENT_LISTS, Shape, normalise
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, read_text, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_app.plan.tree.yaml_reader import read_bytes
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.plan.documents.namespaces import Checkout, Namespaces

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import Location
@@ -22,6 +21,7 @@ from amplifier_app.plan.documents.reading import Reader
 from amplifier_app.plan.schema.grammar import SETTINGS
 from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, read_text
 from amplifier_app.plan.tree.problems import Problems
+from amplifier_support.named_tuple import NamedTuple
 
 USER, PROJECT, LOCAL = "user", "project", "local"
 SCOPES = (USER, PROJECT, LOCAL)

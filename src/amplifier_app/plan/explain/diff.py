@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from amplifier_app.plan.documents.plan_files import MergedPlan
 from amplifier_app.plan.explain.history import leaves
@@ -10,6 +10,7 @@ from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_keys
 from amplifier_app.plan.tree.nodes import ListNode, Node, Scalar, plain_data
 from amplifier_app.plan.tree.paths import Path, find
+from amplifier_support.named_tuple import NamedTuple
 
 
 class Change(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from amplifier_app.base.errors import ConfigError, ModuleError
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.plan.explain.history import Value, dotted, values_at
@@ -18,6 +16,7 @@ from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_app.plan.tree.paths import NoSuchPath, Path, find, parse_path
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_core.discovery import PARTS
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import nearest
 
 _NOT_MERGED = ("extends", "exclude", *(f"{part}_source" for part in PARTS))

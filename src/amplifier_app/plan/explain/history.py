@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.plan.masking import masked_tree
 from amplifier_app.plan.model import ResolvedPlan
@@ -14,6 +14,7 @@ from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, Scalar, plain_data, read_text
 from amplifier_app.plan.tree.paths import NoSuchPath, Path, find
 from amplifier_app.plan.tree.problems import Problems
+from amplifier_support.named_tuple import NamedTuple
 
 
 class Value(NamedTuple):

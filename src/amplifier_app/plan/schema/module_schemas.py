@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base import installed
 from amplifier_app.base.errors import ModuleError
@@ -13,6 +13,7 @@ from amplifier_app.base.installed import bundled_modules
 from amplifier_app.base.own_packages import MODULE_PACKAGES
 from amplifier_app.plan.schema.rules import Schema
 from amplifier_core.discovery import find_kind
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.base.installed import Installed

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.schema.rules import (
@@ -26,6 +25,7 @@ from amplifier_app.plan.schema.rules import (
 from amplifier_app.plan.tree.nodes import MapNode, Node, with_items
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_core.discovery import PARTS
+from amplifier_support.named_tuple import NamedTuple
 
 AGENT_NAME = rf"^(?:{NAME}:)?{NAME}$"
 

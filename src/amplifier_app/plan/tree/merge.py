@@ -8,13 +8,13 @@ inherits nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, entry_keys
 from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, read_text, with_items
 from amplifier_app.plan.tree.problems import Problems, suggest
 from amplifier_core.discovery import PARTS
+from amplifier_support.named_tuple import NamedTuple
 
 _OWN_KEYS = ("name", "description", "extends", "exclude")
 _SETTINGS_ONLY = ("profile", "sources", "display")

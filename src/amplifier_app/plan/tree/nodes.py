@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from amplifier_app.base.errors import Location
+from amplifier_support.named_tuple import NamedTuple
 
 ScalarValue: TypeAlias = str | int | float | bool | None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.tree.nodes import MAX_MESSAGE_LENGTH, MAX_PROBLEMS, Budget
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 _SECRET_VALUE = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.errors import ConfigError, Location
 from amplifier_app.plan.tree.nodes import (
@@ -29,6 +29,7 @@ from amplifier_app.plan.tree.nodes import (
 )
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_support.files import read_file, read_file_or_stream
+from amplifier_support.named_tuple import NamedTuple
 
 _TAG = "tag:yaml.org,2002:"
 _MISPLACED = ("mapping values are not", "did not find expected key", "did not find expected '-'")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from html import escape
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from markdown_it import MarkdownIt
 
@@ -23,6 +23,7 @@ from amplifier_app.sessions.conversation import Call, Item, Note, Prompt, Step
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.tool_calls import blocks_in
 from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import cut_text
 from amplifier_support.usage import dollars, token_count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from amplifier_app.base.json_text import value_text
 from amplifier_app.base.keys import fill_environment
@@ -17,6 +17,7 @@ from amplifier_app.sessions.conversation import Call, Conversation, Item, Note, 
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.search_text import as_text
 from amplifier_app.sessions.summary import cost_in
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.redaction import Redactor, secrets_in
 
 

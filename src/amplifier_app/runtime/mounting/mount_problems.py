@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.errors import AppError, ConfigError, ModuleError
 from amplifier_app.base.paths import bundled_profiles_dir
@@ -23,6 +23,7 @@ from amplifier_app.sources.resolved import ResolvedSource
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core.discovery import find_package
 from amplifier_core.module_sources import MISCONFIGURED
+from amplifier_support.named_tuple import NamedTuple
 
 _MISSING_EXTRA = re.compile(
     r"mount\(\) raised \w+: (?:[\w-]+: )?(.*pip install (?:-U )?'amplifier\[\w+\]').*", re.DOTALL

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.runtime.turns.turn import EventHandler, SubSession, TurnResult, peek
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.checks import CheckResult

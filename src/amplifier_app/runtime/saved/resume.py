@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.plan import ResolvedPlan
@@ -22,6 +22,7 @@ from amplifier_app.runtime.budget_limits import BUDGET_LIMITS, assignment
 from amplifier_app.runtime.saved.session_record import SessionRecord
 from amplifier_app.runtime.turns.turn import TurnResult
 from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import BUDGET, SPENT, ModeControl, SessionBudget
 from amplifier_support.usage import dollars
 

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 from collections.abc import Generator, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.redact import redact
@@ -30,6 +30,7 @@ from amplifier_app.sessions.store import SessionStore
 from amplifier_app.sessions.summary import ID
 from amplifier_app.sessions.tool_calls import calls_in
 from amplifier_core._foreign import describe_exception
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import add_counts
 
 _KEY = "sub_sessions"

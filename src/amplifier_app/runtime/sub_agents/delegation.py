@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import (
     BACKUPS,
     BUDGET,

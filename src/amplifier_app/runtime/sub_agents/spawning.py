@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from amplifier_app.base.errors import AppError, ConfigError, SessionError
 from amplifier_app.plan import PlanError, ResolvedPlan
@@ -45,6 +45,7 @@ from amplifier_app.sources.requirements.missing_packages import requires_hint
 from amplifier_app.trust import METADATA_KEY as PROJECT
 from amplifier_core._foreign import describe_exception, find_origin
 from amplifier_support.fields import read_field, to_mapping
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import MODEL_ROLES, SELF_DELEGATION_DEPTH
 
 if TYPE_CHECKING:

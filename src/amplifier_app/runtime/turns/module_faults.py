@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_app.base.errors import AppError, ModuleError
 from amplifier_app.base.own_packages import OWN_PACKAGES
@@ -28,6 +28,7 @@ from amplifier_core._foreign import (
 from amplifier_core.cancellation import is_failure, task_cancel_count
 from amplifier_core.llm_errors import LLMError, programming_error
 from amplifier_support.fields import read_field
+from amplifier_support.named_tuple import NamedTuple
 
 _RECORDING: Any = vars(recording_context)
 

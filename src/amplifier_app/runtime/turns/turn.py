@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from amplifier_app.sessions.summary import cost_in
 from amplifier_support.fields import read_field
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import add_counts, dollars, total_tokens
 
 Status = Literal["success", "incomplete", "cancelled", "error"]

@@ -32,7 +32,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, Protocol
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -46,6 +46,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import links_out, staging
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import Stopped
 
 _XZ_MEMORY = 128 * 1024 * 1024

@@ -29,7 +29,7 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from amplifier_app.base.locks import hold_lock
@@ -39,6 +39,7 @@ from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.fetch.staging import links_out, staging
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import Finished, TimedOut, find_program, git_environment, run
 
 REMOTE = "amplifier"

@@ -32,7 +32,7 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -52,6 +52,7 @@ from amplifier_app.sources.requirements.names import distributions, separate
 from amplifier_app.sources.requirements.preferred_path import preferred_in
 from amplifier_support.environment import without_model_keys
 from amplifier_support.files import make_private_folder, make_tree_private, write_private
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.programs import TimedOut, run, search_path
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib.metadata import Distribution as Metadata
 from pathlib import Path
-from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from amplifier_app.sources.errors import SourceError
 from amplifier_core.discovery import ENTRY_POINT_GROUP
+from amplifier_support.named_tuple import NamedTuple
 
 
 class Distribution(NamedTuple):

@@ -12,11 +12,12 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.sources.errors import SourceError
 from amplifier_app.sources.requirements.names import requirement_name
 from amplifier_core.discovery import ENTRY_POINT_GROUP
+from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from amplifier_app.sources.requirements.requires import Addition

@@ -15,7 +15,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
@@ -23,6 +23,7 @@ from packaging.version import InvalidVersion, Version
 from amplifier_app.base.installed import normalised
 from amplifier_app.base.own_packages import OWN_PACKAGES
 from amplifier_app.sources.requirements.fixed_versions import fixed_by
+from amplifier_support.named_tuple import NamedTuple
 
 _FOUNDATION = "amplifier-foundation @ git+https://github.com/microsoft/amplifier-foundation"
 _PUBLISHED = "git+https://github.com/microsoft/"

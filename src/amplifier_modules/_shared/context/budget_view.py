@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_core._foreign import describe_exception
+from amplifier_support.named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 from pydantic import BaseModel
 
@@ -17,6 +17,7 @@ from amplifier_modules._shared.context.config import ContextConfig
 from amplifier_modules._shared.context.ledger import Ledger, Unit
 from amplifier_modules._shared.history.values import as_json_text
 from amplifier_modules._shared.providers.tokens import PER_IMAGE, estimate_message, estimate_text
+from amplifier_support.named_tuple import NamedTuple
 
 LEAST = 64
 """Tokens below which a text is not shortened further."""

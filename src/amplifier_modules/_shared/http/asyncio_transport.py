@@ -17,11 +17,12 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from ipaddress import ip_address
-from typing import Any, NamedTuple
+from typing import Any
 
 import h11
 
 from amplifier_modules._shared.http.lean_httpx import httpx
+from amplifier_support.named_tuple import NamedTuple
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
 _MAX_SIZE = 18

@@ -32,7 +32,7 @@ import time
 from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_core.llm_errors import (
     AccessDeniedError,
@@ -50,6 +50,7 @@ from amplifier_core.llm_errors import (
     RateLimitError,
     StreamError,
 )
+from amplifier_support.named_tuple import NamedTuple
 
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,

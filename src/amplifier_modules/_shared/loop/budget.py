@@ -18,11 +18,12 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from pydantic import Field
 
 from amplifier_modules._shared.module.config import ModuleConfig, parse_config
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import BUDGET, SPENT
 from amplifier_support.usage import amount_text, dollars, total_tokens
 

@@ -11,10 +11,11 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from amplifier_core.models import ContextInjection
 from amplifier_modules._shared.loop.conversation import add_message
+from amplifier_support.named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

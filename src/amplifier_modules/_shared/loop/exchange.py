@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_core._foreign import blame, where_defined
 from amplifier_core.cancellation import is_failure, task_cancel_count
@@ -38,6 +38,7 @@ from amplifier_modules._shared.loop.replies import (
 from amplifier_modules._shared.loop.runner import offered_tools
 from amplifier_modules._shared.module.spans import Span
 from amplifier_modules._shared.providers.base import collecting
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model, first_mounted
 
 

@@ -23,7 +23,7 @@ import inspect
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from amplifier_core._foreign import describe_exception
 from amplifier_core.cancellation import is_failure, task_cancel_count
@@ -43,6 +43,7 @@ from amplifier_modules._shared.loop.results import (
 from amplifier_modules._shared.loop.schema import InputChecker
 from amplifier_modules._shared.module.spans import Span
 from amplifier_support.fields import to_mapping
+from amplifier_support.named_tuple import NamedTuple
 
 
 def offered_tools(provider: Any, tools: Mapping[str, Any], checker: InputChecker) -> list[ToolSpec]:

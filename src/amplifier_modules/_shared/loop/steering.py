@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_modules._shared.loop.channel import Channel, TurnDenied
+from amplifier_support.named_tuple import NamedTuple
 
 STEER_INJECTED = "steer:injected"
 STEER_EVENTS = (STEER_INJECTED,)

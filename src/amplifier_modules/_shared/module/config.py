@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:

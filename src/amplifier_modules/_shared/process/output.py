@@ -15,9 +15,10 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from amplifier_support.files import make_private_folder, open_private_in, temporary_folder
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.session_capabilities import SESSION_DIR, TOOL_OUTPUT_DIR
 
 

@@ -9,15 +9,16 @@ a permission of the file was the cause is not certain then. What the proxy refus
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
 from amplifier_modules._shared.module.spans import event_ids
 from amplifier_support.environment import without_secrets
 from amplifier_support.fields import to_mapping
+from amplifier_support.lazy_pattern import lazy_pattern
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.redaction import configured_secrets
 from amplifier_support.run_later import IN_PROJECTS
 from amplifier_support.sandbox.policy import SCHEMA, parse_policy
@@ -75,17 +76,17 @@ def command_environment(coordinator: Any, passthrough: Iterable[str]) -> dict[st
 SANDBOX_DENIED = "sandbox:denied"
 """Event with `tool_name`, `kind` (``files``, ``network`` or ``calls``), `is_certain` and `reason`."""
 
-_FILES = re.compile(
+_FILES = lazy_pattern(
     r"Permission denied|Read-only file system|Device or resource busy|\b(EACCES|EROFS|EBUSY)\b"
 )
-_EITHER = re.compile(r"Operation not permitted|\bEPERM\b")
-_NETWORK = re.compile(
+_EITHER = lazy_pattern(r"Operation not permitted|\bEPERM\b")
+_NETWORK = lazy_pattern(
     r"Connection refused|Network is unreachable|No route to host|Could not resolve|Failed to connect"
     r"|Name or service not known|Temporary failure in name resolution|nodename nor servname"
     r"|CONNECT tunnel failed|\b(ENOTFOUND|EAI_AGAIN|ENETUNREACH|ECONNREFUSED)\b"
 )
 # sudo's error: it gets its rights from its file's mode, which has no effect in the sandbox.
-_MORE_RIGHTS = re.compile(r'"no new privileges" flag is set')
+_MORE_RIGHTS = lazy_pattern(r'"no new privileges" flag is set')
 _LARGEST = 64 * 1024
 _SIGSYS = 31
 

@@ -24,13 +24,14 @@ import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from pydantic import Field
 
 from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.models import ModelInfo, Pricing
 from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.usage import token_count
 
 _MILLION = Decimal(1_000_000)
