@@ -61,10 +61,16 @@ class Cost(NamedTuple):
 
 
 class Bench:
-    """Processes that ask the server at `url`, in a folder of their own."""
+    """Processes that ask the server at `url`, in a folder of their own.
 
-    def __init__(self, url: str, folder: Path) -> None:
-        self._folder = folder
+    Args:
+        url: The server.
+        folder: The folder.
+        source: The source folder to run; by default that of the environment.
+    """
+
+    def __init__(self, url: str, folder: Path, source: Path | None = None) -> None:
+        self.folder = folder
         self.sessions = folder / "home" / "sessions"
         (folder / "reader.py").write_text(READER)
         keys = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "test-key"}
@@ -72,6 +78,8 @@ class Bench:
         self._env = child_environment(folder / "home", keys, network=True)
         for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"):
             self._env.pop(name, None)
+        if source is not None:
+            self._env["PYTHONPATH"] = str(source)
 
     def amplifier(self, *arguments: str) -> Cost:
         """`amplifier run` with these arguments."""
@@ -104,7 +112,7 @@ class Bench:
         env.pop("NO_COLOR", None)
         process = subprocess.Popen(
             [str(_bin() / command[0]), *command[1:]],
-            cwd=self._folder,
+            cwd=self.folder,
             env=env,
             stdin=theirs,
             stdout=theirs,
@@ -141,12 +149,12 @@ class Bench:
 
     def reader(self) -> Cost:
         """The program on httpx that does the same."""
-        return self._cost(str(_bin() / "python"), str(self._folder / "reader.py"))
+        return self._cost(str(_bin() / "python"), str(self.folder / "reader.py"))
 
     def _cost(self, *command: str, env: dict[str, str] | None = None) -> Cost:
         with subprocess.Popen(
             command,
-            cwd=self._folder,
+            cwd=self.folder,
             env=env or self._env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

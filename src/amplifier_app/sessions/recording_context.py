@@ -92,7 +92,7 @@ def _is_same(held: Any, saved: dict[str, Any]) -> bool:
     """Return True if a context's message is the saved one, possibly with added keys."""
     if held is saved or not isinstance(held, dict):
         return held is saved
-    return all(key in held and held[key] == value for key, value in saved.items())
+    return held == saved or all(key in held and held[key] == value for key, value in saved.items())
 
 
 def _is_note(message: dict[str, Any]) -> bool:

@@ -27,13 +27,15 @@ class StoredCall(NamedTuple):
 
 def calls_in(message: Mapping[str, Any]) -> list[StoredCall]:
     """The tool calls of a message in order, whether stored as blocks, as `tool_calls` or both."""
+    listed = message.get("tool_calls")
+    if not listed and isinstance(message.get("content"), str):
+        return []
     calls = [
         StoredCall(_text(block.get("id")), str(block.get("name") or ""), block.get("input"))
         for block in blocks_in(message, "tool_call")
     ]
     known = {call.id for call in calls if call.id is not None}
     without_id = bool(calls) and not known
-    listed = message.get("tool_calls")
     for raw in cast("list[Any]", listed) if isinstance(listed, list) else ():
         if not isinstance(raw, dict):
             continue
@@ -77,7 +79,7 @@ def blocks_in(message: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     content = message.get("content")
     if not isinstance(content, list):
         return []
-    blocks = map(_fields, cast("list[Any]", content))
+    blocks = [block if type(block) is dict else _fields(block) for block in content]
     return [block for block in blocks if block.get("type") == kind]
 
 

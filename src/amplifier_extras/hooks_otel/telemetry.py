@@ -35,7 +35,7 @@ from amplifier_extras.hooks_otel.attributes import Attributes
 from amplifier_extras.hooks_otel.config import MODULE_ID, OtelConfig
 from amplifier_extras.hooks_otel.export import Ids, Pipeline
 from amplifier_modules._shared.module.spans import event_ids
-from amplifier_modules._shared.privacy import Cutter, raw_data, session_secrets, to_plain
+from amplifier_modules._shared.privacy import LogCopy, raw_data, session_secrets
 from amplifier_support.fields import read_field
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import REDACT_EVENT, WORKING_DIR
@@ -219,7 +219,7 @@ class Telemetry:
             from amplifier_extras.hooks_otel.metrics import OtlpMetrics
 
             self._metrics = OtlpMetrics(config, self._pipeline.resource)
-        self._cutter = Cutter(Redactor(session_secrets(coordinator)), config.max_content_chars)
+        self._copy = LogCopy(Redactor(session_secrets(coordinator)), config.max_content_chars)
         parent = coordinator.parent_id
         around = event_ids()
         self._trace = SessionTrace(
@@ -440,7 +440,7 @@ class Telemetry:
         def shown(value: Any) -> Any:
             if redact is not None:
                 value = redact(event, value)
-            return self._cutter.plain(to_plain(value))
+            return self._copy.of(value)
 
         return shown
 
@@ -451,7 +451,7 @@ class Telemetry:
         return (kind if isinstance(kind, str) and kind else "_OTHER"), text
 
     def _text(self, text: str) -> str:
-        return self._cutter.plain(text)[:_MAX_MESSAGE]
+        return self._copy.text(text)[:_MAX_MESSAGE]
 
 
 def _key(given: dict[str, Any], kind: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fnmatch
+import json
 import logging
 import os
 import time
@@ -22,7 +23,7 @@ from amplifier_modules._shared.module.config import (
     alias_for,
     ignored,
 )
-from amplifier_modules._shared.privacy import raw_data, to_json
+from amplifier_modules._shared.privacy import LogCopy, raw_data
 from amplifier_support.clock import utc_now
 from amplifier_support.files import make_private_folder, open_locked, open_private
 from amplifier_support.journal import ends_inside_line
@@ -313,7 +314,7 @@ class EventLog:
         self._file = LogFile(path, config.max_bytes, config.backups)
         self._config = config
         self._session_id = session_id
-        self._redactor = Redactor(secrets)
+        self._copy = LogCopy(Redactor(secrets), config.max_value_chars)
         self._redaction = redaction
         self._closed = False
         self._warned = False
@@ -370,8 +371,7 @@ class EventLog:
             "session_id": session_id,
             "data": rest,
         }
-        text = to_json(entry, redactor=self._redactor, max_chars=self._config.max_value_chars)
-        return text.encode("ascii") + b"\n"
+        return json.dumps(self._copy.of(entry)).encode("ascii") + b"\n"
 
 
 LOG = Capability[EventLog]("hooks-logging.log")

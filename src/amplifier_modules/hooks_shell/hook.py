@@ -17,7 +17,7 @@ from amplifier_core.events import ALL_EVENTS
 from amplifier_core.models import HookResult
 from amplifier_modules._shared.module.config import listed
 from amplifier_modules._shared.module.spans import announced_events
-from amplifier_modules._shared.privacy import raw_data, to_plain
+from amplifier_modules._shared.privacy import PlainCopy, raw_data
 from amplifier_modules._shared.process.sandbox import command_environment, command_sandbox
 from amplifier_modules.hooks_shell.config import (
     COMPLETED,
@@ -464,7 +464,7 @@ class ShellHooks:
     def _input(self, event: str, held: dict[str, Any], folder: str) -> bytes:
         session = {"session_id": self._coordinator.session_id}
         about = {"event": event, "working_dir": folder}
-        return json.dumps({**session, **to_plain(held), **about}).encode("ascii") + b"\n"
+        return json.dumps({**session, **PlainCopy().of(held), **about}).encode("ascii") + b"\n"
 
     def _environment(
         self, hook: ShellHook, event: str, held: Mapping[str, Any], folder: str

@@ -147,6 +147,10 @@ class ScriptedLLM:
         """Items of the script that have not been requested yet."""
         return len(self.replies) - self._next
 
+    def rewind(self) -> None:
+        """Start again with the first item of the script."""
+        self._next = 0
+
     def wait_for(self, done: Callable[[Self], bool], timeout: float = 30.0) -> None:
         """Blocks until `done(server)` holds, looked at whenever a request comes or is answered.
 

@@ -127,8 +127,10 @@ def call_ids(message: Mapping[str, Any] | Message) -> list[str]:
     """Ids of an assistant message's tool calls, in order, in either message form."""
     if message.get("role") != "assistant":
         return []
-    blocks = [b for b in mappings(message.get("content")) if read_kind(b) in CALL_TYPES]
-    listed = message.get("tool_calls")
+    content, listed = message.get("content"), message.get("tool_calls")
+    if not listed and isinstance(content, str):
+        return []
+    blocks = [b for b in mappings(content) if read_kind(b) in CALL_TYPES]
     if not blocks and not listed:
         return []
     calls = [*blocks, *mappings(listed)]

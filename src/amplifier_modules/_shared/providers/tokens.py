@@ -44,7 +44,7 @@ def estimate_message(message: Mapping[str, Any] | BaseModel) -> int:
     A tool call that is present as a block and in `tool_calls` counts once.
     """
     content = read_field(message, "content")
-    size = _content(content)
+    size = measure(content) if type(content) is str else _content(content)
     calls = read_field(message, "tool_calls")
     if calls and not _has_call_block(content):
         size += _value(calls)
@@ -133,7 +133,8 @@ def _content(content: object) -> int:
 def _block(block: object) -> int:
     kind = read_field(block, "type")
     if kind == "text":
-        return _value(read_field(block, "text"))
+        text = read_field(block, "text")
+        return measure(text) if type(text) is str else _value(text)
     if kind == "thinking":
         return _value(read_field(block, "thinking"))  # its signature is not charged for
     if kind in ("image", "image_url", "input_image"):
