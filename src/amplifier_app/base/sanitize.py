@@ -52,6 +52,8 @@ def for_pipe(text: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """`text` as one line: sanitized, white space collapsed, truncated at `limit`."""
+    if len(text) <= limit and text.isascii() and text.isprintable() and " " not in text:
+        return text
     return cut_text(" ".join(for_terminal(text[: limit * 8]).split()), limit)
 
 

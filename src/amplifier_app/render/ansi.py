@@ -38,8 +38,9 @@ def plain(line: str) -> str:
 
 def cells(line: str) -> int:
     """Return the width of a line in terminal cells; sequences have none."""
-    text = plain(line)
-    return len(text) if text.isascii() else sum(map(cell_width, text))
+    if "\x1b" in line:
+        line = _SEQUENCE.sub("", line)
+    return len(line) if line.isascii() else sum(map(cell_width, line))
 
 
 @cache

@@ -7,6 +7,7 @@ whole, on one line.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Annotated, Literal
 
 import typer
@@ -67,8 +68,8 @@ def table(
     layout = [Column(one) if isinstance(one, str) else one for one in columns]
     values = [[one_line(value, 10_000) for value in row] for row in rows]
     widths = [
-        max(cells(column.head), *(cells(row[n]) for row in values))
-        for n, column in enumerate(layout)
+        max(cells(column.head), max(map(cells, texts)))
+        for column, texts in zip(layout, zip(*values, strict=True), strict=True)
     ]
     if width is not None:
         shown = _column_widths(layout, widths, width)
@@ -113,15 +114,10 @@ def _row_lines(layout: list[Column], widths: list[int], row: list[str]) -> list[
         _cell_lines(column, value, width)
         for column, value, width in zip(layout, row, widths, strict=True)
     ]
-    lines: list[str] = []
-    for n in range(max(map(len, parts))):
-        texts = [part[n] if n < len(part) else "" for part in parts]
-        aligned = [
-            _aligned(text, width, column.right)
-            for text, width, column in zip(texts, widths, layout, strict=True)
-        ]
-        lines.append(_GAP.join(aligned).rstrip())
-    return lines
+    return [
+        _GAP.join(map(_aligned, texts, widths, layout)).rstrip()
+        for texts in zip_longest(*parts, fillvalue="")
+    ]
 
 
 def _cell_lines(column: Column, value: str, width: int) -> list[str]:
@@ -132,6 +128,6 @@ def _cell_lines(column: Column, value: str, width: int) -> list[str]:
     return [clip_middle(value, width) if column.fit == "middle" else clip(value, width)]
 
 
-def _aligned(text: str, width: int, right: bool) -> str:
+def _aligned(text: str, width: int, column: Column) -> str:
     padding = " " * (width - cells(text))
-    return padding + text if right else text + padding
+    return padding + text if column.right else text + padding
