@@ -18,7 +18,7 @@ from typer.main import get_command
 from amplifier_app.base.errors import ModuleError, UsageError
 from amplifier_app.base.slow_steps import slow_step
 from amplifier_app.commands.entry_points import AddedCommand, find_commands
-from amplifier_app.commands.help import with_plain_help
+from amplifier_app.commands.help import prepare_command
 
 COMMANDS = {
     "run": ("run.command", "Send a prompt, or start a chat."),
@@ -108,7 +108,7 @@ class LazyGroup(TyperGroup):
             else:
                 return None
             # Shown in usage lines; a single-command app is otherwise named after its function.
-            self.commands[cmd_name] = command = with_plain_help(get_command(app))
+            self.commands[cmd_name] = command = prepare_command(get_command(app))
             command.name = cmd_name
             if cmd_name == "continue":
                 command.help = _CONTINUE
@@ -256,4 +256,4 @@ def amplifier_command() -> Any:
             print(version_line())
             raise typer.Exit
 
-    return with_plain_help(get_command(app))
+    return prepare_command(get_command(app))

@@ -9,6 +9,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from amplifier_app.commands.plain_values import keep_plain_values
+
 _OTHER = "Options"
 _NARROWEST = 30
 _WIDEST = 80
@@ -51,15 +53,16 @@ class _PageContext(_Context):
     formatter_class = _Page
 
 
-def with_plain_help(command: Any) -> Any:
-    """Give a command, once it is built, help of this form."""
+def prepare_command(command: Any) -> Any:
+    """Give a command, once it is built, help of this form, and its values as they are."""
     command.context_class = _PageContext
+    keep_plain_values(command)
     if not hasattr(command, "list_commands"):
         command.format_options = partial(_format_options, command)
     elif not hasattr(command, "table"):
         command.format_commands = partial(_format_commands, command)
         for below in command.commands.values():
-            with_plain_help(below)
+            prepare_command(below)
     return command
 
 

@@ -1,0 +1,84 @@
+"""Values of the command line are what Typer makes of them, and most are made without pydantic."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from typer.main import get_command
+
+from amplifier_app.commands.plain_values import keep_plain_values
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def values(argv: list[str], *, plain: bool) -> Any:
+    """What a command line makes of itself, or the error that it ends with."""
+    taken: list[Any] = []
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def take(
+        name: Annotated[str, typer.Argument()],
+        rest: Annotated[list[str] | None, typer.Argument()] = None,
+        number: Annotated[int, typer.Option(min=1)] = 3,
+        share: float | None = None,
+        kind: Annotated[Literal["text", "json"], typer.Option(case_sensitive=False)] = "text",
+        colour: Colour = Colour.RED,
+        tag: Annotated[list[str] | None, typer.Option()] = None,
+        file: Path | None = None,
+        parsed: Annotated[str | None, typer.Option(parser=str.upper)] = None,
+        is_set: bool = False,
+        maybe: Annotated[bool | None, typer.Option("--yes/--no")] = None,
+    ) -> None:
+        taken.extend([name, rest, number, share, kind, colour, tag, file, parsed, is_set, maybe])
+
+    command: Any = get_command(app)
+    if plain:
+        keep_plain_values(command)
+    try:
+        command.main(argv, standalone_mode=False)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return taken
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["a"],
+        ["", "b", "c"],
+        ["a", "--number", "7", "--share", "0.5", "--kind", "json", "--colour", "red"],
+        ["a", "--kind", "JSON"],
+        ["a", "--tag", "x", "--tag", "y", "--file", "f", "--parsed", "up", "--is-set", "--no"],
+        ["a", "--number", "0"],
+        ["a", "--number", "many"],
+        ["a", "--kind", "xml"],
+        ["a", "--colour", "blue"],
+        [],
+        ["a", "--unknown"],
+    ],
+    ids=" ".join,
+)
+def test_values_and_errors_are_those_of_typer(argv: list[str]) -> None:
+    assert values(argv, plain=True) == values(argv, plain=False)
+
+
+@pytest.mark.parametrize("argv", [["session", "list"], ["docs"], ["profile", "list"]])
+def test_a_command_without_models_imports_no_pydantic(argv: list[str], tmp_path: Path) -> None:
+    code = "import sys; from amplifier_app.cli import main; main(sys.argv[1:]); print('pydantic' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "False"
