@@ -288,6 +288,8 @@ class ApprovalHook:
         self._mode = resolve_mode(coordinator, config.mode)
         self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator))
         self._warned = False
+        self._secrets: list[str] = []
+        self._audit_redactor = Redactor()
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
         """Handle `tool:pre`: whether the call may run. On any error the answer is no."""
@@ -547,7 +549,7 @@ class ApprovalHook:
         folder = SESSION_DIR.of(self._coordinator)
         if not self._config.audit or not folder:
             return
-        redact = Redactor(session_secrets(self._coordinator)).value
+        redact = self._redactor().value
         facts = {
             "ts": utc_now().isoformat(),
             "tool": call.tool,
@@ -564,6 +566,13 @@ class ApprovalHook:
             if not self._warned:
                 self._warned = True
                 logger.warning("%s: cannot log decisions: %s", MODULE_ID, error)
+
+    def _redactor(self) -> Redactor:
+        """Return what redacts the log of decisions; the same one as long as the secrets are the same."""
+        secrets = session_secrets(self._coordinator)
+        if secrets != self._secrets:
+            self._secrets, self._audit_redactor = secrets, Redactor(secrets)
+        return self._audit_redactor
 
 
 def _plan_rules(coordinator: Any) -> list[Rule]:

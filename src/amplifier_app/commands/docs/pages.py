@@ -24,6 +24,7 @@ _APP_PAGES = {
     "completion": "commands/completion/README.md",
     "library": "commands/docs/library.md",
     "output": "render/README.md",
+    "performance": "commands/docs/performance.md",
     "plans": "plan/README.md",
     "promises": "commands/docs/promises.md",
     "providers": "commands/provider/README.md",

@@ -132,8 +132,12 @@ class Reading:
 
     def is_untouched(self) -> bool:
         """Return True if the built message, and so possibly the content they share, is unchanged."""
-        built = (self.built, *(result.built for result in self.results))
-        return all(each is None or each.is_untouched() for each in built)
+        if self.built is not None and not self.built.is_untouched():
+            return False
+        for result in self.results:
+            if result.built is not None and not result.built.is_untouched():
+                return False
+        return True
 
 
 _TYPED = (TextBlock, ImageBlock, ThinkingBlock, RedactedThinkingBlock, ReasoningBlock)
