@@ -2,7 +2,7 @@
 
     python -m tests.bench.peers [codex=PROGRAM] [claude=PROGRAM] [runs=15]
 
-Each program is a native executable of its package. The runs are interleaved; the table has medians of CPU
+Each program is a native executable of its package; ours is that of AMPLIFIER_BENCH_VENV, if set. The runs are interleaved; the table has medians of CPU
 seconds in user and system mode, of all processes that a run started and waited for.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.processes import Bench
+from tests.bench.processes import Bench, bin_folder
 from tests.support.cli import child_environment
 from tests.support.llm_server import Reply, ScriptedLLM
 
@@ -64,12 +64,12 @@ def agents(url: str, folder: Path, programs: Mapping[str, str]) -> list[Agent]:
     (codex_home / "config.toml").write_text(_CODEX.format(url=url))
     codex = {**common, "CODEX_HOME": str(codex_home), "MOCK_KEY": "test-key"}
     claude = {**common, **key, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1"}
-    python = Path(sys.executable)
+    programs_here = bin_folder()
     listed = [
-        Agent(BARE, str(python), (str(bench.folder / "reader.py"),), own),
+        Agent(BARE, str(programs_here / "python"), (str(bench.folder / "reader.py"),), own),
         Agent("codex", programs.get("codex", ""), ("exec", "--skip-git-repo-check"), codex),
         Agent("claude", programs.get("claude", ""), ("-p",), claude),
-        Agent("amplifier", str(python.parent / "amplifier"), ("run",), own),
+        Agent("amplifier", str(programs_here / "amplifier"), ("run",), own),
     ]
     return [agent for agent in listed if agent.program]
 

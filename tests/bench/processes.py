@@ -87,7 +87,7 @@ class Bench:
 
     def command(self, *arguments: str) -> Cost:
         """`amplifier` with these arguments."""
-        return self._cost(str(_bin() / "amplifier"), *arguments)
+        return self._cost(str(bin_folder() / "amplifier"), *arguments)
 
     def program(self, *command: str | Path) -> Cost:
         """Any program, in the same folder and environment."""
@@ -98,7 +98,7 @@ class Bench:
         line = ["amplifier", *words]
         asking = {"COMP_WORDS": "\n".join(line), "COMP_CWORD": str(len(words))}
         env = {**self._env, **asking, "_AMPLIFIER_COMPLETE": "complete_bash"}
-        return self._cost(str(_bin() / "amplifier"), env=env)
+        return self._cost(str(bin_folder() / "amplifier"), env=env)
 
     def on_terminal(self, *command: str, until: bytes = b"") -> Cost:
         """A program of the environment with a terminal for its standard streams.
@@ -111,7 +111,7 @@ class Bench:
         env = {**self._env, "TERM": "xterm-256color"}
         env.pop("NO_COLOR", None)
         process = subprocess.Popen(
-            [str(_bin() / command[0]), *command[1:]],
+            [str(bin_folder() / command[0]), *command[1:]],
             cwd=self.folder,
             env=env,
             stdin=theirs,
@@ -140,7 +140,7 @@ class Bench:
 
     def interpreter(self) -> Cost:
         """An interpreter that starts and ends."""
-        return self._cost(str(_bin() / "python"), "-c", "pass")
+        return self._cost(str(bin_folder() / "python"), "-c", "pass")
 
     def hello(self) -> Cost:
         """The least that shows a prompt of prompt_toolkit, until it is painted."""
@@ -149,7 +149,7 @@ class Bench:
 
     def reader(self) -> Cost:
         """The program on httpx that does the same."""
-        return self._cost(str(_bin() / "python"), str(self.folder / "reader.py"))
+        return self._cost(str(bin_folder() / "python"), str(self.folder / "reader.py"))
 
     def _cost(self, *command: str, env: dict[str, str] | None = None) -> Cost:
         with subprocess.Popen(
@@ -168,7 +168,8 @@ class Bench:
         return Cost(usage.ru_utime, usage.ru_stime, stdout)
 
 
-def _bin() -> Path:
+def bin_folder() -> Path:
+    """Return the folder of the measured programs."""
     return Path(_VENV, "bin") if _VENV else Path(sys.executable).parent
 
 

@@ -130,6 +130,7 @@ def test_help_for_a_narrow_terminal(tmp_path: Path) -> None:
         "finish",
         "group",
         "help",
+        "plain_values",
     }
 
 

@@ -276,21 +276,22 @@ def test_processes_can_build_one_index_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_a_page_folds_sub_sessions_into_the_session_that_spawned_them(tmp_path: Path) -> None:
+    # Of those written within the same millisecond, the name decides.
     save(tmp_path, "lead")
     save(tmp_path, "lead-1", parent="lead", agent="reader")
     save(tmp_path, "lead-1-1", parent="lead-1", agent="helper")
     save(tmp_path, "fork", parent="lead")
     save(tmp_path, "orphan", parent="gone", agent="reader")
-    save(tmp_path, "loop", parent="loop", agent="odd")
-    SessionStore(tmp_path).create("other", project="/q").close()
+    save(tmp_path, "ring", parent="ring", agent="odd")
+    SessionStore(tmp_path).create("second", project="/q").close()
     page, _ = ask_index(tmp_path, lambda index: index.page("/p", 0))
     assert {one.session.id: one.spawned for one in page.listed} == {
         **{"lead": 2, "fork": 0, "orphan": 0},
-        "loop": 0,
+        "ring": 0,
     }
     assert (page.total, page.elsewhere) == (4, 1)
     first, _ = ask_index(tmp_path, lambda index: index.page(None, 2))
-    assert [one.session.id for one in first.listed] == ["other", "loop"]
+    assert [one.session.id for one in first.listed] == ["second", "ring"]
     assert (first.total, first.elsewhere) == (5, 0)
     below, _ = ask_index(tmp_path, lambda index: index.list_sub_sessions("lead"))
     assert [one.id for one in below] == ["lead-1", "lead-1-1"]

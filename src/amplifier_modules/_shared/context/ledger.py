@@ -231,7 +231,7 @@ def check(message: Mapping[str, Any]) -> None:
     Raises:
         ValueError: It has no role.
     """
-    if "role" not in message:
+    if type(message.get("role")) is not str:
         raise ValueError("Message must have 'role' field: one of system, user, assistant, tool")
 
 
