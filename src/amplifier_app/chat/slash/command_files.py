@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand
+from amplifier_app.chat.slash.registry import FROM_FILES, Chat, Reply, SlashCommand
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_support.session_capabilities import COMMAND_EXECUTOR, COMMAND_REGISTRY
 
@@ -91,7 +91,7 @@ def _command(one: Any, executor: Any) -> SlashCommand:
         return None
 
     summary = " ".join(filter(None, (one_line(str(about.description)), _origin(one))))
-    return SlashCommand(name, summary, run, _usage(about.argument_hint), module="files")
+    return SlashCommand(name, summary, run, _usage(about.argument_hint), module=FROM_FILES)
 
 
 def _origin(one: Any) -> str:

@@ -11,7 +11,14 @@ from rich.text import Text
 from amplifier_app.base.errors import AppError, UsageError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.chat.slash.layout import lines, rows
-from amplifier_app.chat.slash.registry import Chat, Leave, Reply, command, parse_choice
+from amplifier_app.chat.slash.registry import (
+    Chat,
+    Leave,
+    Reply,
+    by_heading,
+    command,
+    parse_choice,
+)
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.continuation import prompt_to_continue
 from amplifier_app.runtime.turns.turn import NO_TURN
@@ -41,13 +48,23 @@ _INPUTS = (
 
 @command("/help", "Commands and keys", during_turn=True)
 async def show_help(chat: Chat, argument: str) -> Reply:
-    listed = [(f"{one.name} {one.usage}".strip(), one.summary) for one in chat.commands.values()]
+    listed: list[tuple[str, str]] = []
+    for heading, commands in by_heading(chat.commands).items():
+        listed.append((heading, ""))
+        listed += [(f"  {each.name} {each.usage}".rstrip(), each.summary) for each in commands]
     typing = (
         "Anything you type while it works is sent to the model at its next step. Commands that "
         "change the session run when the prompt ends."
     )
     keys = _PLAIN_KEYS if chat.is_plain else _KEYS
-    return lines(rows(listed), "", rows((*_INPUTS, *keys)), "", typing)
+    return lines(
+        rows(listed),
+        "",
+        "Input",
+        rows((f"  {name}", about) for name, about in (*_INPUTS, *keys)),
+        "",
+        typing,
+    )
 
 
 @command("/clear", "Clear the context")

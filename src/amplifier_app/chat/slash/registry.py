@@ -30,7 +30,22 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _COMMAND = re.compile(r"/[a-z][a-z0-9_-]*(?=\s|$)")
-_FILES = (*("conversation", "files", "information", "mode", "model", "sessions", "undo", "why"),)
+_FILES = {
+    "conversation": "Conversation",
+    "sessions": "Sessions",
+    "model": "Model and permissions",
+    "mode": "Model and permissions",
+    "files": "Files",
+    "undo": "Files",
+    "information": "What happens",
+    "why": "What happens",
+}
+"""File with commands → their heading in `/help`."""
+_FROM_MODULES = "From modules"
+_OWN = "Your own"
+
+FROM_FILES = "files"
+"""The `module` of commands from files."""
 
 
 class Leave(Exception):
@@ -165,6 +180,19 @@ def all_commands() -> dict[str, SlashCommand]:
     for file in _FILES:
         importlib.import_module(f"{__package__}.{file}")
     return dict(sorted(_commands.items()))
+
+
+def by_heading(commands: Mapping[str, SlashCommand]) -> dict[str, list[SlashCommand]]:
+    """Return the commands by their headings in `/help`, in the order of both."""
+    headings = [*dict.fromkeys(_FILES.values()), _OWN, _FROM_MODULES]
+    grouped: dict[str, list[SlashCommand]] = {heading: [] for heading in headings}
+    for command in commands.values():
+        if command.module:
+            heading = _OWN if command.module == FROM_FILES else _FROM_MODULES
+        else:
+            heading = _FILES[command.run.__module__.rpartition(".")[2]]
+        grouped[heading].append(command)
+    return {heading: listed for heading, listed in grouped.items() if listed}
 
 
 def command_in(text: str) -> str | None:

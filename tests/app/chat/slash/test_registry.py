@@ -81,6 +81,8 @@ async def test_help_lists_the_keys_that_work(is_plain: bool) -> None:
     shown: str = console.file.getvalue()  # type: ignore[attr-defined]
     for text in ("/undo [list|force]", "@path:10-40", "!command", "Ctrl-D"):
         assert text in shown
+    headings = [line.strip() for line in shown.splitlines() if line[:1].strip()]
+    assert headings[:4] == ["Conversation", "Sessions", "Model and permissions", "Files"]
     drawn = ("Shift-Tab", "Ctrl-R", "Ctrl-X Ctrl-E", "Alt-Enter")
     assert [key in shown for key in drawn] == [not is_plain] * 4
     assert ("\\ Enter" in shown) is is_plain
