@@ -7,5 +7,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "tool"
 
 _module = ModuleDeclaration(__name__, "tool-search", ".config:SearchConfig", ".tools")
+tool_names = ("grep", "glob")
 config_schema = _module.config_schema
 mount = _module.mount

@@ -7,5 +7,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "tool"
 
 _module = ModuleDeclaration(__name__, "tool-task", ".tool:TaskConfig", ".tool")
+tool_names = ("task",)
 config_schema = _module.config_schema
 mount = _module.mount

@@ -7,5 +7,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "tool"
 
 _module = ModuleDeclaration(__name__, "tool-web", ".config:WebConfig", ".tools")
+tool_names = ("web_fetch",)
 config_schema = _module.config_schema
 mount = _module.mount

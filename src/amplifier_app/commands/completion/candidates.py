@@ -77,6 +77,18 @@ def modules() -> list[str]:
     return sorted({*bundled_modules(), *own})
 
 
+def tools() -> list[str]:
+    """The tools of the bundled modules in the plan."""
+    bundled = bundled_modules()
+    listed = [entry["module"] for entry in _plan(None).get("tools") or []]
+    packages = [
+        import_module(bundled[name].entry_point.partition(":")[0])
+        for name in listed
+        if name in bundled
+    ]
+    return [tool for package in packages for tool in getattr(package, "tool_names", ())]
+
+
 def topics() -> list[str]:
     """The topics of the documentation."""
     return [page.topic for page in pages()]
@@ -286,6 +298,8 @@ def _values(place: _Place, parameter: Any, words: Sequence[str], begun: str) -> 
     is_session = group in (("session",), ("resume",)) and metavar.startswith("ID")
     if is_session or {"--resume", "--fork"} & {*flags}:
         return sessions()
+    if group == ("tool",) and metavar == "TOOL":
+        return tools()
     if group == ("module",) and (metavar == "ID" or "|ID" in metavar):
         return modules()
     return ()

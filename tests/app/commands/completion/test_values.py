@@ -6,10 +6,12 @@ import json
 import os
 import select
 import socket
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from amplifier_app.base.installed import bundled_modules
 from tests.support.cli import run_amplifier, start_amplifier
 from tests.support.module_repositories import write_files
 
@@ -49,6 +51,8 @@ def completed(line: str, cwd: Path | None = None) -> list[str]:
         ("amplifier run --model gpt-5.4-m", ["gpt-5.4-mini"]),
         ("amplifier module show tool-ba", ["tool-bash"]),
         ("amplifier module new orch", ["orchestrator"]),
+        ("amplifier tool info bash_", ["bash_output", "bash_kill"]),
+        ("amplifier tool invoke gr", ["grep"]),
         ("amplifier run --set session.orchestrator.m", ["session.orchestrator.module="]),
         (
             "amplifier run --set tools.tool-bash.config.max_sp",
@@ -111,3 +115,21 @@ def test_config_keys_are_read_again_when_the_module_or_the_cache_changes() -> No
         kept.write_text(damaged)
         assert completed(command) == found
     assert json.loads(kept.read_text()) == fields
+
+
+def test_tools_are_offered_under_the_names_they_are_mounted_as(tmp_path: Path) -> None:
+    declared = {
+        name: list(tools)
+        for name, module in bundled_modules().items()
+        if (tools := getattr(import_module(module.entry_point.partition(":")[0]), "tool_names", ()))
+    }
+    plan = {
+        "session": {"orchestrator": "loop-basic", "context": "context-simple"},
+        "providers": ["provider-mock"],
+        "tools": sorted(declared),
+        "agents": {"helper": {"description": "Helps."}},
+    }
+    (tmp_path / "plan.yaml").write_text(json.dumps(plan))
+    done = run_amplifier("tool", "list", "-f", "plan.yaml", "--output", "json", cwd=tmp_path)
+    mounted = [tool["name"] for tool in json.loads(done.stdout)]
+    assert sorted(mounted) == sorted(tool for tools in declared.values() for tool in tools)
