@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.e2e.test_lock_e2e import GREETER, Machine, drifted, plan
+from tests.support.cli import Finished
 from tests.support.module_repositories import SEED_TOOL, Repository, write_files
 from tests.support.packages import index, wheel
 
@@ -293,6 +295,37 @@ def test_the_package_of_a_bundle_is_available_to_the_modules_it_lists(
     assert (done.code, "Or add to plan.yaml" in done.stderr) == (3, True), done.stderr
     added = '  - {module: my-tool, requires: ["git-lib"]}'
     assert added in done.stderr
-    required = added.replace("git-lib", f"git-lib @ {kit.url}@main")
-    file.write_text(f"{file.read_text()}tools:\n{required}\n")
+    required = f"git-lib @ {kit.url}@main"
+    assert "amplifier module require git-lib -f plan.yaml" in done.stderr
+    before = file.read_text()
+    done = machine("module", "require", required, "-f", "plan.yaml")
+    assert (done.code, f"added {required} to my-tool" in done.stderr) == (0, True), done.stderr
+    assert file.read_text().startswith(before)
     assert "world first" in answer(machine)
+
+
+def test_a_package_is_added_to_the_modules_that_need_it(machine: Machine) -> None:
+    uses(machine.cwd, "some_lib")
+    file = needing(machine.cwd, "anthropic")
+    text = file.read_text()
+
+    def require(*arguments: str) -> Finished:
+        return machine("module", "require", *arguments, "-f", "plan.yaml")
+
+    refused = [
+        (2, "is not a valid requirement", ("some lib",)),
+        (2, "has no module 'other'", ("some-lib", "--module", "other")),
+        (78, "can be imported without 'another'", ("another",)),
+    ]
+    for code, message, arguments in refused:
+        done = require(*arguments)
+        assert (done.code, message in done.stderr) == (code, True), done.stderr
+        assert file.read_text() == text
+    assert require("some-lib<2").code == 0
+    assert "world 1.0" in answer(machine)
+    # It can be imported now, so it is named.
+    assert require("some-lib>1", "--module", "my-tool").code == 0
+    entry = yaml.safe_load(file.read_text())["tools"][0]
+    assert entry["requires"] == ["anthropic", "some-lib<2", "some-lib>1"]
+    bundled = machine("module", "require", "some-lib", "-P", "mock")
+    assert (bundled.code, "'mock' is a bundled profile" in bundled.stderr) == (78, True)

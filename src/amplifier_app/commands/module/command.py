@@ -13,6 +13,7 @@ app = command_group(
         "add": ("changing", "Add a module to every profile."),
         "remove": ("changing", "Remove a module from every profile."),
         "override": ("changing", "Load a module from a different source in every plan."),
+        "require": ("requiring", "Add a package to the modules of a plan that need it."),
         "update": ("fetching", "Fetch newer commits and versions of modules."),
         "vendor": ("fetching", "Copy a plan's modules and their dependencies to a folder."),
     },

@@ -113,7 +113,16 @@ def _entries_to_add(plan: ResolvedPlan, missing: Sequence[tuple[PlannedModule, s
         lines += [f"{section}:", *added] if added else []
     if not lines:
         return None
-    return "\n".join([f"Or add to {own}, which keeps the rest of these entries:", *lines])
+    packages = dict.fromkeys(package for _, package in missing)
+    commands = [f"amplifier module require {shlex.quote(package)} -f {own}" for package in packages]
+    return "\n".join(
+        [
+            f"Or add to {own}, which keeps the rest of these entries:",
+            *lines,
+            "This does it for all of them:",
+            *(f"  {command}" for command in commands),
+        ]
+    )
 
 
 def mount_problem(

@@ -1,0 +1,134 @@
+"""`amplifier module require`: packages for the modules of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.installed import normalised
+from amplifier_app.base.locks import changing_settings
+from amplifier_app.base.paths import bundled_profiles_dir, is_offline, project_dir
+from amplifier_app.base.stdio import claim_stdout, to_stderr
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.choose import choose
+from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.plan.requirements import check_requirement, parsed_requirement
+from amplifier_app.plan.source_spec import SourceSyntaxError
+from amplifier_app.plan.tree import edit
+from amplifier_app.plan.tree.entries import SECTION_OF
+from amplifier_app.runtime.plan_check import CheckedModule, CheckReport, check_plan
+from amplifier_app.sources.requirements.missing_packages import missing_package
+from amplifier_app.sources.resolver import resolver_for
+from amplifier_app.trust.renewal import keeping_trust
+
+require_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@require_app.command()
+@takes_options(Request, "plan", "profile", "offline", "trust", "no_project")
+def require(
+    context: typer.Context,
+    request: Request,
+    package: Annotated[
+        str,
+        typer.Argument(
+            metavar="PACKAGE", help="The package: NAME, 'NAME<2', or 'NAME @ git+https://…'."
+        ),
+    ],
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--module",
+            metavar="ID",
+            help="A module that needs it; repeatable. [default: all that cannot be imported without it]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Add a package to the modules of a plan that need it (`requires:`).
+
+    \b
+      amplifier module require some-lib -f plan.yaml
+      amplifier module require 'some-lib<2' --module my-tool -P mine
+
+    Changes the plan file, also for modules of bundles that it includes. To find the modules, it fetches
+    and mounts those of the plan.
+    """
+    try:
+        check_requirement(package)
+        name = normalised(parsed_requirement(package).name)
+    except SourceSyntaxError as error:
+        raise UsageError(str(error), hint=error.hint) from None
+    invocation: Invocation = context.obj
+    # Modules may print while they are imported and mounted.
+    invocation.stdout = invocation.resources.enter_context(claim_stdout())
+    chosen = choose(request.validate(), invocation.stdout, lenient=True)
+    file = Path(chosen.plan.merged.chain[0])
+    if file.is_relative_to(bundled_profiles_dir()):
+        raise ConfigError(
+            f"{file.stem!r} is a bundled profile", hint="Choose a plan of your own: --plan FILE"
+        )
+
+    async def check() -> CheckReport:
+        sources = resolver_for(chosen.plan, offline=is_offline(request.offline))
+        return await check_plan(chosen.plan, sources)
+
+    report = run_loop(check())
+    needing = _chosen(report, modules) if modules else _needing(report, name)
+    if not needing:
+        raise ConfigError(
+            f"every module of {chosen.plan.name!r} can be imported without {name!r}",
+            hint="Name the modules that need it: --module ID",
+        )
+    with changing_settings(), keeping_trust(project_dir(), file):
+        for module in needing:
+            _add(file, module, package)
+    names = ", ".join(dict.fromkeys(module.module for module in needing))
+    to_stderr(f"amplifier: added {package} to {names} ({file})")
+
+
+def _needing(report: CheckReport, name: str) -> list[CheckedModule]:
+    """Return the modules that fail to import a package."""
+    lacking = {
+        finding.problem.at
+        for finding in report.findings
+        if (package := missing_package(finding.problem.message)) and normalised(package) == name
+    }
+    return [module for module in report.modules if module.at in lacking]
+
+
+def _chosen(report: CheckReport, ids: Sequence[str]) -> list[CheckedModule]:
+    """Return the modules of the plan with these ids.
+
+    Raises:
+        UsageError: The plan has no such module.
+    """
+    known = {module.module for module in report.modules}
+    for id in ids:
+        if id not in known:
+            raise UsageError(
+                f"{report.name!r} has no module {id!r}", hint=f"Modules: {', '.join(sorted(known))}"
+            )
+    return [module for module in report.modules if module.module in ids]
+
+
+def _add(file: Path, module: CheckedModule, package: str) -> None:
+    section = SECTION_OF.get(module.kind)
+    if section is None or module.agent is not None:
+        raise ConfigError(
+            f"cannot add a requirement to the {module.kind} {module.module!r}",
+            hint=f"Add to its entry: requires: [{package!r}]",
+        )
+    if Path(module.at.file).absolute() == file.absolute():
+        edit.append_value(file, (section, module.key, "requires"), package)
+        return
+    entry: dict[str, Any] = {"module": module.module, "requires": [package]}
+    if module.key != module.module:
+        entry["instance_id"] = module.key
+    edit.append_value(file, (section,), entry)
