@@ -23,6 +23,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from amplifier_app.base import paths
 from amplifier_app.base.errors import SessionError, UsageError
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
 from amplifier_app.sessions.fork import unfinished_session
@@ -73,11 +74,16 @@ def write_bundle(
 
     Raises:
         SessionError: A session cannot be read, or the file cannot be written.
+        ConfigError: There is no folder for temporary files.
     """
+    folder = paths.temporary_dir()
     manifest: dict[str, Any] = {"format": FORMAT, "version": 1, "program": version, "sessions": {}}
     try:
         # The sizes come first in an archive: the contents are redacted into a file without a name.
-        with tempfile.TemporaryFile() as contents, tempfile.TemporaryFile() as packed:
+        with (
+            tempfile.TemporaryFile(dir=folder) as contents,
+            tempfile.TemporaryFile(dir=folder) as packed,
+        ):
             sizes: dict[str, int] = {}
             for session in sessions:
                 listed = manifest["sessions"][session.id] = {}
