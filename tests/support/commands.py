@@ -80,6 +80,7 @@ module show tool-todo
 module add tool-web
 module remove tool-todo
 module override tool-todo {module}
+module require --help
 module update -f {plan}
 module vendor {out}/vendored -f {plan}
 module new tool tool-new --dir {out}
