@@ -304,9 +304,14 @@ def test_the_package_of_a_bundle_is_available_to_the_modules_it_lists(
     assert "world first" in answer(machine)
 
 
+MODULES = ("--module", "my-tool", "--module", "loop-basic")
+
+
 def test_a_package_is_added_to_the_modules_that_need_it(machine: Machine) -> None:
     uses(machine.cwd, "some_lib")
-    file = needing(machine.cwd, "anthropic")
+    # An agent that has the module as well shares its requirements.
+    helper = {"description": "Helps.", "tools": [{"module": "my-tool"}]}
+    file = needing(machine.cwd, "anthropic", agents={"helper": helper})
     text = file.read_text()
 
     def require(*arguments: str) -> Finished:
@@ -314,6 +319,7 @@ def test_a_package_is_added_to_the_modules_that_need_it(machine: Machine) -> Non
 
     refused = [
         (2, "is not a valid requirement", ("some lib",)),
+        (78, "the orchestrator 'loop-basic'", ("some-lib", *MODULES)),
         (2, "has no module 'other'", ("some-lib", "--module", "other")),
         (78, "can be imported without 'another'", ("another",)),
     ]

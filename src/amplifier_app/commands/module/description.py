@@ -104,7 +104,7 @@ def _facts_from(module_id: str, entry_point: str, folder: Path | None) -> Module
 
 
 def _package(entry_point: str, folder: Path | None) -> Any:
-    """The module to describe: that of the entry point, or the nearest parent package with a
+    """Return the module to describe: the entry point's, or the nearest parent package with a
     `config_schema`."""
     name = entry_point.partition(":")[0]
     if not name and folder is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.base.installed import normalised
 from amplifier_app.base.locks import changing_settings
 from amplifier_app.base.paths import bundled_profiles_dir, is_offline, project_dir
@@ -18,11 +17,12 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.plan.modules import PlannedModule, agent_modules, planned_modules
 from amplifier_app.plan.requirements import check_requirement, parsed_requirement
 from amplifier_app.plan.source_spec import SourceSyntaxError
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.entries import SECTION_OF
-from amplifier_app.runtime.plan_check import CheckedModule, CheckReport, check_plan
+from amplifier_app.runtime.plan_check import CheckReport, check_plan
 from amplifier_app.sources.requirements.missing_packages import missing_package
 from amplifier_app.sources.resolver import resolver_for
 from amplifier_app.trust.renewal import keeping_trust
@@ -57,8 +57,8 @@ def require(
       amplifier module require some-lib -f plan.yaml
       amplifier module require 'some-lib<2' --module my-tool -P mine
 
-    Changes the plan file, also for modules of bundles that it includes. To find the modules, it fetches
-    and mounts those of the plan.
+    Changes the plan file, also for modules of bundles that it includes. Without --module, it fetches and
+    mounts the plan's modules to find the ones that need it.
     """
     try:
         check_requirement(package)
@@ -74,58 +74,55 @@ def require(
         raise ConfigError(
             f"{file.stem!r} is a bundled profile", hint="Choose a plan of your own: --plan FILE"
         )
-
-    async def check() -> CheckReport:
+    entries = [*planned_modules(chosen.plan), *agent_modules(chosen.plan)]
+    ids = set(modules or ())
+    if unknown := ids - {entry.module for entry in entries}:
+        hint = f"Modules: {', '.join(sorted({entry.module for entry in entries}))}"
+        raise UsageError(f"{chosen.plan.name!r} has no module {min(unknown)!r}", hint=hint)
+    if not ids:
         sources = resolver_for(chosen.plan, offline=is_offline(request.offline))
-        return await check_plan(chosen.plan, sources)
-
-    report = run_loop(check())
-    needing = _chosen(report, modules) if modules else _needing(report, name)
-    if not needing:
+        lacking = _places_without(name, run_loop(check_plan(chosen.plan, sources)))
+        ids = {entry.module for entry in entries if entry.entry.key_at("module") in lacking}
+    if not ids:
         raise ConfigError(
             f"every module of {chosen.plan.name!r} can be imported without {name!r}",
             hint="Name the modules that need it: --module ID",
         )
+    # All entries of a module share its requirements, so one gets them, the plan's own if there is one.
+    needing = [next(entry for entry in entries if entry.module == id) for id in sorted(ids)]
     with changing_settings(), keeping_trust(project_dir(), file):
-        for module in needing:
-            _add(file, module, package)
-    names = ", ".join(dict.fromkeys(module.module for module in needing))
+        for section, module in [(_section(module, package), module) for module in needing]:
+            _add(file, section, module, package)
+    names = ", ".join(module.module for module in needing)
     to_stderr(f"amplifier: added {package} to {names} ({file})")
 
 
-def _needing(report: CheckReport, name: str) -> list[CheckedModule]:
-    """Return the modules that fail to import a package."""
-    lacking = {
+def _places_without(name: str, report: CheckReport) -> set[Location]:
+    """Return where the plan names the modules that fail to import a package."""
+    return {
         finding.problem.at
         for finding in report.findings
         if (package := missing_package(finding.problem.message)) and normalised(package) == name
     }
-    return [module for module in report.modules if module.at in lacking]
 
 
-def _chosen(report: CheckReport, ids: Sequence[str]) -> list[CheckedModule]:
-    """Return the modules of the plan with these ids.
+def _section(module: PlannedModule, package: str) -> str:
+    """Return the section of a module in the plan.
 
     Raises:
-        UsageError: The plan has no such module.
+        ConfigError: It has none: it is a part of the session, or only agents have it.
     """
-    known = {module.module for module in report.modules}
-    for id in ids:
-        if id not in known:
-            raise UsageError(
-                f"{report.name!r} has no module {id!r}", hint=f"Modules: {', '.join(sorted(known))}"
-            )
-    return [module for module in report.modules if module.module in ids]
-
-
-def _add(file: Path, module: CheckedModule, package: str) -> None:
     section = SECTION_OF.get(module.kind)
     if section is None or module.agent is not None:
         raise ConfigError(
             f"cannot add a requirement to the {module.kind} {module.module!r}",
             hint=f"Add to its entry: requires: [{package!r}]",
         )
-    if Path(module.at.file).absolute() == file.absolute():
+    return section
+
+
+def _add(file: Path, section: str, module: PlannedModule, package: str) -> None:
+    if Path(module.entry.key_at("module").file).absolute() == file.absolute():
         edit.append_value(file, (section, module.key, "requires"), package)
         return
     entry: dict[str, Any] = {"module": module.module, "requires": [package]}
