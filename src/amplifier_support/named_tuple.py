@@ -6,7 +6,9 @@ CPU time of a short run, and nothing evaluates these annotations.
 
 from __future__ import annotations
 
+import typing
 from collections import namedtuple
+from types import new_class
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["NamedTuple"]
@@ -25,7 +27,12 @@ else:
                 return super().__new__(cls, name, bases, body)
             if "__classcell__" in body:
                 raise TypeError(f"{name}: methods of a named tuple cannot use super()")
-            fields = body.get("__annotations__", {})
+            if "__annotations__" not in body:
+                # Python 3.14 evaluates them later, unless the file asks for strings.
+                return new_class(
+                    name, (typing.NamedTuple,), exec_body=lambda made: made.update(body)
+                )
+            fields = body["__annotations__"]
             defaults = [body[field] for field in fields if field in body]
             made = namedtuple(name, fields, defaults=defaults, module=body["__module__"])
             made.__annotations__ = fields

@@ -55,3 +55,19 @@ def test_a_class_describes_itself_as_one_of_typing() -> None:
     assert typing.get_type_hints(Ours) == typing.get_type_hints(Theirs)
     assert Ours.__qualname__ == "Ours"
     assert [hasattr(value, "__dict__") for value in (Ours(1), Theirs(1))] == [False, False]
+
+
+def test_a_class_without_annotations_in_its_body_is_left_to_typing() -> None:
+    """As of Python 3.14, where annotations are evaluated later."""
+
+    class Empty(NamedTuple):
+        """No fields."""
+
+        def describe(self) -> str:
+            return "empty"
+
+    class Other(typing.NamedTuple):
+        """No fields."""
+
+    assert (Empty().describe(), Empty._fields, Empty.__doc__) == ("empty", (), Other.__doc__)
+    assert Empty.__mro__[1:] == Other.__mro__[1:]

@@ -1,8 +1,8 @@
-"""CPU and memory of a prompt next to those of other agents, against one scripted model server.
+"""CPU and memory of a prompt in ours and other agents, against one scripted model server.
 
     python -m tests.bench.peers [codex=PROGRAM] [claude=PROGRAM] [runs=15]
 
-Each program is a native executable of its package; ours is that of AMPLIFIER_BENCH_VENV, if set. The runs are interleaved; the table has medians of CPU
+Each program is a native executable of its package; ours comes from AMPLIFIER_BENCH_VENV, if set. The runs are interleaved; the table has medians of CPU
 seconds in user and system mode, of all processes that a run started and waited for.
 """
 

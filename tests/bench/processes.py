@@ -66,7 +66,7 @@ class Bench:
     Args:
         url: The server.
         folder: The folder.
-        source: The source folder to run; by default that of the environment.
+        source: The source folder to run; by default the environment has it.
     """
 
     def __init__(self, url: str, folder: Path, source: Path | None = None) -> None:

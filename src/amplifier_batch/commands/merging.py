@@ -38,7 +38,7 @@ def merge(
     \b
       amplifier batch merge part-1 part-2 -o all
 
-    The exit code is that of a batch with all of their rows.
+    Exits like a batch with all of their rows.
     """
     batch = merged([BatchFolder(folder) for folder in folders], target)
     counts, _ = batch.counts()

@@ -175,7 +175,7 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def is_test_file(name: str) -> bool:
-    """Return True if a name is that of a test file."""
+    """Return True for the name of a test file."""
     return name.endswith(SUFFIXES)
 
 

@@ -76,7 +76,7 @@ class LocalProvider(ChatCompletionsProvider):
         return self._tool_calling(self._model) != "off"
 
     def get_info(self) -> ProviderInfo:
-        """Describe the provider; `defaults` are those of its configured model."""
+        """Describe the provider; `defaults` describe its configured model."""
         return ProviderInfo(
             id="local",
             display_name="Embedded model",

@@ -114,11 +114,12 @@ def _read_memory(file: Path, machine: list[str | None]) -> dict[str, tuple[str, 
         if data["machine"] != machine:
             return {}
         return {name: (str(detail), tuple(gaps)) for name, (detail, gaps) in data["works"].items()}
-    # It is missing, or anything else; it is then written anew.
+    # A missing or invalid file is written again.
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
+@cache
 def _machine() -> list[str | None]:
     """Everything that a probe depends on."""
     status = _content("/proc/self/status") or ""

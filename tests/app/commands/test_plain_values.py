@@ -20,7 +20,7 @@ class Colour(Enum):
 
 
 def values(argv: list[str], *, plain: bool) -> Any:
-    """What a command line makes of itself, or the error that it ends with."""
+    """The values that a command receives, or the error that the command line ends with."""
     taken: list[Any] = []
     app = typer.Typer(add_completion=False)
 

@@ -15,7 +15,7 @@ def schema() -> None:
     """Print the JSON Schema of plans and profiles.
 
     Includes the config of bundled modules. To use it in an editor with a YAML language server,
-    start a plan with "# yaml-language-server: $schema=FILE". The schema of settings is at
-    FILE#/$defs/settings, that of agents at FILE#/$defs/agent.
+    start a plan with "# yaml-language-server: $schema=FILE". Settings have theirs at
+    FILE#/$defs/settings, agents at FILE#/$defs/agent.
     """
     print(json_text(plan_schema()))

@@ -240,6 +240,8 @@ class Request(NamedTuple):
         Literal["user", "developer", "internal"] | None,
         Option(
             "--show",
+            # typing returns an equal type that exists, such as the kernel's, in its order.
+            metavar="user|developer|internal",
             group=_OUTPUT,
             help="Show answer blocks up to this visibility; 'internal' shows all. [default: user]",
             show_default=False,

@@ -49,6 +49,7 @@ def show(
         Literal["user", "developer", "internal"] | None,
         typer.Option(
             "--show",
+            metavar="user|developer|internal",
             help="Show message blocks up to this visibility; 'internal' also unfolds the system "
             "prompt. [default: user]",
             show_default=False,

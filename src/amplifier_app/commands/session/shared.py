@@ -38,7 +38,7 @@ def confirm(question: str, yes: bool) -> bool:
     """Ask a yes-or-no question on the terminal; the default is no.
 
     Raises:
-        UsageError: There is no terminal to ask on.
+        UsageError: No terminal can show the question.
     """
     if yes:
         return True

@@ -93,7 +93,7 @@ def _missing_entry(path: Path, missing: NoSuchPath) -> NoSuchPath | None:
     if depth != 1 + in_agent or path[depth - 1] not in ENTRY_SECTIONS:
         is_mistake = (depth, in_agent) == (1, 2) and len(path) > 2
         return missing if is_mistake else None
-    # The plan may well be without a module, but not if its name is that of another one with a typo.
+    # The plan may lack a module on purpose, but not one whose name is a typo of another.
     is_typo = (
         nearest(missing.segment, missing.known, _TYPO) and missing.segment not in bundled_modules()
     )

@@ -75,7 +75,7 @@ def leaves(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
 
 
 def _is_section(path: Path) -> bool:
-    """Return True if an address is that of a list of modules, of the plan or of an agent."""
+    """Return True for the address of a list of modules in the plan or in an agent."""
     own = path[2:] if path[:1] == ("agents",) else path
     return len(own) == 1 and own[0] in ENTRY_SECTIONS
 

@@ -57,7 +57,7 @@ def config_schema(package: Any) -> Schema | None:
         schema = get_schema()
         if not isinstance(schema, dict):
             raise TypeError(f"it returned {type(schema).__name__}, not a mapping")
-        # Those of bundled modules are valid (tests hold it), and the check costs more than the rest.
+        # The schemas of bundled modules are valid (tests hold it), and the check costs more than the rest.
         if package.__name__.partition(".")[0] not in MODULE_PACKAGES:
             validator_for(schema).check_schema(schema)
         return copy.deepcopy(cast("Schema", schema))

@@ -210,21 +210,16 @@ def canonical_handlers(renderer: Renderer, recorder: TurnRecorder) -> dict[str, 
 
     calls = _RunningCalls(show)
 
-    def on_call(event: str, data: dict[str, Any]) -> None:
-        if event in _ENDS and not peek(data, "tool_name"):
-            return
-        data = recorder.with_call_id(data)
-        calls.observe(event, data)
-        show(event, data)
-
-    def on_other(event: str, data: dict[str, Any]) -> None:
+    def on_event(event: str, data: dict[str, Any]) -> None:
+        if event in _OF_CALLS:
+            data = recorder.with_call_id(data)
         calls.observe(event, data)
         show(event, data)
 
     return {
         **shown,
-        **dict.fromkeys(calls.events, on_other),
-        **dict.fromkeys(_OF_CALLS, on_call),
+        **dict.fromkeys((*calls.events, *_OF_CALLS), on_event),
+        **dict.fromkeys(_ENDS, _of_named_tools(on_event)),
     }
 
 
