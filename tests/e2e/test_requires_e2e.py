@@ -327,6 +327,7 @@ def test_a_package_is_added_to_the_modules_that_need_it(machine: Machine) -> Non
         done = require(*arguments)
         assert (done.code, message in done.stderr) == (code, True), done.stderr
         assert file.read_text() == text
+    assert require("some lib").stderr.count("package>=1.2,<2") == 1  # the hint
     assert require("some-lib<2").code == 0
     assert "world 1.0" in answer(machine)
     # It can be imported now, so it is named.

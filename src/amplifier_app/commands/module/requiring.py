@@ -64,7 +64,7 @@ def require(
         check_requirement(package)
         name = normalised(parsed_requirement(package).name)
     except SourceSyntaxError as error:
-        raise UsageError(str(error), hint=error.hint) from None
+        raise UsageError(error.message, hint=error.hint) from None
     invocation: Invocation = context.obj
     # Modules may print while they are imported and mounted.
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
