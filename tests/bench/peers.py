@@ -107,7 +107,9 @@ def compare(row: str, argument: str, compared: list[Agent], folder: Path, runs: 
     for costs in results.values():
         later = costs[1:]  # the first run fills caches
         medians = [statistics.median(values) for values in zip(*later, strict=True)]
-        cells.append(f"{medians[0]:.3f} s, {medians[1]:.0f} MB" if medians else "–")
+        # What starts a program counts until then, so the peak of a small one is not its own.
+        memory = "" if is_option or not medians else f", {medians[1]:.0f} MB"
+        cells.append(f"{medians[0]:.3f} s{memory}" if medians else "–")
     print(f"| {row} | {' | '.join(cells)} |", flush=True)
 
 
