@@ -28,11 +28,13 @@ PATTERN = f"sk-canary[-]{MARK}"
 USER = 65534
 PACKAGES = f"{Path(__file__).parents[2] / 'src'}:{sysconfig.get_path('purelib')}"
 
-# Looks into every process it may look into: other sessions' helpers are no ancestors.
-SPY = f"""
+
+def spy() -> str:
+    """A script that looks into every process it may look into, of its ancestors those below this one."""
+    return f"""
 grep -lsa {PATTERN} /proc/[0-9]*/environ /proc/[0-9]*/cmdline >> found
 parent=$PPID
-while [ "$parent" -gt 1 ]; do
+while [ "$parent" -gt 1 ] && [ "$parent" != {os.getpid()} ]; do
   # What watches over commands has been given no keys, and need not hide; nor the shell of this one.
   tr '\\0' '\\n' < /proc/$parent/cmdline | grep -qE '^supervisor|import supervisor|spy[.]sh' ||
   if (exec < /proc/$parent/mem) 2>/dev/null; then echo "/proc/$parent/mem" >> opened; fi
@@ -122,7 +124,7 @@ def test_a_command_reads_no_key_of_any_process(interpreter: list[str], place: Pa
         "checks": ["./spy.sh check"],
     }
     (place / "plan.yaml").write_text(yaml.safe_dump(plan))
-    (place / "spy.sh").write_text(f'#!/bin/sh\nmkdir -p "$1" && cd "$1" || exit\n{SPY}')
+    (place / "spy.sh").write_text(f'#!/bin/sh\nmkdir -p "$1" && cd "$1" || exit\n{spy()}')
     (place / "spy.sh").chmod(0o755)
     keys = {"ANTHROPIC_API_KEY": CANARY}
     done = run(ordinary(*interpreter), place, "run", "-f", "plan.yaml", "hi", **keys)
@@ -154,7 +156,7 @@ def test_a_module_under_validation_gets_keys_that_no_other_process_reads(
 ) -> None:
     module = place / "spy"
     module.mkdir()
-    (module / "spy.sh").write_text(SPY)
+    (module / "spy.sh").write_text(spy())
     (module / "__init__.py").write_text(
         '"""A tool that looks around."""\n'
         "import os, pathlib, subprocess\n"

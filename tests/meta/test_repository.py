@@ -40,6 +40,16 @@ def test_nothing_points_outside_the_repository_or_names_a_registry() -> None:
             assert found == [], path
 
 
+def test_no_pattern_repeats_a_group_possessively() -> None:
+    """Python 3.11.0 to 3.11.4 match such patterns wrongly; an atomic group `(?>(…)+)` is right."""
+    on_a_group = re.compile(r"[^\\]\)(?:[+*?]|\{[\d,{} ]+\})\+")
+    for file in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            text = node.value if isinstance(node, ast.Constant) else ""
+            text = text.decode("latin-1") if isinstance(text, bytes) else text
+            assert not isinstance(text, str) or not on_a_group.search(text), (file, text)
+
+
 @pytest.mark.parametrize("module_id", sorted(MODULES))
 def test_every_bundled_module_is_what_its_entry_point_says(module_id: str) -> None:
     package, _, function = MODULES[module_id].partition(":")

@@ -114,7 +114,7 @@ MAX_HELD = 20_000
 CONTEXT = 400
 """Characters shown before that may say what the next words are: ``Authorization: Basic``."""
 
-_BEGUN = re.compile(r"-----BEGIN[^-]{0,60}-{0,5}(?:[^-]|-(?!----))*+\Z")
+_BEGUN = re.compile(r"-----BEGIN[^-]{0,60}-{0,5}(?>(?:[^-]|-(?!----))*)\Z")
 """A private key that has not ended yet."""
 
 

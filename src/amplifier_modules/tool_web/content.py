@@ -31,7 +31,7 @@ _TEXT = re.compile(
 )
 # Possessive, without backtracking: a page may be crafted to be read slowly.
 _MARKUP = re.compile(
-    rb"\s*+(?:(?><!--.*?-->)\s*+)*+<(?:!doctype html|html|head|body)\b", re.I | re.S
+    rb"\s*+(?>(?:(?><!--.*?-->)\s*+)*)<(?:!doctype html|html|head|body)\b", re.I | re.S
 )
 _META_CHARSET = re.compile(
     rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?([\w:-]+)", re.I

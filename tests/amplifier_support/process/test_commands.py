@@ -375,7 +375,9 @@ async def test_a_limit_on_open_files_is_named_and_leaves_nothing_open(
         ):
             await shell.run("true")
         await shell.runner.close()
-        assert len(os.listdir("/proc/self/fd")) == before
+        # Before Python 3.11.4, `subprocess` forgets its /dev/null if it cannot open pipes.
+        forgotten = 1 if first is None and sys.version_info < (3, 11, 4) else 0
+        assert len(os.listdir("/proc/self/fd")) <= before + forgotten
     assert (await shell.run("exit 5")).exit_code == 5
 
 

@@ -141,7 +141,9 @@ def _run(wanted: dict[str, Any], outside: Outside) -> dict[str, Any]:
     # Where nothing can be created.
     for name in ("answers", "problems"):
         (work / name).touch()
-    shutil.copytree(_CATALOGUE.parent, work / "escapes")
+    # The folder of this run may be in it.
+    others = shutil.ignore_patterns("tmp*")
+    shutil.copytree(_CATALOGUE.parent, work / "escapes", ignore=others)
     catalogue = f"{wanted['python']} -I -B escapes/catalogue.py situation.json"
     command = f"{catalogue} > answers 2> problems; echo $? >> problems"
     call = {"name": "bash", "input": {"command": command, "timeout": 100}}
