@@ -152,8 +152,8 @@ def _remaining(result: HookResult, items: list[ContextInjection]) -> HookResult:
         )
     }
     if not items:
-        return HookResult(action="continue", **kept)
-    return HookResult(
+        return HookResult.model_construct(action="continue", **kept)
+    return HookResult.model_construct(
         action="inject_context",
         context_injection="\n\n".join(item.content for item in items),
         context_injection_role=items[0].role,
@@ -199,7 +199,7 @@ async def _ask(scope: ResultScope, result: HookResult) -> HookResult:
 
 
 def _decided(result: HookResult, action: Any, reason: str | None = None) -> HookResult:
-    return HookResult(action=action, reason=reason, data=result.data)
+    return HookResult.model_construct(action=action, reason=reason, data=result.data)
 
 
 SINGLE = frozenset({*PARTS, "module-source-resolver"})

@@ -437,7 +437,7 @@ def _with_data(result: HookResult, data: Any) -> HookResult:
 def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
     """Merge the injections into one result; `context_injections` lists each of them."""
     items = [
-        ContextInjection(
+        ContextInjection.model_construct(
             content=answer.context_injection or "",
             role=answer.context_injection_role,
             ephemeral=answer.ephemeral,
@@ -450,7 +450,7 @@ def _merged(event: str, injections: list[tuple[str, HookResult]]) -> HookResult:
     first = injections[0][1]
     if len(injections) == 1:
         return first.model_copy(update={"context_injections": items})
-    return HookResult(
+    return HookResult.model_construct(
         action="inject_context",
         context_injection="\n\n".join(item.content for item in items),
         context_injection_role=first.context_injection_role,

@@ -118,6 +118,7 @@ RESPONSE_FORMAT = Capability[Mapping[str, Any] | None]("session.response_format"
 SELF_DELEGATION_DEPTH = Capability[int]("self_delegation_depth")
 CONFIG_DIR = Capability[str]("config.dir")
 CACHE_DIR = Capability[str]("cache.dir")
+TRUSTED_DIR = Capability[str]("trusted.dir")
 MENTIONS = Capability[MentionResolver]("mention_resolver")
 OFFLINE = Capability[bool]("offline")
 SECRET_VARIABLES = Capability[Iterable[str]]("secrets.variables")
@@ -159,6 +160,11 @@ def tool_working_dir(tool: str) -> Capability[Callable[[], Any]]:
 def tool_check(tool: str) -> Capability[Callable[[Mapping[str, Any], str | None], Awaitable[bool]]]:
     """The check of whether a call of a tool cannot succeed, such as ``edit_file.check``."""
     return Capability(f"{tool}.check")
+
+
+def tool_delegates(tool: str) -> Capability[Callable[[], bool]]:
+    """Whether a tool only gives work to sub-agents that ask for approval themselves: ``task.delegates``."""
+    return Capability(f"{tool}.delegates")
 
 
 def tool_sandbox(tool: str) -> "Capability[Callable[[], Sandbox | None]]":

@@ -32,7 +32,7 @@ SHARED = (
 )
 """What `runtime/sub_agents/delegation.py` registers in a loop."""
 
-_OF_TOOLS = {"tool_working_dir": "working_dir", "tool_sandbox": "sandbox", "tool_check": "check"}
+_OF_TOOLS = {f"tool_{name}": name for name in ("working_dir", "sandbox", "check", "delegates")}
 
 Uses = dict[str, tuple[set[str], set[str]]]
 

@@ -190,7 +190,7 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
     assert loaded.build_parts("amplifier_modules") == {
         *("_shared", "context_simple", "hooks_backup", "hooks_logging", "loop_streaming"),
         *("provider_anthropic", "tool_bash", "tool_filesystem", "tool_search", "tool_todo"),
-        "hooks_approval",
+        *("hooks_approval", "hooks_context_files", "hooks_status", "tool_task", "tool_web"),
     }
     assert loaded.build_parts("amplifier_app.commands") <= {
         *("duration", "event_loop", "finish", "group", "help", "option", "typer_options", "run"),
@@ -201,6 +201,7 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
         "amplifier_core.testing",
         "amplifier_modules.hooks_backup.hook",
         "amplifier_modules.provider_anthropic.sdk",
+        "amplifier_modules.tool_web.tools",
     }
     # pydantic looks for its plugins in every distribution when the first validator is built. With
     # its defaults nothing needs one; Typer does.

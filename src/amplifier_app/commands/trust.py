@@ -17,6 +17,8 @@ from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.trust import Content, Record, TrustStore, examine, review
+from amplifier_app.trust.instructions import instruction_files, trusted_dir
+from amplifier_support.project_folders import project_folders
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -49,7 +51,7 @@ def trust(
     list_: Annotated[bool, typer.Option("--list", help="List the projects you trust.")] = False,
     output: OutputOption = "text",
 ) -> None:
-    """Review a project's configuration and trust it.
+    """Review a project's configuration and instruction files, and trust it.
 
     \b
       amplifier trust
@@ -58,7 +60,7 @@ def trust(
 
     Shows the project's .amplifier folder and what it selects outside that folder, or the changes
     since you last trusted it, and asks. Settings, profiles, agents and modules of a project apply
-    only if you trust it.
+    only if you trust it, and only then does the model read its AGENTS.md or CLAUDE.md.
     """
     if sum((show, yes or always, revoke, list_)) > 1:
         raise UsageError("--show, --yes or --always, --revoke and --list are mutually exclusive")
@@ -92,12 +94,17 @@ def _look(
 
 def _project(path: Path | None) -> Path:
     folder = paths.project_dir(path)
+    if folder is None and instruction_files(str(path or os.getcwd())):
+        root = project_folders(str(path or os.getcwd()))[0]
+        return Path(root, paths.PROJECT_FOLDER)
     if folder is None:
         where = visible(str(path or os.getcwd()))
         if path is not None and not path.is_dir():
             hint = "Pass the folder of a project."
             raise ConfigError(f"{where} is not a folder", hint=hint, is_usage=True)
-        raise ConfigError(f"no project at {where}", hint="A project has a .amplifier folder.")
+        raise ConfigError(
+            f"no project at {where}", hint="A project has a .amplifier folder or an AGENTS.md."
+        )
     return folder
 
 
@@ -128,7 +135,8 @@ def _agrees(content: Content, always: bool) -> bool:
 
     forget_typed()
     what = "including future changes" if always else "with its current contents"
-    question = f"Trust {visible(str(content.root))} {what}? Its code runs with your rights."
+    effect = "Its code runs with your rights." if content.entries else "It has no code to run."
+    question = f"Trust {visible(str(content.root))} {what}? {effect}"
     try:
         return asyncio.run(ask_on_terminal(terminal, question, ["yes", "no"], None)) == "yes"
     except Stopped:
@@ -139,6 +147,9 @@ def _print(content: Content, record: Record | None, *, trusted: bool, whole: boo
     print(f"{visible(str(content.root))}: {_state(record, trusted)}")
     if trusted and not whole:
         return
+    if texts := instruction_files(str(content.root)):
+        print("\nInstructions, also when they change:\n")
+        print("\n".join(f"  {visible(str(text))}" for text in texts))
     before = {} if record is None or record.always or trusted else record.entries
     head = "Changes since you last trusted it:" if before else "Contents:"
     for title, lines in (
@@ -169,6 +180,7 @@ def _facts(content: Content, record: Record | None, *, trusted: bool) -> dict[st
         "time": record.time if record else None,
         "hash": content.hash,
         "trusted_hash": record.hash if record else None,
+        "instructions": [str(text) for text in instruction_files(str(content.root))],
         "files": [
             {"name": name, "kind": entry.kind, "size": entry.size, "sha256": entry.digest}
             for name, entry in content.entries.items()
@@ -184,7 +196,8 @@ def _facts(content: Content, record: Record | None, *, trusted: bool) -> dict[st
 def _revoke(path: Path | None) -> None:
     # The trusted folder may no longer exist.
     folder = paths.project_dir(path)
-    root = folder.parent if folder else Path(os.path.realpath(path or os.getcwd()))
+    here = os.path.realpath(path or os.getcwd())
+    root = folder.parent if folder else Path(trusted_dir(here) or here)
     known = TrustStore().revoke(root)
     state = "is no longer trusted" if known else "was not trusted"
     to_stderr(f"amplifier: {visible(str(root))} {state}")
@@ -221,7 +234,8 @@ def _now(record: Record) -> str:
     """Describe whether a project has changed since it was trusted."""
     folder = paths.project_dir(record.root)
     if folder is None or folder.parent != record.root:
-        return "gone"
+        is_text = not record.entries and instruction_files(str(record.root))
+        return "trusted" if is_text else "gone"
     if record.always:
         return "trusted"
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from amplifier_app.base.errors import ConfigError, Location, UsageError
 from amplifier_app.plan.traffic import NO_TRAFFIC, Traffic
-from amplifier_app.plan.tree.entries import entry_key, list_entries
+from amplifier_app.plan.tree.entries import ENTRY_SECTIONS, entry_key, list_entries
 from amplifier_app.plan.tree.nodes import (
     ListNode,
     MapNode,
@@ -36,6 +36,9 @@ class Overrides(NamedTuple):
         sets: Addresses and values, in order.
         traffic: What to record or replay.
         adds_provider: True if a provider that the plan lacks is added, as when a session is resumed.
+        without: Modules to leave out, if the plan has them.
+        reads_project: Whether instruction files of the working directory's project may be read; None if
+            that depends on the user's trust in it.
     """
 
     provider: str | None = None
@@ -43,6 +46,8 @@ class Overrides(NamedTuple):
     sets: tuple[tuple[Path, Node], ...] = ()
     traffic: Traffic = NO_TRAFFIC
     adds_provider: bool = False
+    without: frozenset[str] = frozenset()
+    reads_project: bool | None = None
 
 
 NONE = Overrides()
@@ -104,6 +109,27 @@ def apply_sets(tree: MapNode, sets: Sequence[tuple[Path, Node]], problems: Probl
             hint = suggest(error.segment, error.known) if error.known else None
             problems.add(str(error), value.at, hint)
     return tree
+
+
+def without_modules(tree: MapNode, modules: Collection[str]) -> MapNode:
+    """The plan without the entries of these modules, also in its agents."""
+    items = dict(tree.items)
+    for section in ENTRY_SECTIONS:
+        if isinstance(entries := items.get(section), ListNode):
+            items[section] = ListNode(
+                [entry for entry in entries.items if _module_name(entry) not in modules], entries.at
+            )
+    if isinstance(agents := items.get("agents"), MapNode):
+        narrowed = {
+            name: without_modules(agent, modules) if isinstance(agent, MapNode) else agent
+            for name, agent in agents.items.items()
+        }
+        items["agents"] = with_items(agents, narrowed)
+    return with_items(tree, items)
+
+
+def _module_name(entry: Node) -> str | None:
+    return read_text(entry.items.get("module")) if isinstance(entry, MapNode) else None
 
 
 def look_up(tree: MapNode, path: str | Sequence[str | int]) -> Node:

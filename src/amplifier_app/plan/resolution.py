@@ -210,6 +210,8 @@ def resolve(
     """
     problems = Problems(merged.texts, merged.problems)
     tree = _with_sets(merged.document, chosen, problems)
+    if chosen.without:
+        tree = overrides.without_modules(tree, chosen.without)
     added: list[str] = []
     if _lacks_provider(merged, tree, chosen) and not chosen.traffic.replaces_providers:
         tree, added = with_provider(merged, tree, chosen.provider, environ)

@@ -19,7 +19,9 @@ from amplifier_app.base.errors import AppError
 from amplifier_app.base.keys import Filled, fill_environment
 from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
+from amplifier_app.trust.instructions import trusted_dir
 from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.project_folders import project_folders
 from amplifier_support.provider_order import first_mounted
 from amplifier_support.session_capabilities import (
     CACHE_DIR,
@@ -27,6 +29,7 @@ from amplifier_support.session_capabilities import (
     MENTIONS,
     OFFLINE,
     SECRET_VARIABLES,
+    TRUSTED_DIR,
     WORKING_DIR,
 )
 
@@ -40,6 +43,27 @@ def register_capabilities(coordinator: Any, sources: AppModuleSourceResolver) ->
     CONFIG_DIR.register(coordinator, str(paths.config_dir()))
     CACHE_DIR.register(coordinator, str(paths.cache_dir()))
     OFFLINE.register(coordinator, sources.offline)
+
+
+def register_trusted_dir(coordinator: Any, reads_project: bool | None) -> None:
+    """Register the folder whose instruction files may be read, if there is one.
+
+    Args:
+        coordinator: Where to register it.
+        reads_project: See `amplifier_app.plan.overrides.Overrides`.
+
+    Raises:
+        ConfigError: See `amplifier_app.trust.instructions.trusted_dir`.
+    """
+    if reads_project is False:
+        return
+    working_dir = os.getcwd()
+    if reads_project:
+        folder = next(iter(project_folders(working_dir)), None)
+    else:
+        folder = trusted_dir(working_dir)
+    if folder is not None:
+        TRUSTED_DIR.register(coordinator, folder)
 
 
 def set_stored_keys(coordinator: Any) -> Filled:

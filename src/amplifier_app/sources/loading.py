@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,6 +133,8 @@ def load(
     traffic: Traffic = NO_TRAFFIC,
     fetching: Fetching = AS_ENVIRONMENT_SAYS,
     adds_provider: bool = False,
+    without: Collection[str] = (),
+    reads_project: bool | None = None,
 ) -> ResolvedPlan:
     """Load and resolve the plan that a command asks for, or else the default profile.
 
@@ -149,6 +151,8 @@ def load(
         traffic: What to record or replay.
         fetching: How to fetch the bundles that it includes.
         adds_provider: See `amplifier_app.plan.overrides.Overrides`.
+        without: See `amplifier_app.plan.overrides.Overrides`.
+        reads_project: See `amplifier_app.plan.overrides.Overrides`.
 
     Raises:
         ConfigError: Both a plan and a profile are given, or one cannot be found.
@@ -170,7 +174,12 @@ def load(
         )
     changed = apply_overrides(loaded, provider=provider, model=model, sets=sets)
     changed.keep_unset, changed.lenient = keep_unset, lenient
-    changed.chosen = changed.chosen._replace(traffic=traffic, adds_provider=adds_provider)
+    changed.chosen = changed.chosen._replace(
+        traffic=traffic,
+        adds_provider=adds_provider,
+        without=frozenset(without),
+        reads_project=reads_project,
+    )
     try:
         return changed.resolve()
     except PlanError as error:

@@ -59,6 +59,7 @@ from amplifier_support.session_capabilities import (
     SESSION_DIR,
     WORKING_DIR,
     tool_check,
+    tool_delegates,
     tool_sandbox,
     tool_working_dir,
 )
@@ -366,7 +367,15 @@ class ApprovalHook:
             ignores_sandbox=has_policy and sandbox_of is None,
             mentions=MENTIONS.of(self._coordinator),
             plan_files=() if of_session is None else of_session.plan_files,
+            delegates=self._delegates(tool),
         )
+
+    def _delegates(self, tool: str) -> bool:
+        """Return True if the mounted tool only gives work to sub-agents, whose calls come here as well."""
+        delegates = tool_delegates(tool).of(self._coordinator)
+        # Another module may have replaced the tool that says so.
+        is_own = getattr(delegates, "__self__", None) is self._coordinator.get("tools", tool)
+        return delegates is not None and is_own and delegates()
 
     async def _decide(self, data: Any) -> HookResult:
         if not isinstance(data, Mapping):

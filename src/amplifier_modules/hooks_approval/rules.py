@@ -170,6 +170,7 @@ class Call:
         is_sandboxed: Whether the sandbox restricts its command.
         ignores_sandbox: Whether the session has a sandbox that its tool does not use for commands.
         plan_files: The files of the session's plan, links followed.
+        delegates: Whether it only gives work to sub-agents, whose own calls are decided on.
         places: The paths it names; empty if they cannot be read (see `unclear`).
         command: The shell command in it, if any.
         words: The command's words, if it is plain.
@@ -187,6 +188,7 @@ class Call:
         ignores_sandbox: bool = False,
         mentions: MentionResolver | None = None,
         plan_files: Sequence[str] = (),
+        delegates: bool = False,
     ) -> None:
         self.tool = tool
         self.values = values
@@ -195,6 +197,7 @@ class Call:
         self.is_sandboxed = is_sandboxed
         self.ignores_sandbox = ignores_sandbox
         self.plan_files = plan_files
+        self.delegates = delegates
         self.places: list[call_paths.Place] = []
         self.command: str | None = None
         self.words: list[str] | None = None
@@ -373,7 +376,7 @@ def _judged_by_mode(config: ApprovalConfig, call: Call, mode: Mode, risk: str | 
 
 def _reads(policy: Policy, call: Call) -> bool:
     """Return True if a call changes nothing; in doubt, no."""
-    if call.tool in policy.config.read_only:
+    if call.delegates or call.tool in policy.config.read_only:
         return call.unclear is None
     if call.tool != "bash" or call.command is None:
         return False

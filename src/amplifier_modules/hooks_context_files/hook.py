@@ -19,10 +19,9 @@ import inspect
 import logging
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import Field, field_validator
 
@@ -33,7 +32,8 @@ from amplifier_modules._shared.module.config import ModuleConfig
 from amplifier_support.files import open_regular
 from amplifier_support.include_lines import include_lines
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.session_capabilities import CONFIG_DIR, WORKING_DIR
+from amplifier_support.project_folders import is_shared, project_folders
+from amplifier_support.session_capabilities import CONFIG_DIR, TRUSTED_DIR, WORKING_DIR
 from amplifier_support.text import printable
 
 MODULE_ID = "hooks-context-files"
@@ -47,7 +47,8 @@ class ContextFilesConfig(ModuleConfig):
     Attributes:
         files: Names to look for. In each folder the first one found is used.
         user: Read them in the user's own settings folder.
-        project: Read them from the repository's root down to the working directory.
+        project: Read them from the repository's root down to the working directory; with `trusted`,
+            only in a project that the user trusts.
         nested: Also read them in other folders of it, once a tool names a path there.
         includes: Shell patterns for the names of files that an `@path` line may include.
         max_depth: Maximum depth of nested includes; 0 disables includes.
@@ -57,7 +58,7 @@ class ContextFilesConfig(ModuleConfig):
 
     files: list[str] = Field(default_factory=lambda: ["AGENTS.md", "CLAUDE.md"], min_length=1)
     user: bool = True
-    project: bool = True
+    project: bool | Literal["trusted"] = "trusted"
     nested: bool = True
     includes: list[str] = Field(default_factory=lambda: ["*.md", "*.mdc", "*.rst", "*.txt"])
     max_depth: int = Field(default=5, ge=0, le=20)
@@ -202,30 +203,6 @@ SKIPPED = frozenset({"node_modules", "vendor", "site-packages", "venv", "__pycac
 """Folders with other projects' code, whose instructions are not meant for this one."""
 
 
-def project_folders(working_dir: str) -> list[str]:
-    """The folders from the repository's root to the working directory, in this order.
-
-    Outside a repository, only the working directory. The home folder is not treated as a repository
-    for the folders in it, nor is a folder in which everyone may create files, since anyone may own
-    what is in it. If the working directory is such a folder, there are none.
-    """
-    here = os.path.realpath(working_dir)
-    home = os.path.realpath(os.path.expanduser("~"))
-    if is_shared(here):
-        return []
-    found: list[str] = []
-    folder = here
-    while not is_shared(folder) and (folder != home or folder == here):
-        found.append(folder)
-        if os.path.lexists(os.path.join(folder, ".git")):
-            return found[::-1]
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            break
-        folder = parent
-    return [here]
-
-
 def nested_folders(root: str, path: str) -> list[str]:
     """The folders from below `root` down to that of `path`; none if it is outside."""
     real = os.path.realpath(path)
@@ -235,14 +212,6 @@ def nested_folders(root: str, path: str) -> list[str]:
     if any(name.startswith(".") or name in SKIPPED for name in names):
         return []
     return [os.path.join(root, *names[: count + 1]) for count in range(len(names))]
-
-
-def is_shared(folder: str) -> bool:
-    """Return True if everyone may create files in the folder, or this is unknown."""
-    try:
-        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
-    except OSError:
-        return True
 
 
 NONE = "none"
@@ -367,7 +336,7 @@ class ContextFilesHook:
         digest = compute_digest(files)
         self._warn(reader.problems)
         if digest == given.digest:
-            return HookResult()
+            return HookResult.model_construct()
         again = given.digest != NONE
         reason = ("changed" if again else "start") if files else "gone"
         await self._emit_loaded(data, files, digest, reason, reader.problems)
@@ -378,8 +347,8 @@ class ContextFilesHook:
         touched = dict.fromkeys(self._folders_named_in(data))
         folders = [folder for folder in touched if shown(folder) not in self._nested]
         if not folders:
-            return HookResult()
-        known = project_folders(self._working_dir)
+            return HookResult.model_construct()
+        known = self._project_folders()
         reader = Reader(self._config, self._most())
         texts: list[str] = []
         files: list[ContextFile] = []
@@ -394,7 +363,7 @@ class ContextFilesHook:
                 texts.append(as_nested_text(folder, file))
         self._warn(reader.problems)
         if not files:
-            return HookResult()
+            return HookResult.model_construct()
         await self._emit_loaded(data, files, compute_digest(files), "nested", reader.problems)
         return _injection("\n".join(texts), "user")
 
@@ -402,7 +371,7 @@ class ContextFilesHook:
         """All files, the most general first; read in reverse, as the nearest matter most."""
         own = CONFIG_DIR.of(self._coordinator) if self._config.user else None
         user = reader.folder(own, own, "user") if own else None
-        folders = project_folders(self._working_dir) if self._config.project else []
+        folders = self._project_folders()
         found = [reader.folder(folder, folders[0], "project") for folder in folders[::-1]]
         return [file for file in (user, *found[::-1]) if file is not None]
 
@@ -411,7 +380,7 @@ class ContextFilesHook:
         if not isinstance(data, Mapping):
             return []
         values = cast("Mapping[str, Any]", data).get("tool_input")
-        roots = project_folders(self._working_dir)
+        roots = self._project_folders()
         if not isinstance(values, Mapping) or not roots:
             return []
         named = [cast("Mapping[str, Any]", values).get(key) for key in _PATHS]
@@ -421,6 +390,16 @@ class ContextFilesHook:
             if isinstance(path, str) and path and "\0" not in path
             for folder in nested_folders(roots[0], os.path.join(self._working_dir, path))
         ]
+
+    def _project_folders(self) -> list[str]:
+        """The folders whose files may be read, the most general first."""
+        if not self._config.project:
+            return []
+        folders = project_folders(self._working_dir)
+        if self._config.project is True:
+            return folders
+        trusted = TRUSTED_DIR.of(self._coordinator)
+        return folders[folders.index(trusted) :] if trusted in folders else []
 
     @property
     def _working_dir(self) -> str:
@@ -465,7 +444,7 @@ class ContextFilesHook:
 
 
 def _injection(content: str, role: Any) -> HookResult:
-    return HookResult(
+    return HookResult.model_construct(
         action="inject_context",
         context_injection=content,
         context_injection_role=role,

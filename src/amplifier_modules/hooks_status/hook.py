@@ -308,9 +308,9 @@ class StatusHook:
         """Handle `provider:request`."""
         lines = [line async for line in self._lines()]
         if not lines:
-            return HookResult()
+            return HookResult.model_construct()
         text = "\n".join([f'<system-reminder source="{MODULE_ID}">', *lines, "</system-reminder>"])
-        return HookResult(
+        return HookResult.model_construct(
             action="inject_context",
             context_injection=text,
             context_injection_role="user",

@@ -18,9 +18,11 @@ from amplifier_modules._shared.module.spans import event_ids
 from amplifier_modules._shared.module.tools import InvalidInput, read_input
 from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.session_capabilities import DEPTH, RESUME, SPAWN
+from amplifier_support.session_capabilities import DEPTH, RESUME, SPAWN, tool_delegates
 
 MODULE_ID = "tool-task"
+
+_APPROVALS = "hooks-approval"
 
 
 class TaskConfig(ModuleConfig):
@@ -140,6 +142,16 @@ class TaskTool:
         if not agents:
             return f"{_HEAD}\n\nNo agents are available in this session."
         return "\n".join([_HEAD, "", "Agents:", *map(_line, agents.items())])
+
+    def delegates(self) -> bool:
+        """Return True if hooks-approval decides on every call that an agent makes."""
+        only, without = self._config.inherit_hooks, self._config.exclude_hooks
+        agents = self._agents().values()
+        return (
+            (only is None or _APPROVALS in only)
+            and _APPROVALS not in without
+            and not any(_APPROVALS in (agent.get("exclude") or ()) for agent in agents)
+        )
 
     def get_schema(self) -> dict[str, Any]:
         """JSON schema of the input."""
@@ -319,4 +331,5 @@ async def mount(coordinator: Any, settings: TaskConfig) -> None:
     if isinstance(depth, int) and depth >= settings.max_depth:
         return
     tool = TaskTool(coordinator, settings)
+    tool_delegates(tool.name).register(coordinator, tool.delegates)
     await coordinator.mount("tools", tool, name=tool.name)

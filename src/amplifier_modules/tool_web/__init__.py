@@ -6,7 +6,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "tool"
 
-_module = ModuleDeclaration(__name__, "tool-web", ".config:WebConfig", ".tools")
+_module = ModuleDeclaration(__name__, "tool-web", ".config:WebConfig", ".mounting")
 tool_names = ("web_fetch",)
 config_schema = _module.config_schema
 mount = _module.mount

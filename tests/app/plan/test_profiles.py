@@ -33,9 +33,13 @@ def test_default_has_the_tools_of_an_engineer_and_asks_before_changes() -> None:
     assert plan["session"]["orchestrator"]["module"] == "loop-streaming"
     assert plan["session"]["context"]["module"] == "context-simple"
     tools = [tool["module"] for tool in plan["tools"]]
-    assert tools == ["tool-filesystem", "tool-bash", "tool-search", "tool-todo"]
+    assert tools == [
+        *("tool-filesystem", "tool-bash", "tool-search", "tool-todo", "tool-task", "tool-web")
+    ]
     hooks = [hook["module"] for hook in plan["hooks"]]
-    assert hooks == ["hooks-approval", "hooks-logging", "hooks-backup"]
+    assert hooks == [
+        *("hooks-approval", "hooks-context-files", "hooks-status", "hooks-logging", "hooks-backup")
+    ]
 
 
 def test_minimal_has_no_tools() -> None:

@@ -86,7 +86,7 @@ def test_what_hangs_is_named_on_stderr(tmp_path: Path) -> None:
     (tmp_path / "far.yaml").write_text(fetched)
     for name in MODULES:
         (tmp_path / f"{name}.py").write_text(MODULES[name])
-        text = f"extends: mock\ntools: [{{module: {name}, source: ./{name}.py}}, tool-web]\n"
+        text = f"extends: mock\ntools: [{{module: {name}, source: ./{name}.py}}]\n"
         (tmp_path / f"{name}.yaml").write_text(text)
     with listener:
         started = {
@@ -103,8 +103,8 @@ def test_what_hangs_is_named_on_stderr(tmp_path: Path) -> None:
         ended = {key: (*one.communicate(), one.returncode) for key, one in started.items()}
     stdout, stderr, code = ended["plan check", "waits"]
     assert b"amplifier: still mounting 'waits' (limit " in stderr
-    assert b"time limit of 6 s reached before 'tool-web' was checked" in stderr
-    assert (code, stdout.count(b"not checked"), b"still" in stdout) == (3, 4, False)
+    assert b"time limit of 6 s reached before 'hooks-approval' was checked" in stderr
+    assert (code, stdout.count(b"not checked"), b"still" in stdout) == (3, 7, False)
     stdout, stderr, code = ended["run hello", "imports"]
     assert (code, stdout) == (7, b"")
     assert b"amplifier: still importing 'imports' (limit " in stderr

@@ -47,7 +47,12 @@ class Conversation:
 
 @asynccontextmanager
 async def conversation(
-    work: Path, *, home: Path | None = None, replies: list[Any] | None = None, **config: Any
+    work: Path,
+    *,
+    home: Path | None = None,
+    trusted: Path | None = None,
+    replies: list[Any] | None = None,
+    **config: Any,
 ) -> AsyncGenerator[Conversation]:
     limit = config.pop("injection_size_limit", None)
     window = config.pop("max_tokens", None)
@@ -66,10 +71,22 @@ async def conversation(
     }
     session = AmplifierSession(plan)
     session.coordinator.register_capability("session.working_dir", str(work))
+    session.coordinator.register_capability("trusted.dir", str(trusted or work))
     if home is not None:
         session.coordinator.register_capability("config.dir", str(home))
     async with session:
         yield Conversation(session)
+
+
+async def test_files_above_the_trusted_folder_are_not_given(work: Path, tmp_path: Path) -> None:
+    (work / "AGENTS.md").write_text("outer")
+    (work / "sub" / "deep").mkdir(parents=True)
+    (work / "sub" / "AGENTS.md").write_text("inner")
+    (work / "sub" / "deep" / "AGENTS.md").write_text("innermost")
+    for trusted, texts in ((work, 3), (work / "sub", 2), (tmp_path, 0), (work / "other", 0)):
+        async with conversation(work / "sub" / "deep", trusted=trusted) as talk:
+            await talk.say()
+            assert "".join(await talk.given()).count("</context-file>") == texts
 
 
 def reading(path: str) -> dict[str, Any]:
@@ -83,7 +100,7 @@ async def test_files_come_before_the_first_prompt_as_the_systems(
     for folder, text in ((home, "of the user"), (work, "of the root"), (work / "sub", "of sub")):
         folder.mkdir(exist_ok=True)
         (folder / "AGENTS.md").write_text(text)
-    async with conversation(work / "sub", home=home) as talk:
+    async with conversation(work / "sub", home=home, trusted=work) as talk:
         await talk.say("hello")
         messages = await talk.messages()
     assert [message["role"] for message in messages] == ["system", "user", "assistant"]

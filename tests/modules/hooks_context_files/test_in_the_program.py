@@ -41,10 +41,11 @@ def test_every_request_of_a_resumed_session_begins_alike(tmp_path: Path) -> None
     call = ToolCall("read_file", {"path": "style.md"})
     with ScriptedLLM.running([Reply(tool_calls=[call]), "one", "two"]) as server:
         env = environment(server)
+        trusted = run_amplifier("trust", "--yes", cwd=work, home=home)
         first = run_amplifier("run", "-f", file, "a", cwd=work, home=home, env=env)
         second = run_amplifier("run", "--continue", "b", cwd=work, home=home, env=env)
         bodies = [request.body for request in server.completions]
-    assert (first.code, second.code) == (0, 0), first.stderr + second.stderr
+    assert (trusted.code, first.code, second.code) == (0, 0, 0), first.stderr + second.stderr
     assert (first.stdout, second.stdout) == ("one\n", "two\n")
     systems = [[block["text"] for block in body["system"]] for body in bodies]
     assert systems[0] == systems[1] == systems[2]
@@ -57,7 +58,43 @@ def test_every_request_of_a_resumed_session_begins_alike(tmp_path: Path) -> None
     assert [event["reason"] for event in loaded] == ["start"]
 
 
-def test_an_untrusted_project_gives_text_and_nothing_else(tmp_path: Path) -> None:
+def test_a_project_gives_text_only_once_it_is_trusted(tmp_path: Path) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    (work / ".git").mkdir(parents=True)
+    (work / "sub").mkdir()
+    home.mkdir()
+    (work / "AGENTS.md").write_text("Say please.\n")
+    (work / "sub" / "CLAUDE.md").write_text("Say thanks.\n")
+
+    def amplifier(*arguments: str, folder: str = "sub") -> str:
+        with ScriptedLLM.running(["fine"]) as server:
+            command = [
+                *arguments,
+                *(["-f", str(plan(tmp_path)), "a"] if "run" in arguments else []),
+            ]
+            env = environment(server)
+            done = run_amplifier(*command, cwd=work / folder, home=home, env=env)
+            assert done.code == 0, done.stderr
+            sent = json.dumps([request.body for request in server.completions])
+        return " ".join(text for text in ("please", "thanks") if f"Say {text}" in sent)
+
+    assert amplifier("run") == ""
+    assert amplifier("run", "--trust") == "please thanks"
+    assert amplifier("run", "--trust", "--no-context-files") == ""
+    amplifier("trust", "--yes")
+    assert amplifier("run") == "please thanks"
+    assert amplifier("run", folder=".") == "please"
+    assert amplifier("run", "--no-project") == ""
+    (work / "AGENTS.md").write_text("Say please, please.\n")
+    assert amplifier("run") == "please thanks"
+    (work / "sub" / ".git").mkdir()
+    assert amplifier("run") == ""
+    (work / "sub" / ".git").rmdir()
+    amplifier("trust", "--revoke")
+    assert amplifier("run") == ""
+
+
+def test_a_project_gives_text_and_nothing_else(tmp_path: Path) -> None:
     """Its `.amplifier` stays without a say; AGENTS.md is text, which starts and opens nothing."""
     home, work = tmp_path / "home", tmp_path / "work"
     (work / ".amplifier").mkdir(parents=True)
@@ -72,7 +109,17 @@ def test_an_untrusted_project_gives_text_and_nothing_else(tmp_path: Path) -> Non
     (work / ".env").write_text("KEY=PRIVATE")
     with ScriptedLLM.running(["fine"]) as server:
         done = run_amplifier(
-            *("run", "-f", plan(tmp_path), "a"), cwd=work, home=home, env=environment(server)
+            *(
+                "run",
+                "-f",
+                plan(tmp_path),
+                "--set",
+                "hooks.hooks-context-files.config.project=true",
+            ),
+            "a",
+            cwd=work,
+            home=home,
+            env=environment(server),
         )
         (request,) = server.completions
     assert done.code == 0, done.stderr

@@ -238,6 +238,8 @@ def _plan(
             offline=is_offline(request.offline), locked=request.locked, lock=request.lock
         ),
         adds_provider=uses_saved_plan(request, resume),
+        without=request.without,
+        reads_project=True if request.trust else False if request.no_project else None,
     )
     if project is not None:
         project.check(loaded)

@@ -17,6 +17,7 @@ from amplifier_app.commands.run.choose import Chosen, open_sources, terminal_to_
 from amplifier_app.commands.run.plan_notices import show_plan_notices
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
+from amplifier_app.plan.tree.entries import entry_keys
 from amplifier_app.render import text
 from amplifier_app.runtime.approvals import MEANINGS, Approvals
 from amplifier_app.runtime.module_modes import OFF, switch_module_mode
@@ -27,6 +28,8 @@ from amplifier_app.runtime.observers.printed_lines import module_with_display, p
 from amplifier_app.runtime.observers.visibility import Shown, Visibility
 from amplifier_app.runtime.session import OpenSession, ToolSelection, open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_app.trust.instructions import instruction_files
+from amplifier_support.session_capabilities import TRUSTED_DIR
 
 if TYPE_CHECKING:
     from amplifier_app.render.screen import Screen
@@ -69,9 +72,24 @@ async def open_requested_session(
         logs.show_held(session.mounting.not_mounted)
         invocation.report.note_session(session)
         show_plan_notices(plan, renderer, _check_command(request))
+        _notice_unread_instructions(session, renderer)
         if request.provider is None and not request.is_set_up:
             notify_provider(plan, session, renderer)
         yield session
+
+
+def _notice_unread_instructions(session: OpenSession, renderer: Renderer) -> None:
+    """On a terminal, name the instruction files that are not read because the project is not trusted."""
+    plan, working_dir = session.plan, session.facts.working_dir
+    if plan.chosen.reads_project is not None or not sys.stderr.isatty():
+        return
+    if "hooks-context-files" not in entry_keys(plan.tree, "hooks"):
+        return
+    files = instruction_files(working_dir)
+    if files and TRUSTED_DIR.of(session.session.coordinator) is None:
+        names = ", ".join(dict.fromkeys(file.name for file in files))
+        text = f"{names} of this project: not read until you trust it with 'amplifier trust'"
+        renderer.notice(text, "info", "plan")
 
 
 def _check_command(request: Request) -> str:

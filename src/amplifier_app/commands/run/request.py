@@ -168,12 +168,29 @@ class Request(NamedTuple):
     trust: Annotated[
         bool,
         Option(
-            "--trust", group=_PERMISSIONS, help="Trust the project's .amplifier folder this once."
+            "--trust",
+            group=_PERMISSIONS,
+            help="Trust the project this once: its .amplifier folder and its AGENTS.md.",
         ),
     ] = False
     no_project: Annotated[
         bool,
-        Option("--no-project", group=_PERMISSIONS, help="Ignore the project's .amplifier folder."),
+        Option(
+            "--no-project",
+            group=_PERMISSIONS,
+            help="Ignore the project's .amplifier folder and its AGENTS.md.",
+        ),
+    ] = False
+    no_context_files: Annotated[
+        bool,
+        Option(
+            "--no-context-files",
+            group=_PLAN,
+            help="Leave out hooks-context-files: read no AGENTS.md, not even your own.",
+        ),
+    ] = False
+    no_web: Annotated[
+        bool, Option("--no-web", group=_PLAN, help="Leave out tool-web: read no web pages.")
     ] = False
     tools: Annotated[
         str | None,
@@ -320,6 +337,12 @@ class Request(NamedTuple):
             if name in cls._fields
         }
         return cls(**fields)
+
+    @property
+    def without(self) -> list[str]:
+        """The modules to leave out of the plan."""
+        switches = {"hooks-context-files": self.no_context_files, "tool-web": self.no_web}
+        return [module for module, is_off in switches.items() if is_off]
 
     def screen_mode(self, display: Mapping[str, str]) -> str:
         """`full`, `plain` or `answer`: as requested, or else as set."""

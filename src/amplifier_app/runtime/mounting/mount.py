@@ -27,6 +27,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.runtime.capabilities import (
     register_capabilities,
     register_mentions,
+    register_trusted_dir,
     set_stored_keys,
 )
 from amplifier_app.runtime.observers.observer import FIRST, Renderer
@@ -67,7 +68,8 @@ class Opening:
 
     @property
     def expired(self) -> bool:
-        return self.deadline is not None and time.monotonic() >= self.deadline
+        # A timer of the system counts whole microseconds, so it can end that much earlier.
+        return self.deadline is not None and time.monotonic() >= self.deadline - _EARLY
 
 
 class OpeningTimedOut(Exception):
@@ -79,6 +81,7 @@ DEFAULT_SECONDS = 120.0
 `session.mount_timeout`."""
 
 _REPEAT_SECONDS = 0.5
+_EARLY = 0.001
 
 
 class _TimeReached(BaseException):
@@ -128,7 +131,7 @@ class LimitedLoader(ModuleLoader):
                 loaded: LoadedModule = mount.__amplifier_module__
                 raise ModuleMountError(
                     f"Module '{module_id}' cannot be mounted: mount() did not finish within "
-                    f"{self._limit()}{_where(reached.__cause__ or reached, loaded)}"
+                    f"{self._limit()}{_where(reached.__cause__ or reached.__context__ or reached, loaded)}"
                 ) from reached
             self._opening.begin("")
             return result
@@ -277,6 +280,7 @@ class Mounting:
             coordinator, read_mount_timeout(self._session.config), self._opening
         )
         register_capabilities(coordinator, self._sources)
+        register_trusted_dir(coordinator, self._plan.chosen.reads_project)
         try:
             await self._sources.prefetch(self._session.config)
         except SourceError as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 
@@ -166,9 +166,9 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
         raise ValueError(
             f"{module_id}: config must be a mapping of settings, not {type(given).__name__}"
         )
-    if not given and _needs_no_validation(model):
-        return model.model_construct()
     own = dict(cast("Mapping[str, Any]", given))
+    if _needs_no_validation(model, own):
+        return model.model_construct(None, **own)
     try:
         if issubclass(model, ModuleConfig) and model.published:
             own = with_own_names(model.published, own, module_id)
@@ -183,9 +183,20 @@ def parse_config(model: type[ModelT], config: Mapping[str, Any] | None, module_i
     raise ValueError(f"{module_id}: config is not valid: {lines}")
 
 
-def _needs_no_validation(model: type[BaseModel]) -> bool:
-    checks = model.__pydantic_decorators__.model_validators
-    return not checks and not any(field.is_required() for field in model.model_fields.values())
+def _needs_no_validation(model: type[BaseModel], given: Mapping[str, Any]) -> bool:
+    """Return True if all values are defaults or words that their fields list, which takes no validator."""
+    checks = model.__pydantic_decorators__
+    if checks.model_validators or (given and checks.field_validators):
+        return False
+    fields = model.model_fields
+    return not any(field.is_required() for field in fields.values()) and all(
+        key in fields and _is_listed_word(fields[key], value) for key, value in given.items()
+    )
+
+
+def _is_listed_word(field: FieldInfo, value: Any) -> bool:
+    is_choice = get_origin(field.annotation) is Literal and field.alias is None
+    return is_choice and isinstance(value, str) and value in get_args(field.annotation)
 
 
 def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:

@@ -1,0 +1,48 @@
+"""A tool whose code is imported with its first call; models are offered it without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amplifier_support.named_tuple import NamedTuple
+
+
+class Offer(NamedTuple):
+    """What a model reads about a tool.
+
+    Attributes:
+        name: Its name.
+        description: What it does.
+        input_schema: JSON schema of its input.
+    """
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+
+class LazyTool:
+    """A tool of the Tool Contract that is created with its first call.
+
+    Args:
+        offer: What models read about it.
+        create: Creates the tool that carries out the calls.
+    """
+
+    def __init__(self, offer: Offer, create: Callable[[str], Any]) -> None:
+        self.name = offer.name
+        self.description = offer.description
+        self.input_schema = offer.input_schema
+        self._create = create
+        self._tool: Any = None
+
+    def get_schema(self) -> dict[str, Any]:
+        """JSON schema of the input."""
+        return self.input_schema
+
+    async def execute(self, input: dict[str, Any]) -> Any:
+        """Run the tool; see `CheckedTool.execute`."""
+        if self._tool is None:
+            self._tool = self._create(self.name)
+        return await self._tool.execute(input)
