@@ -47,8 +47,10 @@ class ToolApproval:
         working_dir: The directory that relative paths in the input start at.
         options: The possible answers.
         reason: Why it is asked about; None if there is no particular reason.
-        scopes: What an answer that is remembered applies to, by option, such as
-            ``{"Allow always": "edit_file src/a.py in ~/work (approvals.jsonl)"}``.
+        ranges: The calls that an answer can apply to if it is remembered, from narrow to wide, such
+            as ``["exactly this command", "commands that start with pytest"]``.
+        usual_range: The position of the one that is meant if the answer has none.
+        stored_in: The file in which an answer for later sessions is stored; None if it is not.
         position: Its number among the calls of this step that ask.
         total: How many calls of this step ask.
     """
@@ -59,7 +61,9 @@ class ToolApproval:
     working_dir: str
     options: list[str]
     reason: str | None = None
-    scopes: Mapping[str, str] = field(default_factory=dict[str, str])
+    ranges: list[str] = field(default_factory=list[str])
+    usual_range: int = 0
+    stored_in: str | None = None
     position: int = 1
     total: int = 1
 
@@ -71,11 +75,14 @@ class ToolApprovalAnswer(NamedTuple):
         option: One of its options.
         comment: What the user says to the model along with a denial.
         by_user: Whether the user was asked; otherwise a setting of the app answers.
+        range: The position of the calls it applies to if it is remembered, in `ranges`; None for the
+            usual ones.
     """
 
     option: str
     comment: str | None = None
     by_user: bool = True
+    range: int | None = None
 
 
 @runtime_checkable

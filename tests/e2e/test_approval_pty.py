@@ -51,16 +51,18 @@ def run(folder: Path, *calls: dict[str, Any], size: tuple[int, int] = (80, 30)) 
 
 def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
     with run(tmp_path, EDIT) as terminal:
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type("x7 \t")  # other keys do nothing
         time.sleep(0.3)
         terminal.type("y")
         terminal.until("done here")
         assert terminal.finish() == 0
     lines = screen(terminal.raw, 80, 30)
-    head = next(n for n, line in enumerate(lines) if line.startswith("edit_file"))
-    assert lines[head].split() == ["edit_file", "parse.py", "+1", "−1"]
-    assert [line.split()[:3] for line in lines[head + 3 : head + 5]] == [
+    head = next(n for n, line in enumerate(lines) if line.startswith("╭ Edit"))
+    assert [word for word in lines[head].split() if "─" not in word] == [
+        *("╭", "Edit", "parse.py", "+1", "−1")
+    ]
+    assert [line.split()[1:4] for line in lines[head + 3 : head + 5]] == [
         ["3", "-", "return"],
         ["3", "+", "return"],
     ]
@@ -77,13 +79,14 @@ def test_a_card_fits_the_screen_and_its_diff_is_shown_once(tmp_path: Path, colum
     command = {"name": "bash", "input": {"command": f"cat > x <<E\n{content}E"}}
     size = (columns, 24)
     with run(tmp_path, EDIT, write, command, size=size) as terminal:
-        for number, head in enumerate(("edit_file", "write_file", "bash"), 1):
-            terminal.until(f"{number} of 3.*Ctrl-C stop the prompt")
+        for number, head in enumerate(("Edit", "Write", "Run"), 1):
+            terminal.until(f"{number} of 3.*[?] more")
             emulator = Emulator(*size)
             emulator.feed(terminal.raw)
-            (first,) = (line for line in emulator.visible() if line.endswith(f"{number} of 3"))
-            assert first.startswith(head)
-            assert emulator.visible()[-1] == "" or number > 1
+            lines = emulator.visible()
+            (first,) = (line for line in lines if f"{number} of 3" in line)
+            assert first.startswith(f"╭ {head} ") or lines[lines.index(first) - 1].startswith("╭")
+            assert lines[-1] == "" or number > 1
             terminal.type("y")
         terminal.until("done here")
         terminal.finish()
@@ -96,18 +99,18 @@ def test_the_keys_stay_when_a_chat_is_resized(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan(tmp_path, EDIT), cwd=tmp_path, size=(100, 30)) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         emulator = Emulator(100, 30)
         emulator.feed(before := terminal.raw)
         emulator.resize(40, 30)
         terminal.process.setwinsize(30, 40)
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         with contextlib.suppress(pexpect.TIMEOUT):  # whatever else reacts to the size
             while True:
                 terminal.raw += terminal.process.read_nonblocking(1 << 16, timeout=0.8)
         emulator.feed(terminal.raw[len(before) :])
         shown = [line for line in emulator.visible() if line]
-        assert shown[-1].endswith("Ctrl-C stop the prompt")
+        assert shown[-1].endswith("? more")
         assert any(line.startswith("y yes") for line in shown)
         terminal.type("n")
         terminal.until("done here")
@@ -130,14 +133,14 @@ def test_questions_and_lists_can_be_suspended(tmp_path: Path) -> None:
 
         program = shlex.join(amplifier_command())
         shell.sendline(f"{program} run -f {shlex.quote(str(plan(tmp_path, EDIT)))} go")
-        suspend(" stop the prompt")
+        suspend(" more")
         # The card is shown again, whatever was written in between.
-        shell.expect(r"(?s)edit_file.* stop the prompt")
+        shell.expect(r"(?s)Edit.* more")
         shell.send("t")
         suspend("No. Instead:")
         shell.expect("No. Instead:")
         shell.send("\x1b")
-        shell.expect(" stop the prompt")
+        shell.expect(" more")
         shell.send("y")
         shell.expect("done here")
         shell.sendline(f"{program} resume")
@@ -156,7 +159,7 @@ def test_a_call_whose_terminal_vanishes_was_not_denied(tmp_path: Path) -> None:
     with Terminal(*arguments, cwd=tmp_path) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         pid = terminal.process.pid
         assert pid is not None
         terminal.process.ptyproc.fileobj.close()  # pyright: ignore[reportAttributeAccessIssue]
@@ -178,10 +181,10 @@ def test_each_waiting_call_is_counted_and_a_session_answer_covers_its_repetition
     with run(tmp_path, CHAIN, reading, other, CHAIN) as terminal:
         terminal.until("1 of 3")
         terminal.until("asking because it redirects")
-        terminal.until("s yes to exactly this command this session")
-        terminal.type("s")
+        terminal.until("p yes to exactly this command")
+        terminal.type("p")
         terminal.until("touch made")
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type("n")
         terminal.until("touch made · denied by you")
         terminal.until("done here")
@@ -194,8 +197,10 @@ def test_each_waiting_call_is_counted_and_a_session_answer_covers_its_repetition
 def test_always_names_its_file_and_is_stored_there(tmp_path: Path) -> None:
     with run(tmp_path, EDIT) as terminal:
         stored = Path(os.environ["AMPLIFIER_HOME"])
-        terminal.until("a always yes to")
-        terminal.type("a")
+        terminal.until("[?] more")
+        terminal.type("?")
+        terminal.until("P yes to edits in this directory, also in later sessions")
+        terminal.type("P")
         terminal.until("done here")
         assert terminal.finish() == 0
     (file,) = [path for path in stored.rglob("approvals.jsonl") if "sessions" not in path.parts]
@@ -205,11 +210,11 @@ def test_always_names_its_file_and_is_stored_there(tmp_path: Path) -> None:
 
 def test_a_denial_can_tell_the_model_why(tmp_path: Path) -> None:
     with run(tmp_path, CHAIN) as terminal:
-        terminal.until("t no, and tell it why")
+        terminal.until("t no, because …")
         terminal.type("t")
         terminal.until("No. Instead:")
         terminal.type(ESC)
-        terminal.until("t no, and tell it why")
+        terminal.until("t no, because …")
         terminal.type("t")
         terminal.until("No. Instead:")
         terminal.type("use make" + ENTER)
@@ -225,7 +230,7 @@ def test_a_denial_can_tell_the_model_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("key", "code"), [(ESC, 8), (CTRL_C, 130)])
 def test_escape_denies_and_ctrl_c_stops_the_turn(tmp_path: Path, key: str, code: int) -> None:
     with run(tmp_path, CHAIN) as terminal:
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type(key)
         if code == 8:
             terminal.until("done here")
@@ -248,7 +253,7 @@ def test_why_names_your_answer(tmp_path: Path) -> None:
     with Terminal("run", "-f", file, cwd=tmp_path, size=(80, 30)) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         time.sleep(0.3)
         terminal.type("y")
         terminal.until("done here")
@@ -273,7 +278,7 @@ def test_ctrl_c_at_a_question_is_no_answer_to_it(tmp_path: Path) -> None:
     with Terminal("run", "-f", plan(tmp_path, CHAIN), cwd=tmp_path, size=(80, 30)) as terminal:
         terminal.prompt()
         terminal.type("go" + ENTER)
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type(CTRL_C)
         terminal.until("✗ 1 bash echo one >> log; echo two >> log · not run\r?\n")
         terminal.until("the prompt was stopped before this call")
@@ -297,11 +302,11 @@ def test_the_whole_file_is_shown_on_request(tmp_path: Path) -> None:
     call = {"name": "write_file", "input": {"file_path": "new", "content": content}}
     with run(tmp_path, call, size=(40, 24)) as terminal:
         terminal.until("more changed lines")
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         assert "line 59" not in terminal.shown
         terminal.type("v")
         terminal.until("line 59")
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type("n")
         terminal.until("done here")
         terminal.finish()
@@ -313,7 +318,7 @@ def test_plain_output_has_the_same_card_without_colours(tmp_path: Path) -> None:
         terminal.prompt()
         terminal.type("go" + ENTER)
         terminal.until(r"3 -         return None")
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type("y")
         terminal.until("done here")
         terminal.prompt()
@@ -335,7 +340,7 @@ def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, how: str) -> 
             terminal.type("go" + ENTER)
         for number, answer in enumerate(("y", "Yes", "no", "yess")):
             terminal.until(f"{number + 1} of 4")
-            terminal.until("Ctrl-C stop the prompt")
+            terminal.until("[?] more")
             for key in answer + ENTER:
                 terminal.type(key)
                 time.sleep(0.25 if answer == "no" else 0)  # as a person types
@@ -355,13 +360,13 @@ def test_a_letter_or_a_word_and_enter_is_an_answer(tmp_path: Path, how: str) -> 
 
 def test_an_answer_typed_before_the_question_could_be_read_waits(tmp_path: Path) -> None:
     with run(tmp_path, CHAIN, CHAIN) as terminal:
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type("y" + ENTER)
         time.sleep(0.4)
         terminal.type("es, do it")
         terminal.until("ignored")
         terminal.type("n")
-        terminal.until("2 of 2.*Ctrl-C stop the prompt")
+        terminal.until("2 of 2.*[?] more")
         terminal.type("n")
         terminal.until("done here")
         assert terminal.finish() == 8
@@ -370,7 +375,7 @@ def test_an_answer_typed_before_the_question_could_be_read_waits(tmp_path: Path)
 
 def test_text_typed_at_the_question_is_not_an_answer(tmp_path: Path) -> None:
     with run(tmp_path, CHAIN) as terminal:
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type("yys")
         time.sleep(0.5)
         terminal.type("n")
@@ -386,7 +391,7 @@ def test_keys_typed_before_the_question_are_not_an_answer(tmp_path: Path) -> Non
     )
     with Terminal("run", "-f", file, "go", cwd=tmp_path) as terminal:
         terminal.type("yyy")
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type("n")
         terminal.until("done here")
         assert terminal.finish() == 8
@@ -404,13 +409,13 @@ def test_approve_changes_how_the_next_requests_are_answered(tmp_path: Path) -> N
     with Terminal("run", "-f", file, cwd=tmp_path, size=(80, 40)) as terminal:
         terminal.until("/help for commands")
         terminal.type(f"first{ENTER}")
-        terminal.until("Ctrl-C stop the prompt")
-        terminal.type("s")
+        terminal.until("[?] more")
+        terminal.type("p")
         terminal.until("done one")
         terminal.type(f"/approve forget{ENTER}")
         terminal.until("ask again")
         terminal.type(f"second{ENTER}")
-        terminal.until("Ctrl-C stop the prompt")
+        terminal.until("[?] more")
         terminal.type("n")
         terminal.until("done two")
         terminal.type(f"/approve allow{ENTER}")
@@ -434,10 +439,12 @@ def test_one_command_may_run_outside_the_sandbox_by_a_key_of_its_own(tmp_path: P
     work.mkdir()
     write = {"name": "bash", "input": {"command": "echo x >> ../outside"}}
     with run(work, write, write) as terminal:
+        terminal.until("[?] more")
+        terminal.type("?")
         terminal.until("o yes, once and outside the sandbox, with all your rights.*stop the prompt")
         terminal.type("o")
         # The answer counts once: the same command asks again.
-        terminal.until("Allow once, outside the sandbox.*stop the prompt")
+        terminal.until("Allow once, outside the sandbox.*[?] more")
         terminal.type("y")
         terminal.until("done here")
         terminal.finish()

@@ -125,7 +125,7 @@ def test_a_signal_ends_the_chat_without_waiting_for_a_tool_or_an_answer(
         terminal.prompt()
         terminal.type("go" + ENTER)
         if asks:
-            terminal.until("Ctrl-C stop the prompt")
+            terminal.until("[?] more")
         else:
             wait_until((tmp_path / "begun").exists)
         send(terminal, signal.SIGHUP if screen == "plain" else signal.SIGTERM)

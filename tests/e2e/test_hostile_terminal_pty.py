@@ -102,7 +102,7 @@ def test_commands_show_texts_without_their_effects(project: Path, tmp_path: Path
         *(("plan", name, *plan) for name in ("show", "check", "explain")),
         ("profile", "list"),
         ("profile", "show", "hostile"),
-        ("trust",),
+        ("trust", "--show"),
         ("doctor",),
         # Names that are unknown, in every place for a name.
         ("run", "--profile", ATTACK, "x"),

@@ -54,7 +54,7 @@ def test_anthropic_gets_the_image_in_the_result_even_after_resume(project: Path)
                 for block in turn["content"]
                 if block["type"] == "tool_result"
             )
-            text, image = result["content"]
+            text, image = result["content"][:2]
             assert text["text"] == NOTE
             assert image["source"] == {"type": "base64", "media_type": "image/png", "data": DATA}
 

@@ -84,7 +84,8 @@ def test_three_tool_calls_edit_a_file_and_the_session_resumes_elsewhere(
         assert [request.answered for request in server.completions] == [True] * 4
         last = server.completions[-1].body
         assert roles_of(last)[-1] == "user"
-        assert read_text(last["messages"][-1]) == "what did I ask?"
+        # The status of hooks-status may be a message of its own.
+        assert "what did I ask?" in "".join(map(read_text, last["messages"][-2:]))
         assert "make it polite" in json.dumps(last["messages"])
 
 

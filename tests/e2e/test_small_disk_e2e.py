@@ -31,7 +31,7 @@ class Machine:
         )
         for command in (
             ("run", "-f", str(self.plan), "hi", "--session", "old"),
-            ("module", "add", "tool-web", "--scope", "user"),
+            ("module", "add", "tool-mcp", "--scope", "user"),
             ("session", "list"),
         ):
             done = self(*command)
@@ -89,7 +89,7 @@ def test_nothing_that_was_there_is_changed(machine: Machine, tmp_path: Path, sta
             machine(
                 "module",
                 "override",
-                "tool-web",
+                "tool-mcp",
                 "git+https://127.0.0.1:1/x@main",
                 "--scope",
                 "user",

@@ -435,7 +435,7 @@ def test_the_user_is_asked_to_approve_calls_of_an_agent(folder: Path) -> None:
         plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
         with Terminal("run", "-f", plan, "Go.", cwd=folder, env=KEY) as terminal:
             terminal.until("worker: .*write_file.*made.txt")
-            terminal.until("Ctrl-C stop the prompt")
+            terminal.until("[?] more")
             terminal.type("y")
             terminal.until(r"✓ (1 )?task worker: work")
             terminal.until("Done.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -27,13 +28,13 @@ from amplifier_app.base.stdio import terminal_size
 from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Stopped, terminal_output
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
-from amplifier_app.render.approval import card_lines, key_lines, wrapped
+from amplifier_app.render.approval import card_lines, key_lines, range_text, wrapped
 from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 _INSTEAD = "No. Instead: "
 _ESCAPE_SECONDS = 0.05
-_KEY_NAMES = ("y", "s", "a", "o", "n", "t", "v", "Esc", "Ctrl-C")
-_ALLOWING = ("y", "s", "a", "o")
+_KEY_NAMES = ("y", "p", "P", "o", "n", "t", "v", "?", "←", "Esc", "Ctrl-C")
+_ALLOWING = ("y", "p", "P", "o")
 _ANSWERING = (*_ALLOWING, "n")
 """Keys that may be followed by Enter, and begin a word that is an answer, too."""
 _PAUSE_SECONDS = 0.2
@@ -66,6 +67,8 @@ async def ask_about_tool(
             key = await card.key()
             if key == "c-z":
                 os.kill(0, signal.SIGTSTP)
+            if card.changes_keys(key):
+                continue
             if key in ("c-z", "v"):
                 # Other output may be on the screen now.
                 card.show(whole=key == "v" or card.shows_all)
@@ -86,8 +89,10 @@ class _Card:
         self._is_plain = is_plain
         self.shows_all = False
         self._began: float | None = None  # when the card was first shown
+        self._shows_keys = False
+        self._range = request.usual_range
         self._options = {"y": _option(request, "once", "allow"), "n": _option(request, "deny")}
-        for key, word in (("s", "session"), ("a", "always"), ("o", "outside")):
+        for key, word in (("p", "session"), ("P", "always"), ("o", "outside")):
             if any(word in option.lower() for option in request.options):
                 self._options[key] = _option(request, word)
 
@@ -95,20 +100,32 @@ class _Card:
         columns, rows = terminal_size(self._fd)
         # Above are an empty line and the keys, with a note on what was ignored, and the cursor's line.
         height = rows - len(key_lines(self._request, columns)) - 3
+        framed = not self._is_plain
         shown, all_lines = (
-            card_lines(self._request, self._agent, columns, whole=one, height=height)
+            card_lines(self._request, self._agent, columns, whole=one, height=height, framed=framed)
             for one in (whole, True)
         )
         self.shows_all = shown == all_lines
         self._write(["", *shown])
         self._began = self._began or asyncio.get_running_loop().time()
 
+    def changes_keys(self, key: str) -> bool:
+        """Return True for a key that only changes what the keys mean, or how many of them are shown."""
+        last = len(self._request.ranges) - 1
+        if key == "?":
+            self._shows_keys = not self._shows_keys
+        elif key == "left":
+            self._range = max(self._range - 1, 0)
+        elif key == "right":
+            self._range = min(self._range + 1, max(last, 0))
+        return key in ("?", "left", "right")
+
     def show_answer(self, answer: ToolApprovalAnswer | None) -> None:
         if answer is None:
             return
         if answer.option.lower().startswith("allow"):
-            scope = self._request.scopes.get(answer.option)
-            text = one_line(f"{answer.option}{f': {scope}' if scope else ''}", 400)
+            calls = "" if answer.range is None else f": {range_text(self._request, answer.range)}"
+            text = one_line(answer.option + calls, 400)
         elif answer.comment:
             text = f"{_INSTEAD}{one_line(answer.comment, 4000)}"
         else:
@@ -118,7 +135,8 @@ class _Card:
     def answer(self, key: str, comment: str | None) -> ToolApprovalAnswer | None:
         if key in ("escape", "c-d"):
             return None
-        return ToolApprovalAnswer(self._options["n" if key == "t" else key], comment)
+        option = self._options["n" if key == "t" else key]
+        return ToolApprovalAnswer(option, comment, range=self._range if key in "pP" else None)
 
     async def key(self) -> str:
         """Return the key pressed, or the first letter of the word typed; other keys are reported and ignored.
@@ -126,8 +144,10 @@ class _Card:
         Raises:
             Stopped: Ctrl-C was pressed.
         """
-        more = () if self.shows_all else ("v",)
-        keys = _AnswerKeys((*self._options, "t", *more), self._began or 0.0)
+        more = [] if self.shows_all else ["v"]
+        if "p" in self._options and len(self._request.ranges) > 1:
+            more += ["left", "right"]
+        keys = _AnswerKeys((*self._options, "t", "?", *more), self._began or 0.0)
 
         def text() -> StyleAndTextTuples:
             note = wrapped(keys.note, self._width) if keys.note else []
@@ -157,7 +177,13 @@ class _Card:
         return pressed
 
     def _key_lines(self) -> list[str]:
-        return key_lines(self._request, self._width, shows_all=self.shows_all)
+        return key_lines(
+            self._request,
+            self._width,
+            range_=self._range,
+            more=self._shows_keys,
+            shows_all=self.shows_all,
+        )
 
     async def comment(self) -> str | None:
         """Return the message of the user to the model; None if the user goes back with Esc.
@@ -246,7 +272,7 @@ class _AnswerKeys:
         loop = asyncio.get_running_loop()
         self._typed += event.data
         text = self._typed.rstrip("\r\n")
-        answer = self._answers.get(text.lower())
+        answer = self._answers.get(text) or self._answers.get(text.lower())
         begins_word = any(word != text and word.startswith(text.lower()) for word in self._answers)
         wait = 0.0
         if text == self._typed:
@@ -268,11 +294,10 @@ def _with_bold_keys(lines: list[str]) -> StyleAndTextTuples:
     """The lines with the name of each key, at the start of an item, in bold."""
     parts: StyleAndTextTuples = []
     for number, line in enumerate(lines):
-        for index, item in enumerate(line.split(" · ")):
+        parts.append(("", "\n" if number else ""))
+        for item in re.split(r"( {2,})", line):
             key, space, rest = item.partition(" ")
-            is_key = key in _KEY_NAMES
-            parts.append(("", ("\n" if number and not index else "") + (" · " if index else "")))
-            parts.append(("bold" if is_key else "", key))
+            parts.append(("bold" if key in _KEY_NAMES else "", key))
             parts.append(("", space + rest))
     return parts
 

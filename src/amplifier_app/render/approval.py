@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from amplifier_app.base.json_text import value_text
+from amplifier_app.base.paths import short_path
 from amplifier_app.base.sanitize import visible
-from amplifier_app.render.ansi import cells, line_rows, paint
+from amplifier_app.render.ansi import cells, clip, line_rows, paint
 from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, summary
 from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval
@@ -26,6 +27,13 @@ _MAX_COMPARED = 4_000_000
 """Lines of the old text times lines of the new text from which all count as changed."""
 _LARGEST_FILE = 2 * 1024 * 1024
 _MAX_LINE = 100_000
+_WIDEST_FRAME = 120
+_NARROWEST_FRAME = 30
+_SHORTEST_RANGE = 24
+_SIDE = paint("│", "dim")
+_OPTIONS = ("session", "always", "outside")
+"""Words in the options of a request besides yes and no."""
+_ACTIONS = {"edit_file": "Edit", "write_file": "Write", "bash": "Run", "web_fetch": "Read"}
 _PATHS = ("file_path", "path", "filename")
 _TOKENS = re.compile(
     r"""(?P<string>'[^']*'|"(?:[^"\\]|\\.)*")|(?P<risky>[;&|<>()`]+|\$\(|\$\{?\w+\}?|\\[ux]\w+)"""
@@ -58,6 +66,7 @@ def card_lines(
     *,
     whole: bool = False,
     height: int | None = None,
+    framed: bool = True,
 ) -> list[str]:
     """Return what a call would do, as lines of at most `width` cells.
 
@@ -67,22 +76,28 @@ def card_lines(
         width: The cells of a line.
         whole: Show all of it, and of an edit the whole file.
         height: The number of lines if not all is shown, as far as possible.
+        framed: Draw a frame; without one, lines are only indented.
     """
+    framed = framed and width >= _NARROWEST_FRAME
+    width = min(width, _WIDEST_FRAME) if framed else width
     limit, context = (_MAX_ALL, _WIDE_CONTEXT) if whole else (_MAX_CHANGED, _CONTEXT)
     preview = build_preview(request, context)
-    name = visible(f"{agent}: {request.tool_name}" if agent else request.tool_name, 200)
+    action = _ACTIONS.get(request.tool_name, request.tool_name)
+    name = visible(f"{agent}: {action}" if agent else action, 200)
     right = [summary([preview.diff])] if preview else []
     if request.total > 1:
         right.append(f"{request.position} of {request.total}")
     about = visible(preview.path, _MAX_LINE) if preview else ""
-    lines = _header(name, about, " · ".join(right), width)
-    inner = width - 2
+    inner = width - 4 if framed else width - 2
+    head = _top(name, about, " · ".join(right), inner) if framed else None
+    above = _header(name, about, " · ".join(right), inner if framed else width)
     notes = list(preview.notes) if preview is not None else []
     if request.reason:
         because = "asking because " if request.reason.startswith("it ") else ""
         notes.append(because + request.reason)
     below = [line for note in notes for line in _note_lines(note, inner)]
-    room = _MAX_ALL if whole or height is None else max(height - len(lines) - len(below), 3)
+    taken = len(below) + (1 if head is not None else len(above)) + (1 if framed else 0)
+    room = _MAX_ALL if whole or height is None else max(height - taken, 3)
     if preview is not None:
         body = diff_lines(preview.diff, inner, limit=limit, context=context)
         for fewer in range(min(limit, room) - 1, 0, -1):
@@ -95,31 +110,85 @@ def card_lines(
             most = min(_MAX_LINES, room - 1)
             left = describe.count(len(body) - most, "more line")
             body = [*body[:most], paint(f"… {left}", "dim")]
-    return [*lines, *(f"  {line}" for line in [*body, *below])]
+    lines = [*body, *below]
+    if not framed:
+        return [*above, *(f"  {line}" for line in lines)]
+    if head is None:
+        # It does not fit between the corners.
+        lines, head = [*above, *lines], _top("", "", "", inner)
+    sides = [f"{_SIDE} {line}{' ' * (inner - cells(line))} {_SIDE}" for line in lines]
+    return [head or "", *sides, paint(f"╰{'─' * (inner + 2)}╯", "dim")]
 
 
-def key_lines(request: ToolApproval, width: int, *, shows_all: bool = False) -> list[str]:
-    """Return the keys that answer the question, wrapped between words.
+def _top(name: str, about: str, right: str, inner: int) -> str | None:
+    """Return the upper side of a frame with what is in it; None if that does not fit."""
+    left = f"{paint(name, 'bold')}  {about}" if about else paint(name, "bold")
+    room = inner + 2 - sum(cells(part) + 2 for part in (left, right) if part)
+    if room < 1:
+        return None
+    begin, end = (f" {part} " if part else "" for part in (left, paint(right, "dim")))
+    # One cell of the line is left after the text at the right.
+    after = 1 if right else 0
+    line = paint("─" * (room - after), "dim")
+    return f"{paint('╭', 'dim')}{begin}{line}{end}{paint('─' * after + '╮', 'dim')}"
+
+
+def key_lines(
+    request: ToolApproval,
+    width: int,
+    *,
+    range_: int | None = None,
+    more: bool = False,
+    shows_all: bool = False,
+) -> list[str]:
+    """Return the keys that answer the question: one line as far as possible, and more on request.
 
     Args:
         request: The call.
         width: The cells of a line.
+        range_: The position of the calls that an answer applies to; by default the usual one.
+        more: Show all keys.
         shows_all: The card has nothing more to show.
     """
-    items = ["y yes"]
-    for option in request.options:
-        scope = visible(request.scopes.get(option, ""), 400)
-        if "session" in option.lower():
-            items.append(f"s yes to {scope or 'this'} this session")
-        elif "always" in option.lower():
-            items.append(f"a always yes to {scope}" if scope else "a always yes")
-        elif "outside" in option.lower():
-            items.append("o yes, once and outside the sandbox, with all your rights")
-    items += ["n no", "t no, and tell it why", *([] if shows_all else ["v show all"])]
-    items += ["Esc no", "Ctrl-C stop the prompt"]
+    calls = range_text(request, range_)
+    offered = {word: any(word in option.lower() for option in request.options) for word in _OPTIONS}
+    items = ["y yes", *([f"p yes to {calls}"] if offered["session"] else [])]
+    items += ["n no", "t no, because …", "? less" if more else "? more"]
+    needed = sum(map(cells, items))
+    gap = "   " if needed + 3 * (len(items) - 1) <= width else "  "
+    spare = width - needed - len(gap) * (len(items) - 1)
+    if spare < 0 and offered["session"]:
+        items[1] = clip(items[1], max(cells(items[1]) + spare, _SHORTEST_RANGE))
+    lines = _joined(items, gap, width)
+    if not more:
+        return lines
+    rest: list[str] = []
+    if offered["session"]:
+        rest.append(f"p yes to {calls}, in this session")
+    if offered["always"]:
+        where = (
+            f"{short_path(request.working_dir)}, stored in {short_path(request.stored_in or '')}"
+        )
+        rest.append(f"P yes to {calls}, also in later sessions in {visible(where, 400)}")
+    if offered["session"] and len(request.ranges) > 1:
+        rest.append("← → p and P for fewer or more calls")
+    if offered["outside"]:
+        rest.append("o yes, once and outside the sandbox, with all your rights")
+    rest += [*([] if shows_all else ["v show all of it"]), "Esc no", "Ctrl-C stop the prompt"]
+    return [*lines, *(part for item in rest for part in wrapped(item, width))]
+
+
+def range_text(request: ToolApproval, range_: int | None = None) -> str:
+    """The calls that an answer which is remembered applies to."""
+    position = request.usual_range if range_ is None else range_
+    known = 0 <= position < len(request.ranges)
+    return visible(request.ranges[position] if known else "exactly this call", 400)
+
+
+def _joined(items: list[str], gap: str, width: int) -> list[str]:
     lines = [""]
     for item in items:
-        joined = f"{lines[-1]} · {item}" if lines[-1] else item
+        joined = f"{lines[-1]}{gap}{item}" if lines[-1] else item
         if cells(joined) <= width:
             lines[-1] = joined
         else:

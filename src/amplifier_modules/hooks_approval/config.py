@@ -118,6 +118,7 @@ class Rule(ModuleConfig):
             directory; `**` matches any number of folders.
         command: Pattern for a shell command, or several, compared word by word. A final `*` matches
             any further words.
+        host: Pattern for the host of the `url` in the input, or several.
         reason: Shown to the model if the call is denied, and to the user when asking.
     """
 
@@ -125,6 +126,7 @@ class Rule(ModuleConfig):
     tool: str | list[str] = "*"
     path: str | list[str] | None = None
     command: str | list[str] | None = None
+    host: str | list[str] | None = None
     reason: str | None = None
 
     @classmethod
@@ -149,7 +151,7 @@ class Rule(ModuleConfig):
         own = {"tool": "bash", "command": command, "reason": reason}
         return {**own, "action": _PUBLISHED_ACTIONS.get(action, action), **rest}
 
-    @field_validator("tool", "path", "command")
+    @field_validator("tool", "path", "command", "host")
     @classmethod
     def _has_text(cls, value: str | list[str] | None) -> str | list[str] | None:
         # An empty list would match nothing, or everything.

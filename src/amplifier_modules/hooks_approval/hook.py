@@ -11,7 +11,6 @@ secret in a command ends up in the file.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import json
 import logging
@@ -37,6 +36,7 @@ from amplifier_modules.hooks_approval.config import (
     resolve_mode,
 )
 from amplifier_modules.hooks_approval.read_only_commands import Programs
+from amplifier_modules.hooks_approval.remembered import Memory, Range, ranges_of
 from amplifier_modules.hooks_approval.rules import (
     DEFAULT,
     READS,
@@ -45,9 +45,10 @@ from amplifier_modules.hooks_approval.rules import (
     Verdict,
     allowances,
     judge,
+    selects,
 )
 from amplifier_support.clock import utc_now
-from amplifier_support.files import is_below
+from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import (
     APPROVAL_POLICY,
@@ -65,118 +66,6 @@ from amplifier_support.session_capabilities import (
 )
 
 logger = logging.getLogger(__name__)
-
-FILE_NAME = "approvals.jsonl"
-
-
-class Memory:
-    """The calls allowed for this session, and always.
-
-    Args:
-        folder: The user's own settings folder; None stores nothing beyond the session.
-        session: Digests of calls allowed for this session.
-    """
-
-    def __init__(self, folder: str | None, session: set[str]) -> None:
-        self._file = Path(folder) / FILE_NAME if folder else None
-        self._session = session
-        self._warned = False
-
-    @property
-    def is_lasting(self) -> bool:
-        return self._file is not None
-
-    def recall(self, call: Call) -> str | None:
-        """``session`` or ``always`` if the call was allowed for that long, otherwise None."""
-        digest = _digest(call)
-        if digest in self._session or not self._session.isdisjoint(map(_edits_in, _folders(call))):
-            return "session"
-        if self._file is None:
-            return None
-        try:
-            known = any(record.get("digest") == digest for record in guarded_files.read(self._file))
-        except OSError as error:
-            self._warn(f"cannot read the approvals given for always: {error}")
-            return None
-        return "always" if known else None
-
-    def scope(self, call: Call, *, always: bool) -> str:
-        """Describe the scope of `keep`: the calls, and how long or where it is stored."""
-        what = f"exactly this call of {call.tool}"
-        folders = [] if always else _folders(call)
-        if folders:
-            folder = os.path.relpath(folders[0], call.base)
-            what = "edits in this directory" if folder == os.curdir else f"edits in {folder}/"
-        elif call.changes_one_file:
-            path = call.places[0].real
-            inside = is_below(path, call.base)
-            what = f"{call.tool} {os.path.relpath(path, call.base) if inside else path}"
-        elif call.command is not None:
-            what = "exactly this command"
-        return f"{what} in {call.start}, stored in {self._file}" if always else what
-
-    def keep(self, call: Call, *, always: bool, was_shown: bool) -> None:
-        """Remember that the call is allowed; if it cannot be stored, for the session only.
-
-        Args:
-            call: The call.
-            always: Whether to store it for all sessions.
-            was_shown: Whether the user saw the `scope`; without it, only this call is meant.
-        """
-        digest = _digest(call)
-        if not always or self._file is None:
-            folders = _folders(call) if was_shown else []
-            self._session.add(_edits_in(folders[0]) if folders else digest)
-            return
-        record = {
-            "digest": digest,
-            "tool": call.tool,
-            "working_dir": call.base,
-            "at": utc_now().isoformat(),
-        }
-        try:
-            guarded_files.append(self._file, record)
-        except OSError as error:
-            self._session.add(digest)
-            self._warn(f"cannot store the approval, so it is for this session only: {error}")
-
-    def _warn(self, message: str) -> None:
-        if not self._warned:
-            self._warned = True
-            logger.warning("%s: %s", MODULE_ID, message)
-
-
-def _folders(call: Call) -> list[str]:
-    """The folders that an edit is in, from that of the file up to the working directory."""
-    if not (call.changes_one_file and call.edits_inside):
-        return []
-    folders = [os.path.dirname(call.places[0].real)]
-    while folders[-1] != call.base and is_below(folders[-1], call.base):
-        folders.append(os.path.dirname(folders[-1]))
-    return folders
-
-
-def _edits_in(folder: str) -> str:
-    return _hashed(["edits", folder])
-
-
-def _digest(call: Call) -> str:
-    what: Any = dict(call.values)
-    if call.changes_one_file:
-        what = sorted(place.real for place in call.places)
-    about = [call.base, call.tool, what]
-    if call.command is not None and call.start != call.base:
-        # The same command may mean something else there.
-        about.append(call.start)
-    if call.command is not None and call.is_sandboxed:
-        about.append("sandboxed")
-    return _hashed(about)
-
-
-def _hashed(what: Any) -> str:
-    text = json.dumps(what, sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
-
 
 _MAX_SHOWN = 4000
 
@@ -279,6 +168,25 @@ _MAX_AUDITED = 1000
 _CARRIED = ("tool_call_id", "turn_id", "span_id", "parent_span_id", "iteration")
 
 
+_THIS_CALL = Range("exactly this call")
+
+
+class _Answer(NamedTuple):
+    """The answer to a question.
+
+    Attributes:
+        option: The option that was chosen, whatever the app returned.
+        comment: The user's message to the model.
+        by: ``answer``, or ``policy`` if the user was not asked.
+        range: The calls that the answer applies to, if it is remembered.
+    """
+
+    option: Any
+    comment: str | None = None
+    by: str = "answer"
+    range: Range = _THIS_CALL
+
+
 class ApprovalHook:
     """Decide on the tool calls of one session."""
 
@@ -287,10 +195,13 @@ class ApprovalHook:
         self._config = config
         self._policy = Policy(config, _plan_rules(coordinator), Programs(self._base))
         self._mode = resolve_mode(coordinator, config.mode)
-        self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator))
+        self._memory = Memory(CONFIG_DIR.of(coordinator), _shared(coordinator), self._selects)
         self._warned = False
         self._secrets: list[str] = []
         self._audit_redactor = Redactor()
+
+    def _selects(self, rule: Rule, call: Call) -> bool:
+        return selects(self._policy, rule, call)
 
     async def on_tool(self, event: str, data: Any) -> HookResult:
         """Handle `tool:pre`: whether the call may run. On any error the answer is no."""
@@ -458,20 +369,20 @@ class ApprovalHook:
             return Verdict("deny", "nobody to ask", "no one can be asked for approval")
         await self._emit(APPROVAL_REQUIRED, call, verdict, data)
         try:
-            answer, comment, by = await self._answer(system, call, verdict, data)
+            answer = await self._answer(system, call, verdict, data)
         except ApprovalTimeoutError:
             return Verdict("deny", "timeout", f"no answer within {self._config.timeout:g} s")
-        choice = answer.strip().lower() if isinstance(answer, str) else ""
+        by = answer.by
+        choice = answer.option.strip().lower() if isinstance(answer.option, str) else ""
         if choice == OUTSIDE.lower() and self._allow_outside(call, data, by):
             return Verdict("allow", f"{by} ({choice})")
         if choice not in _ALLOWING:
             why = "it needs approval, which was denied"
-            if comment:
-                why += f"; the user says: {comment}"
+            if answer.comment:
+                why += f"; the user says: {answer.comment}"
             return Verdict("deny", by, why)
         if choice in (SESSION.lower(), ALWAYS.lower()) and self._config.remember:
-            was_shown = isinstance(system, ToolApprovalSystem)
-            self._memory.keep(call, always=choice == ALWAYS.lower(), was_shown=was_shown)
+            self._memory.keep(call, answer.range, always=choice == ALWAYS.lower())
         return Verdict("allow", f"{by} ({choice})")
 
     def _allow_outside(self, call: Call, data: Mapping[str, Any], by: str) -> bool:
@@ -488,38 +399,40 @@ class ApprovalHook:
 
     async def _answer(
         self, system: Any, call: Call, verdict: Verdict, data: Mapping[str, Any]
-    ) -> tuple[Any, str | None, str]:
-        """The answer, the user's comment, and the source: ``answer`` or ``policy``.
+    ) -> _Answer:
+        """Ask, in full where the app can show all of the input.
 
         Raises:
             ApprovalTimeoutError: There was no answer in time.
         """
         question, whole = question_about(call, verdict)
-        if isinstance(system, ToolApprovalSystem):
-            # The app can show all of the input.
-            options = self._options(whole=True)
-            scopes = {one: self._memory.scope(call, always=one == ALWAYS) for one in options[1:-1]}
-            if call.is_sandboxed and isinstance(data.get("span_id"), str):
-                options.insert(-1, OUTSIDE)
-            position, total = await self._position(call, data)
-            request = ToolApproval(
-                question=question,
-                tool_name=call.tool,
-                tool_input=call.values,
-                working_dir=call.base,
-                options=options,
-                reason=verdict.why,
-                scopes=scopes,
-                position=position,
-                total=total,
-            )
-            option, comment, by_user = await system.request_tool_approval(
-                request, self._config.timeout
-            )
-            return option, comment, "answer" if by_user else "policy"
-        options = self._options(whole)
-        answer = system.request_approval(question, options, self._config.timeout, "deny")
-        return (await answer if inspect.isawaitable(answer) else answer), None, "answer"
+        if not isinstance(system, ToolApprovalSystem):
+            options = self._options(whole)
+            answer = system.request_approval(question, options, self._config.timeout, "deny")
+            return _Answer(await answer if inspect.isawaitable(answer) else answer)
+        options = self._options(whole=True)
+        if call.is_sandboxed and isinstance(data.get("span_id"), str):
+            options.insert(-1, OUTSIDE)
+        ranges, usual = ranges_of(call, self._redactor())
+        position, total = await self._position(call, data)
+        request = ToolApproval(
+            question=question,
+            tool_name=call.tool,
+            tool_input=call.values,
+            working_dir=call.base,
+            options=options,
+            reason=verdict.why,
+            ranges=[one.text for one in ranges],
+            usual_range=usual,
+            stored_in=self._memory.file,
+            position=position,
+            total=total,
+        )
+        given = await system.request_tool_approval(request, self._config.timeout)
+        chosen = usual if given.range is None else given.range
+        is_known = 0 <= chosen < len(ranges)
+        by = "answer" if given.by_user else "policy"
+        return _Answer(given.option, given.comment, by, ranges[chosen] if is_known else _THIS_CALL)
 
     async def _position(self, call: Call, data: Mapping[str, Any]) -> tuple[int, int]:
         """The position of a call among those of the model's last message that ask, and their number."""
@@ -539,7 +452,7 @@ class ApprovalHook:
         # Only a question shown whole can be agreed to for longer than once.
         if not self._config.remember or not whole:
             return [ONCE, DENY]
-        return [ONCE, SESSION, *([ALWAYS] if self._memory.is_lasting else []), DENY]
+        return [ONCE, SESSION, *([ALWAYS] if self._memory.file is not None else []), DENY]
 
     async def _emit(
         self, event: str, call: Call, verdict: Verdict, data: Mapping[str, Any]

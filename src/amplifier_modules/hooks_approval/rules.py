@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
+from urllib.parse import urlsplit
 
 from amplifier_modules._shared.module.config import listed
 from amplifier_modules.hooks_approval import call_paths, commands
@@ -343,7 +344,7 @@ def judge(policy: Policy, call: Call, mode: Mode) -> Verdict:
         (
             Verdict(_ACTIONS[rule.action], f"{_RULE_NAMES[at[0]]} {at[1] + 1}", rule.reason, at)
             for at, rule in policy.rules()
-            if _selects(policy, rule, call)
+            if selects(policy, rule, call)
         ),
         None,
     )
@@ -469,7 +470,8 @@ def _names(rule: Rule, tool: str) -> bool:
     return any(fnmatchcase(tool, pattern) for pattern in listed(rule.tool))
 
 
-def _selects(policy: Policy, rule: Rule, call: Call) -> bool:
+def selects(policy: Policy, rule: Rule, call: Call) -> bool:
+    """Return True if a rule decides on a call."""
     if not _names(rule, call.tool):
         return False
     if rule.action == "sandboxed":
@@ -495,6 +497,8 @@ def _is_allowed_by(policy: Policy, rule: Rule, call: Call) -> bool:
     """Return True if all of the call matches; in doubt, no."""
     if call.unclear is not None:
         return False
+    if rule.host is not None and not _is_at_host(call, rule, unknown=False):
+        return False
     if rule.command is not None:
         words = call.words
         if words is None:
@@ -515,6 +519,8 @@ def _is_allowed_by(policy: Policy, rule: Rule, call: Call) -> bool:
 
 def _is_caught_by(rule: Rule, call: Call) -> bool:
     """Return True if any part of the call matches; in doubt, yes."""
+    if rule.host is not None and not _is_at_host(call, rule, unknown=True):
+        return False
     if rule.command is not None and not any(
         _may_run(call, pattern) for pattern in listed(rule.command)
     ):
@@ -525,6 +531,25 @@ def _is_caught_by(rule: Rule, call: Call) -> bool:
         for place in (*call.places, *call.named)
         for path in place
     )
+
+
+def host_of(call: Call) -> str | None:
+    """The host of the URL in a call's input; None if it has no URL, or not one with a host."""
+    url = call.values.get("url")
+    try:
+        return urlsplit(url).hostname if isinstance(url, str) else None
+    except ValueError:
+        return None
+
+
+def _is_at_host(call: Call, rule: Rule, *, unknown: bool) -> bool:
+    """Return True if a call's URL is at a host that the rule names; `unknown` if its host is not known."""
+    if "url" not in call.values:
+        return False
+    host = host_of(call)
+    if host is None:
+        return unknown
+    return any(fnmatchcase(host, pattern.lower()) for pattern in listed(rule.host))
 
 
 def _may_run(call: Call, pattern: str) -> bool:

@@ -28,7 +28,7 @@ def test_a_terminal_that_vanishes_is_no_answer(
         question = asyncio.create_task(ask_about_tool(theirs, request, "", None))
         if not is_early:
             shown = b""
-            while b"stop the prompt" not in shown:
+            while b"more" not in shown:
                 shown += await asyncio.to_thread(os.read, ours, 4096)
             os.close(ours)
         with pytest.raises(Stopped):

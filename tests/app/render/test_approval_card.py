@@ -21,7 +21,11 @@ def request(folder: Path, tool: str, values: dict[str, Any], **more: Any) -> Too
 
 def shown(folder: Path, tool: str, values: dict[str, Any], width: int = 80, **more: Any) -> str:
     whole = more.pop("whole", False)
-    lines = card_lines(request(folder, tool, values, **more), "", width, whole=whole)
+    asked = request(folder, tool, values, **more)
+    framed = card_lines(asked, "", width, whole=whole)
+    assert {cells(line) for line in framed} == {min(width, 120)}, framed
+    assert {plain(line)[0] + plain(line)[-1] for line in framed[1:-1]} == {"││"}
+    lines = card_lines(asked, "", width, whole=whole, framed=False)
     assert all(cells(line) <= width for line in lines), lines
     return "\n".join(plain(line) for line in lines)
 
@@ -30,7 +34,7 @@ def test_an_edit_is_a_numbered_diff_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one\ntwo\nthree\nfour\nfive\nsix\nseven\n")
     values = {"file_path": "a.py", "old_string": "four\n", "new_string": "4\n4b\n"}
     text = shown(tmp_path, "edit_file", values, position=1, total=2)
-    assert text.splitlines()[0].split() == ["edit_file", "a.py", "+2", "−1", "·", "1", "of", "2"]
+    assert text.splitlines()[0].split() == ["Edit", "a.py", "+2", "−1", "·", "1", "of", "2"]
     assert [line.split() for line in text.splitlines()[1:]] == [
         ["1", "one"],
         ["2", "two"],
@@ -134,15 +138,17 @@ def test_a_command_shows_why_it_is_asked_about(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_everything_fits_and_words_stay_whole(tmp_path: Path, width: int) -> None:
-    scopes = {
-        "Allow for this session": "edits in src/",
-        "Allow always": "edit_file src/parse.py in /home/me/proj, stored in /home/me/.config/x",
-    }
     values = {"agent": "reviewer", "instruction": "Read the whole parser and report what is wrong"}
-    lines = key_lines(request(tmp_path, "task", values, scopes=scopes), width)
+    ranges = ["edit_file src/parse.py", "edits in src/"]
+    asked = request(tmp_path, "task", values, ranges=ranges, stored_in="/home/me/.config/x")
+    few = key_lines(asked, width, range_=1)
+    lines = key_lines(asked, width, range_=1, more=True)
     text = " ".join(lines)
     assert all(len(line) <= width for line in lines)
-    assert "s yes to edits in src/ this session" in text
+    assert len(few) == (2 if width == 40 else 1)
+    assert "p yes to edits in src/" in " ".join(few)
+    assert "p yes to edit_file" in " ".join(key_lines(asked, width))
+    assert "in later sessions" in text
     assert "stored in /home/me/.config/x" in text
     card = shown(tmp_path, "task", values, width)
     for word in ["Read", "the", "whole", "parser", "and", "report", "what", "is", "wrong"]:
@@ -155,8 +161,8 @@ def test_a_word_longer_than_a_line_is_folded() -> None:
 
 def test_the_key_for_all_is_offered_while_there_is_more(tmp_path: Path) -> None:
     asked = request(tmp_path, "bash", {"command": "ls"})
-    assert "v show all" in " ".join(key_lines(asked, 80))
-    assert "v show all" not in " ".join(key_lines(asked, 80, shows_all=True))
+    assert "v show all" in " ".join(key_lines(asked, 80, more=True))
+    assert "v show all" not in " ".join(key_lines(asked, 80, more=True, shows_all=True))
 
 
 @pytest.mark.parametrize("width", [2, 5, 9, 40])

@@ -193,15 +193,18 @@ async def test_session_approvals_are_shared_with_sub_agents(
 class Card:
     """Shows what an answer applies to, and gives the same answer each time."""
 
-    def __init__(self, option: str) -> None:
+    def __init__(self, option: str, range_: int | None = None) -> None:
         self.option = option
+        self.range = range_
+        self.ranges: list[str] = []
         self.scopes: list[str] = []
 
     async def request_tool_approval(
         self, request: ToolApproval, timeout: float
     ) -> ToolApprovalAnswer:
-        self.scopes.append(request.scopes[self.option])
-        return ToolApprovalAnswer(self.option)
+        self.ranges = request.ranges
+        self.scopes.append(request.ranges[request.usual_range])
+        return ToolApprovalAnswer(self.option, range=self.range)
 
 
 async def test_an_edit_allowed_for_the_session_allows_its_folder(folder: Path) -> None:
@@ -225,6 +228,112 @@ async def test_an_edit_allowed_for_the_session_allows_its_folder(folder: Path) -
     assert await asks("edit_file", "tests/new/b.py") == []
     assert await asks("write_file", ".git/config") == ["write_file .git/config"]
     assert await asks("write_file", "/tmp/x") == ["write_file /tmp/x"]
+
+
+@pytest.mark.parametrize(
+    ("command", "offered"),
+    [
+        ("pytest -q tests/a.py", ["pytest -q tests/a.py", "pytest -q", "pytest"]),
+        ("git add a b", ["git add a b", "git add a", "git add"]),
+        ("npm run build", ["npm run build"]),
+        ("python -m pytest -q", ["python -m pytest -q", "python -m pytest"]),
+        ("uv run pytest", ["uv run pytest"]),
+        ("make", ["make"]),
+        ("ruff check '*.py' x", ["ruff check", "ruff"]),
+        ("npx tool x", ["npx tool x", "npx tool"]),
+        ("deploy --token sk-ant-api03-0123456789abcdefghijKLMNOP", ["deploy --token", "deploy"]),
+        *(
+            (command, [])
+            for command in (
+                *("sh -c ls", "bash x.sh", "python x.py", "node x.js", "sudo make", "env make"),
+                *("make; ls", "make | tee x", "make > x", "$(make)", "x=1 make", "rm -r build"),
+                *("git push", "git -C .. status", "npx", "npm exec x", "docker run x", "git"),
+                *("uv run python x.py", "xargs ls", "npm run", "perl -e 1", "sed -i s/a/b/ x"),
+            )
+        ),
+    ],
+)
+async def test_an_answer_can_be_about_commands_that_start_alike(
+    folder: Path, command: str, offered: list[str]
+) -> None:
+    session = await opened(folder)
+    session.coordinator.approval_system = card = Card("Allow once")
+    assert await session.allows("bash", command=command)
+    about = "commands that start with "
+    assert card.ranges == ["exactly this command", *(about + words for words in offered)]
+
+
+async def test_an_answer_about_a_beginning_allows_only_plain_harmless_commands(
+    folder: Path,
+) -> None:
+    (folder / "sub").mkdir()
+    session = await opened(folder)
+    session.coordinator.approval_system = card = Card("Allow for this session")
+
+    async def asks(command: str, **more: Any) -> bool:
+        card.scopes.clear()
+        assert await session.allows("bash", command=command, **more)
+        return card.scopes != []
+
+    assert await asks("git add a")
+    for command in ("git add b", "git add -A .", "'git' add 'b c'"):
+        assert not await asks(command), command
+    card.option = "Allow once"
+    for command in (
+        *(
+            "git commit -m x",
+            "git add b; ls",
+            "git add $(ls)",
+            "git add b > c",
+            "git  -c a.b=c add b",
+        ),
+        *("./git add b", "sudo git add b", "git add b\nls"),
+    ):
+        assert await asks(command), command
+    assert await asks("git add b", working_directory="sub")
+    card.option = "Allow for this session"
+    assert await asks("git checkout main")
+    card.option = "Allow once"
+    assert not await asks("git checkout other")
+    assert await asks("git checkout -- .")
+
+
+async def test_a_wider_and_a_narrower_answer_are_remembered_for_the_project(folder: Path) -> None:
+    session = await opened(folder)
+    session.coordinator.approval_system = card = Card("Allow always", 2)
+    assert await session.allows("bash", command="pytest -q a")
+    assert card.ranges[2] == "commands that start with pytest -q"
+    card.range = 1
+    assert await session.allows("mcp_search", query="x")
+    assert card.ranges[1] == "every call of mcp_search"
+    card.range = 99
+    assert await session.allows("write_file", path="a", content="x")
+    again = await opened(folder, rules=[{"action": "deny", "command": "pytest -q evil*"}])
+    assert await again.allows("bash", command="pytest -q b")
+    assert not await again.allows("bash", command="pytest -q evil")
+    assert not await again.allows("bash", command="pytest b")
+    assert await again.allows("mcp_search", query="y")
+    assert await again.allows("write_file", path="a", content="y")
+    assert not await again.allows("write_file", path="b", content="y")
+    elsewhere = folder.parent / "other"
+    elsewhere.mkdir()
+    assert not await (await opened(elsewhere)).allows("bash", command="pytest -q b")
+
+
+async def test_pages_are_allowed_by_host(folder: Path) -> None:
+    session = await opened(
+        folder, rules=[{"action": "deny", "tool": "web_fetch", "host": "*.Evil.example"}]
+    )
+    session.coordinator.approval_system = card = Card("Allow for this session")
+    assert await session.allows("web_fetch", url="https://docs.python.org/3/")
+    assert card.scopes == ["pages of docs.python.org"]
+    assert await session.allows("web_fetch", url="http://docs.python.org:8080/x?y")
+    assert len(card.scopes) == 1
+    for url in ("https://docs.python.org.evil/", "https://x@y/", "https://python.org/"):
+        assert await session.allows("web_fetch", url=url)
+    assert len(card.scopes) == 4
+    for url in ("https://www.EVIL.example/", "https://[evil", 3):
+        assert not await session.allows("web_fetch", url=url)
 
 
 async def test_an_answer_to_a_question_without_its_scope_is_about_one_file(folder: Path) -> None:

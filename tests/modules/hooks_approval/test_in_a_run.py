@@ -78,9 +78,9 @@ def test_the_user_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
     calls = [("bash", {"command": f"echo {n} >> made"}) for n in "112"]
     file = plan(tmp_path, calls)
     with Terminal("run", "-f", file, "go", cwd=work, home=home) as terminal:
-        terminal.until(r"echo 1 >> made.*it redirects.*a always yes.*Ctrl-C stop the prompt")
-        terminal.type("a")
-        terminal.until(r"echo 2 >> made.*Ctrl-C stop the prompt")
+        terminal.until(r"echo 1 >> made.*it redirects.*p yes to exactly this command.*[?] more")
+        terminal.type("P")
+        terminal.until(r"echo 2 >> made.*[?] more")
         terminal.type("n")
         terminal.until("done here")
         assert terminal.finish() == 8

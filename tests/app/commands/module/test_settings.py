@@ -51,10 +51,10 @@ def module(home: Path, project: Path) -> Program:
 def test_a_module_is_added_and_taken_out_and_comments_stay(module: Program, home: Path) -> None:
     settings = home / "settings.yaml"
     settings.write_text(COMMENTED)
-    report = module.done("add", "tool-web", "--scope", "user")
+    report = module.done("add", "tool-mcp", "--scope", "user")
     assert str(settings) in report
-    assert settings.read_text() == COMMENTED + "  - module: tool-web\n"
-    module.done("remove", "tool-web", "--scope", "user")
+    assert settings.read_text() == COMMENTED + "  - module: tool-mcp\n"
+    module.done("remove", "tool-mcp", "--scope", "user")
     assert settings.read_text() == COMMENTED
 
 
@@ -128,12 +128,12 @@ def test_an_override_names_what_lies_in_the_project_from_the_settings(
 
 def test_outside_of_a_project_the_settings_are_the_users(module: Program, tmp_path: Path) -> None:
     module.cwd = tmp_path
-    module.done("add", "tool-web")
-    module.done("override", "tool-web", "git+https://example.com/web")
+    module.done("add", "tool-mcp")
+    module.done("override", "tool-mcp", "git+https://example.com/web")
     text = (module.home / "settings.yaml").read_text()
-    assert "- module: tool-web" in text
+    assert "- module: tool-mcp" in text
     assert "git+https://example.com/web" in text
-    refused = module("add", "tool-web", "--scope", "project")
+    refused = module("add", "tool-mcp", "--scope", "project")
     assert (refused.code, ".amplifier" in refused.stderr) == (78, True)
 
 
@@ -148,7 +148,7 @@ def test_outside_of_a_project_the_settings_are_the_users(module: Program, tmp_pa
         (("add", "my-tool", "--source", "."), 3, "no module in "),
         (("add", "loop-basic"), 2, "of which a plan has only one"),
         (("add", "tool-bash"), 78, "already used"),
-        (("add", "tool-web", "--config", "x"), 2, "not an assignment"),
+        (("add", "tool-mcp", "--config", "x"), 2, "not an assignment"),
         (("add", "tool-bash", "--config", "timeot=5"), 2, "did you mean 'timeout'?"),
         (("add", "tool-bash", "--config", "timeout=soon"), 2, "--config timeout: "),
         (("remove", "tool-bsh"), 2, "did you mean 'tool-bash'?"),
@@ -176,7 +176,7 @@ def test_invalid_settings_are_an_error_and_are_not_changed(module: Program, proj
     settings = project / ".amplifier" / "settings.yaml"
     settings.write_text("tools: [\n")
     for arguments in (
-        ("add", "tool-web"),
+        ("add", "tool-mcp"),
         ("remove", "tool-bash"),
         ("override", "tool-bash", "git+https://example.com/x", "--scope", "project"),
     ):
@@ -206,7 +206,7 @@ def trusted(module: Program) -> bool:
 def test_a_project_stays_trusted_over_ones_own_commands(module: Program, project: Path) -> None:
     folder = module_folder(project, NOISY_TOOL)
     (project / ".amplifier" / "settings.yaml").write_text("tools: [tool-search]\n")
-    module.done("add", "tool-web")
+    module.done("add", "tool-mcp")
     assert not trusted(module)
     run_amplifier("trust", "--yes", home=module.home, cwd=project)
     assert trusted(module)
@@ -214,5 +214,5 @@ def test_a_project_stays_trusted_over_ones_own_commands(module: Program, project
     assert trusted(module)
     (folder / "more.py").write_text("new = 1\n")
     assert not trusted(module)
-    module.done("remove", "tool-web")
+    module.done("remove", "tool-mcp")
     assert not trusted(module)

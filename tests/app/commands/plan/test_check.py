@@ -138,7 +138,7 @@ def test_a_run_reports_unknown_modules_and_invalid_config_together(tmp_path: Pat
 def test_a_valid_plan_exits_with_0_and_saves_nothing(tmp_path: Path) -> None:
     finished = check(tmp_path, "extends: mock\n")
     assert finished.code == 0, finished.stderr
-    assert "plan is OK: 10 modules loaded" in finished.stderr
+    assert "plan is OK: 13 modules loaded" in finished.stderr
     assert "broken" not in finished.stdout
     assert not (finished.home / "sessions").exists()
 
@@ -306,7 +306,7 @@ def test_modules_of_agents_are_checked_but_not_mounted(tmp_path: Path) -> None:
         ("config", 7),
         ("module", 8),
     ]
-    of_agent = {one["key"]: one["status"] for one in found["modules"] if one["agent"]}
+    of_agent = {one["key"]: one["status"] for one in found["modules"] if one["agent"] == "reviewer"}
     assert of_agent == {"noisy": "ok", "tool-bash": "broken", "gone": "broken"}
     alone = check(tmp_path, plan.partition("agents:")[0])
     assert alone.code == 0
@@ -320,7 +320,8 @@ def test_an_agent_may_have_a_module_from_another_source_than_the_plan(tmp_path: 
     plan = {"extends": "mock", "tools": [{"module": "tool-todo"}], "agents": {"helper": agent}}
     finished = check(tmp_path, yaml.safe_dump(plan), "--output", "json")
     assert (finished.code, facts(finished)["problems"]) == (0, [])
-    of_agent = {one["key"]: one["status"] for one in facts(finished)["modules"] if one["agent"]}
+    modules = facts(finished)["modules"]
+    of_agent = {one["key"]: one["status"] for one in modules if one["agent"] == "helper"}
     assert of_agent == {"tool-todo": "ok"}
 
 
