@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import os
 import time
@@ -43,6 +44,7 @@ from amplifier_app.render.events import EventStream
 from amplifier_app.render.result import RunReport, result_object
 from amplifier_app.runtime.acceptance import Requirements
 from amplifier_app.runtime.answer_schema import AnswerSchema
+from amplifier_app.runtime.approval_program import ask_function
 from amplifier_app.runtime.approvals import Approvals
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "AppError",
+    "Approval",
+    "Approver",
     "BatchStopped",
     "ConfigError",
     "ModuleError",
@@ -69,6 +73,9 @@ __all__ = [
     "open_session",
     "run",
 ]
+
+
+logger = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
@@ -204,10 +211,21 @@ Event = dict[str, Any]
 
 Approve = Literal["deny", "allow", "policy"]
 
+Approval = Mapping[str, Any]
+"""A question for approval: see `amplifier docs scripts`."""
+
+Approver = Callable[[Approval], Any]
+"""Answers a question for approval with ``"allow"`` or ``"deny"``, or with a mapping with ``decision`` and optionally
+``reason`` and ``input``, or with an awaitable of either."""
+
 
 @contextlib.asynccontextmanager
 async def open_session(
-    plan: Plan, *, session_id: str | None = None, save: bool = True, approve: Approve = "deny"
+    plan: Plan,
+    *,
+    session_id: str | None = None,
+    save: bool = True,
+    approve: Approve | Approver = "deny",
 ) -> AsyncGenerator[Session]:
     """Open a session, with the modules of the plan mounted.
 
@@ -215,7 +233,8 @@ async def open_session(
         plan: The plan.
         session_id: The session to resume, or the id of a new one; by default a new id.
         save: Whether to save a new session.
-        approve: How tool calls that need approval are answered; "policy" is each request's default.
+        approve: How tool calls that need approval are answered: a function that gets each question, or
+            one answer for all; "policy" is each request's default. A function that fails denies.
 
     Raises:
         ModuleError: A module cannot be loaded or mounted.
@@ -223,15 +242,29 @@ async def open_session(
         SessionError: The session is in use or damaged.
         UsageError: `approve` is none of these.
     """
-    check_approve(approve)
-    approvals, renderer = Approvals(approve), _Events()
+    approvals, renderer = _approvals(approve), _Events()
     opening, running = plan.opened(session_id, save, approvals, renderer), asyncio.Lock()
     async with _in_own_task(opening, running) as opened:
+        approvals.session_id = opened.id
         session = Session(plan, opened, approvals, renderer, running)
         try:
             yield session
         finally:
             session.is_closed = True
+
+
+def _approvals(approve: Approve | Approver) -> Approvals:
+    """
+    Raises:
+        UsageError: It is neither a function nor one of `Approve`.
+    """
+    if not callable(approve):
+        check_approve(approve)
+        return Approvals(approve)
+    function, approvals = approve, Approvals("deny")
+    approvals.program = lambda asked, timeout: ask_function(function, asked, timeout)
+    approvals.warn = lambda text: logger.warning("%s", text)
+    return approvals
 
 
 _tasks: set[asyncio.Task[None]] = set()
@@ -289,7 +322,7 @@ async def run(
     timeout: float | None = None,
     session_id: str | None = None,
     save: bool = True,
-    approve: Approve = "deny",
+    approve: Approve | Approver = "deny",
 ) -> Answer:
     """Send one prompt in a session of its own.
 

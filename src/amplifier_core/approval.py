@@ -74,15 +74,17 @@ class ToolApprovalAnswer(NamedTuple):
     Attributes:
         option: One of its options.
         comment: What the user says to the model along with a denial.
-        by_user: Whether the user was asked; otherwise a setting of the app answers.
+        by: Who answered: the `user`, a `program` in the user's place, or a `policy` of the app.
         range: The position of the calls it applies to if it is remembered, in `ranges`; None for the
             usual ones.
+        input: The input to use instead, if the call is allowed; rules apply to it as well.
     """
 
     option: str
     comment: str | None = None
-    by_user: bool = True
+    by: Literal["user", "program", "policy"] = "user"
     range: int | None = None
+    input: dict[str, Any] | None = None
 
 
 @runtime_checkable

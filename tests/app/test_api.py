@@ -290,7 +290,7 @@ def held_rows(gate: asyncio.Event | None) -> Callable[[Request], Awaitable[Reply
         if gate is not None:
             await gate.wait()
         content = request.body["messages"][0]["content"]
-        text = content if isinstance(content, str) else content[-1]["text"]
+        text = content if isinstance(content, str) else content[0]["text"]
         return Reply(f"did {text}")
 
     return answer

@@ -35,7 +35,11 @@ from amplifier_support.session_capabilities import (
 )
 
 if TYPE_CHECKING:
+    from amplifier_app.runtime.approval_program import ProgramAnswer
     from amplifier_core.interfaces import ApprovalRequest
+
+    AskProgram = Callable[[Mapping[str, Any], float | None], Awaitable[ProgramAnswer]]
+    """Asks what answers in the user's place: a question of `approval_program`, and its timeout."""
 
 
 ADD_MODULE = (
@@ -70,6 +74,9 @@ class Approvals:
 
     Attributes:
         policy: How to answer; may be changed at any time.
+        program: Answers first, in the user's place; None if nothing does.
+        session_id: The session's id, for the program.
+        warn: Shows that the program failed.
         denied: The questions that were denied, in order.
         stop: Stops the turn; called for Ctrl-C at a question.
     """
@@ -87,6 +94,9 @@ class Approvals:
         self._one_at_a_time = asyncio.Lock()
         self.denied: list[str] = []
         self.stop: Callable[[], object] = lambda: None
+        self.program: AskProgram | None = None
+        self.session_id = ""
+        self.warn: Callable[[str], object] = lambda text: None
 
     @property
     def is_interactive(self) -> bool:
@@ -136,10 +146,24 @@ class Approvals:
     async def _request_about_tool(
         self, request: ToolApproval, timeout: float | None, agent: str
     ) -> ToolApprovalAnswer:
+        if self.program is not None:
+            asked = {
+                **{"kind": "tool", "tool": request.tool_name, "input": dict(request.tool_input)},
+                **{"question": request.question, "reason": request.reason, "agent": agent},
+                "working_dir": request.working_dir,
+            }
+            decided = await self._ask_program(asked, timeout)
+            if decided.decision != "ask":
+                option = _option(request.options, decided.decision)
+                if decided.decision == "deny":
+                    self.denied.append(request.question)
+                return ToolApprovalAnswer(option, decided.reason, "program", input=decided.input)
         ask = self._ask_about_tool
         if ask is None or self.policy != "ask":
-            option = await self._request(request.question, request.options, timeout, "deny", agent)
-            return ToolApprovalAnswer(option, by_user=self.is_interactive)
+            option = await self._answer_noting(
+                request.question, request.options, timeout, "deny", agent
+            )
+            return ToolApprovalAnswer(option, by="user" if self.is_interactive else "policy")
         answer = None
         try:
             async with self._one_at_a_time:
@@ -151,9 +175,29 @@ class Approvals:
                 self.denied.append(request.question)
         return answer or ToolApprovalAnswer(_option(request.options, "deny"))
 
+    async def _ask_program(self, asked: Mapping[str, Any], timeout: float | None) -> ProgramAnswer:
+        assert self.program is not None
+        answer = await self.program({**asked, "session_id": self.session_id}, timeout)
+        if answer.problem is not None:
+            self.warn(f"the program that approves failed, so the call is denied: {answer.problem}")
+        return answer
+
     async def _request(
         self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
     ) -> str:
+        if self.program is not None:
+            asked = {"kind": "question", "question": prompt, "options": options, "agent": agent}
+            decided = await self._ask_program({**asked, "working_dir": os.getcwd()}, timeout)
+            if decided.decision != "ask":
+                if decided.decision == "deny":
+                    self.denied.append(prompt)
+                return _option(options, decided.decision)
+        return await self._answer_noting(prompt, options, timeout, default, agent)
+
+    async def _answer_noting(
+        self, prompt: str, options: list[str], timeout: float | None, default: str, agent: str
+    ) -> str:
+        """The answer; a denial is noted."""
         try:
             answer = await self._answer(prompt, options, timeout, default, agent)
         except asyncio.CancelledError:

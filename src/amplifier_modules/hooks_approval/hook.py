@@ -177,14 +177,16 @@ class _Answer(NamedTuple):
     Attributes:
         option: The option that was chosen, whatever the app returned.
         comment: The user's message to the model.
-        by: ``answer``, or ``policy`` if the user was not asked.
+        by: ``answer``, or ``program`` or ``policy`` if the user was not asked.
         range: The calls that the answer applies to, if it is remembered.
+        input: The input to use instead of the call's.
     """
 
     option: Any
     comment: str | None = None
     by: str = "answer"
     range: Range = _THIS_CALL
+    input: dict[str, Any] | None = None
 
 
 class ApprovalHook:
@@ -304,7 +306,7 @@ class ApprovalHook:
                 return _denial("the input is not an object")
             call = self._call(tool, cast("Mapping[str, Any]", values), base, self._find_start(tool))
             result = await self._decide_on(call, given)
-            if result.action == "deny":
+            if result.action != "continue":
                 return result
         return HookResult(action="continue")
 
@@ -316,12 +318,17 @@ class ApprovalHook:
         elif asked:
             verdict = verdict._replace(why=with_folder(call, verdict.why))
             verdict = await self._ask(call, verdict, data)
+        if verdict.changed is not None:
+            call = self._call(call.tool, verdict.changed, call.base, call.start)
         self._audit(call, verdict, data)
         if verdict.action == "deny":
             await self._emit(APPROVAL_DENIED, call, verdict, data)
             return _denial(refusal(self._policy, call, verdict, asked=asked))
         if asked:
             await self._emit(APPROVAL_GRANTED, call, verdict, data)
+        if verdict.changed is not None:
+            inputs = {key: verdict.changed for key in ("tool_input", "input") if key in data}
+            return HookResult(action="modify", data={**data, **inputs})
         return HookResult(action="continue")
 
     async def _is_futile(self, call: Call, data: Mapping[str, Any]) -> bool:
@@ -379,11 +386,22 @@ class ApprovalHook:
         if choice not in _ALLOWING:
             why = "it needs approval, which was denied"
             if answer.comment:
-                why += f"; the user says: {answer.comment}"
+                who = "the user" if by == "answer" else "the program that decides"
+                why += f"; {who} says: {answer.comment}"
             return Verdict("deny", by, why)
+        if answer.input is not None:
+            return self._on_changed(call, answer.input, f"{by} ({choice}, with changed input)")
         if choice in (SESSION.lower(), ALWAYS.lower()) and self._config.remember:
             self._memory.keep(call, answer.range, always=choice == ALWAYS.lower())
         return Verdict("allow", f"{by} ({choice})")
+
+    def _on_changed(self, call: Call, values: dict[str, Any], by: str) -> Verdict:
+        """The verdict on the changed input of a call that was allowed: no rule that denies is overridden."""
+        changed = self._call(call.tool, values, call.base, call.start)
+        verdict = self._decision_on(changed, self._mode.mode)
+        if verdict.action == "deny":
+            return verdict
+        return Verdict("allow", by, changed=values)
 
     def _allow_outside(self, call: Call, data: Mapping[str, Any], by: str) -> bool:
         """Let the tool run this call outside the sandbox, if the answer came from the user."""
@@ -431,8 +449,9 @@ class ApprovalHook:
         given = await system.request_tool_approval(request, self._config.timeout)
         chosen = usual if given.range is None else given.range
         is_known = 0 <= chosen < len(ranges)
-        by = "answer" if given.by_user else "policy"
-        return _Answer(given.option, given.comment, by, ranges[chosen] if is_known else _THIS_CALL)
+        by = "answer" if given.by == "user" else given.by
+        range_ = ranges[chosen] if is_known else _THIS_CALL
+        return _Answer(given.option, given.comment, by, range_, given.input)
 
     async def _position(self, call: Call, data: Mapping[str, Any]) -> tuple[int, int]:
         """The position of a call among those of the model's last message that ask, and their number."""

@@ -291,12 +291,14 @@ class Verdict(NamedTuple):
         by: The rule or setting that decided, such as ``rule 2`` or ``default``.
         why: The reason, for model and user; None if there is none.
         rule: The address of the rule; None if no rule decided.
+        changed: The input to use instead of the call's; None if it stays.
     """
 
     action: Action
     by: str
     why: str | None = None
     rule: tuple[str, int] | None = None
+    changed: dict[str, Any] | None = None
 
 
 _ACTIONS: Mapping[RuleAction, Action] = {

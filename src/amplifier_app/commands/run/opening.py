@@ -62,6 +62,8 @@ async def open_requested_session(
         open_chosen(request, chosen, approvals, renderer, sources, opening) as session,
     ):
         approvals.stop = lambda: session.stop(immediate=True)
+        approvals.session_id = session.id
+        approvals.warn = lambda text: renderer.notice(text, "warning", "approval")
         report_slow_steps(False)
         # Disabled since the process started; what exists by now is never garbage. The default threshold
         # is for programs that use less memory than one request of a long conversation.
@@ -205,6 +207,17 @@ def approvals_for(
     request: Request, renderer: Renderer, stdout: Output, *, is_plain: bool
 ) -> Approvals:
     """Who answers questions for approval; `is_plain` asks without colours."""
+    approvals = _approvals_of(request, renderer, stdout, is_plain=is_plain)
+    if (command := request.approve_with) is not None:
+        from amplifier_app.runtime.approval_program import ask_program
+
+        approvals.program = lambda asked, timeout: ask_program(command, asked, timeout)
+    return approvals
+
+
+def _approvals_of(
+    request: Request, renderer: Renderer, stdout: Output, *, is_plain: bool
+) -> Approvals:
     terminal = terminal_to_ask_on(stdout)
     if terminal is None:
         return Approvals(request.approve or "deny")

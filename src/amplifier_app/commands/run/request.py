@@ -144,6 +144,16 @@ class Request(NamedTuple):
             show_default=False,
         ),
     ] = None
+    approve_with: Annotated[
+        str | None,
+        Option(
+            "--approve-with",
+            metavar="COMMAND",
+            group=_PERMISSIONS,
+            help="Ask this program about each call that needs approval: it gets the call as JSON on stdin and "
+            "answers allow, deny or ask (see 'amplifier docs scripts').",
+        ),
+    ] = None
     mode: Annotated[
         str | None,
         Option(

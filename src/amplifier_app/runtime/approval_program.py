@@ -1,0 +1,126 @@
+"""`--approve-with`: a program that answers in the user's place.
+
+For each question it gets one JSON object on stdin and answers with one on stdout:
+
+    {"schema_version": 1, "kind": "tool", "tool": "bash", "input": {…}, "question": "…", "reason": "…",
+     "agent": "", "working_dir": "/work", "session_id": "…"}
+    {"decision": "allow" | "deny" | "ask", "reason": "…", "input": {…}}
+
+`reason` is for the model; `input` replaces that of a call that is allowed, and the rules are applied to it.
+Other questions have the kind `question`, with `options`. A program that fails, runs out of time or answers
+with anything else denies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, cast
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_support.environment import without_secrets
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.process.commands import ProcessRunner
+from amplifier_support.process.with_input import run_with_input
+
+Decision = Literal["allow", "deny", "ask"]
+_DECISIONS: dict[Any, Decision] = {"allow": "allow", "deny": "deny", "ask": "ask"}
+
+SECONDS = 300.0
+"""Time limit of an answer if the question has none."""
+
+_MAX_SHOWN = 300
+
+
+class ProgramAnswer(NamedTuple):
+    """The answer to a question.
+
+    Attributes:
+        decision: `ask` leaves it to the user.
+        reason: The reason for the model.
+        input: The input to use instead of that of the call.
+        problem: Why the program could not answer; it then denies.
+    """
+
+    decision: Decision
+    reason: str | None = None
+    input: dict[str, Any] | None = None
+    problem: str | None = None
+
+
+Decide = Callable[[Mapping[str, Any]], Any]
+"""Answers a question: given the mapping above, it returns a decision, or a mapping with one, or an awaitable of
+either."""
+
+
+def read_answer(value: Any) -> ProgramAnswer:
+    """The answer in what a program or a function returned; anything unclear denies."""
+    given: Mapping[str, Any] = value if isinstance(value, Mapping) else {"decision": value}
+    decision, reason, changed = (given.get(name) for name in ("decision", "reason", "input"))
+    unknown = sorted(map(str, given.keys() - {"decision", "reason", "input"}))
+    if not isinstance(decision, str) or decision not in _DECISIONS:
+        return _failed(f"its decision is {decision!r}, not allow, deny or ask")
+    if unknown:
+        return _failed(f"its answer has unknown keys: {', '.join(unknown)}")
+    if reason is not None and not isinstance(reason, str):
+        return _failed("its reason is not text")
+    if changed is not None and (not isinstance(changed, dict) or decision != "allow"):
+        return _failed("'input' must be an object, and is only for 'allow'")
+    return ProgramAnswer(_DECISIONS[decision], reason, cast("dict[str, Any] | None", changed))
+
+
+def _failed(problem: str) -> ProgramAnswer:
+    return ProgramAnswer("deny", problem=problem)
+
+
+async def ask_program(
+    command: str, question: Mapping[str, Any], timeout: float | None
+) -> ProgramAnswer:
+    """Run the program and read its answer.
+
+    Args:
+        command: A shell command of the user; it runs with the user's rights and environment.
+        question: See above.
+        timeout: Seconds to wait.
+    """
+    runner = ProcessRunner(None)
+    try:
+        ran = await run_with_input(
+            runner,
+            command,
+            stdin=json.dumps({"schema_version": 1, **question}).encode("ascii") + b"\n",
+            environment=without_secrets(os.environ, passthrough=("*",)),
+            folder=os.getcwd(),
+            timeout=timeout or SECONDS,
+        )
+    finally:
+        await runner.close()
+    errors = one_line(ran.errors.decode("utf-8", "replace"), _MAX_SHOWN)
+    problem = ran.problem or (f"it exited with code {ran.exit_code}" if ran.exit_code else None)
+    if problem is not None:
+        return _failed(f"{problem}{f' ({errors})' if errors else ''}")
+    try:
+        value: Any = json.loads(ran.output)
+    except (ValueError, RecursionError):
+        return _failed("it did not answer with one JSON object")
+    if not isinstance(value, dict):
+        return _failed("it did not answer with one JSON object")
+    return read_answer(cast("dict[str, Any]", value))
+
+
+async def ask_function(
+    decide: Decide, question: Mapping[str, Any], timeout: float | None
+) -> ProgramAnswer:
+    """Call the function and read its answer; see `ask_program`."""
+    try:
+        async with asyncio.timeout(timeout or SECONDS):
+            value = decide(question)
+            return read_answer(await value if inspect.isawaitable(value) else value)
+    except TimeoutError:
+        return _failed("it did not answer in time")
+    # The function is foreign code; whatever it raises must not allow the call.
+    except Exception as error:
+        return _failed(f"it raised {type(error).__name__}: {error}")
