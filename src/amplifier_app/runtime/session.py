@@ -33,6 +33,7 @@ from amplifier_app.runtime.turns.turn import NO_TURN, Status, TurnResult, Usage
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
+from amplifier_app.sessions.summary import short_id
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
@@ -231,6 +232,7 @@ class OpenSession:
         self.budget: BudgetRecord
         if saved is not None:
             renderer.call_number = lambda call_id: saved.calls.of(call_id)
+            renderer.saved_as = short_id(saved.id)
         renderer.on_failure = lambda: self.stop(immediate=True)
 
     @property

@@ -108,7 +108,7 @@ async def verbose(chat: Chat, argument: str) -> Reply:
     return "Tool results are shown in full." if renderer.verbose else "Tool results are folded."
 
 
-@command("/compact", "Make room in the context now")
+@command("/compact", "Make room in the context now; FOCUS is what a summary keeps", usage="[FOCUS]")
 async def compact(chat: Chat, argument: str) -> Reply:
     function = getattr(chat.session.context, "compact", None)
     if not callable(function):
@@ -116,8 +116,10 @@ async def compact(chat: Chat, argument: str) -> Reply:
             "the context of this plan cannot be compacted on request",
             hint="context-simple and context-persistent can. /clear empties the context.",
         )
+    if argument and not inspect.signature(function).parameters:
+        raise AppError("the context of this plan takes no focus", hint="Run: /compact")
     before = estimated_tokens(await _for_request(chat))
-    result = function()
+    result = function(argument) if argument else function()
     if inspect.isawaitable(result):
         await result
     if estimated_tokens(await _for_request(chat)) >= before:

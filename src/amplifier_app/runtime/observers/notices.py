@@ -8,7 +8,7 @@ from typing import Any
 
 from amplifier_app.base.own_packages import OWN_PACKAGES
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.runtime.describe import error_text, tokens
+from amplifier_app.runtime.describe import count, error_text, tokens
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.turns.turn import EventHandler, peek
 
@@ -59,7 +59,12 @@ def compaction_text(data: dict[str, Any], limit: int) -> str:
     if isinstance(before, int) and isinstance(after, int):
         if after >= before:
             return ""
-        return f"context compacted: {tokens(before)} → {tokens(after)} tokens"
+        text = f"context compacted: {tokens(before)} → {tokens(after)} tokens"
+        dropped = peek(data, "removed_messages")
+        if not isinstance(dropped, int) or dropped < 1:
+            return text
+        became = "a summary replaces" if peek(data, "strategy") == "summarize" else "without"
+        return f"{text}, {became} {count(dropped, 'message')}"
     return "context compacted"
 
 
@@ -89,6 +94,8 @@ def notice_handlers(renderer: Renderer) -> dict[str, EventHandler]:
         if event == "provider:retry" and not renderer.retries.is_new_event(data):
             return
         text = describe(data, renderer.longest_note)
+        if text and event == "context:post_compact" and renderer.saved_as is not None:
+            text += f"; the session keeps all: amplifier session show {renderer.saved_as}"
         if text:
             renderer.notice(text, level, source)
 

@@ -109,6 +109,7 @@ class Renderer:
         retries: The retries shown so far.
         signals: Whether to set the title of the window, link files and ring after long turns.
         call_number: Returns the number of a tool call in the session, by the call's id.
+        saved_as: The short id of the saved session; None if it is not saved.
         draws_retries: Whether it shows the retries of sub-agents without a notice each.
         folds_thinking: Whether it folds thinking to one line unless it is requested.
         longest_note: Maximum length of quoted text in a notice, in characters.
@@ -131,6 +132,7 @@ class Renderer:
         self.typing_paused: Callable[[], Awaitable[None]] = _no_wait
         self.signals = False
         self.call_number: Callable[[str], int | None] = lambda call_id: None
+        self.saved_as: str | None = None
         self.visibility = Visibility()
         self.verbose = False
         self.retries = RetryReports()

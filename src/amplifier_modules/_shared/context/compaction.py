@@ -144,12 +144,14 @@ class Limits(NamedTuple):
             the view, and the vendor's cache of it, serve many requests.
         keep_turns: Turns that count as recent.
         keep_messages: Messages that count as recent instead, if set.
+        focus: What a summary must keep above all; empty for nothing in particular.
     """
 
     room: int
     target: int
     keep_turns: int
     keep_messages: int | None = None
+    focus: str = ""
 
 
 class View:

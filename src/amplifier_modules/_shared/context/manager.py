@@ -149,16 +149,19 @@ class CompactingContext:
 
     # --- beyond the contract ----------------------------------------------------------------
 
-    async def compact(self) -> CompactionResult:
+    async def compact(self, focus: str = "") -> CompactionResult:
         """Compact now, even if it is not necessary; later requests get the compacted view.
 
         Keeps system messages and recent turns as usual, and older messages up to half the current
         size of a request.
 
+        Args:
+            focus: What a summary must keep above all, for the strategy `summarize`.
+
         Returns:
             Counts of the view; the stored history does not change.
         """
-        return await self._compact(self._provider, asked_for=True)
+        return await self._compact(self._provider, asked_for=True, focus=focus)
 
     async def should_compact(self) -> bool:
         """Return True if a request exceeds its limit; for loops that call `compact` themselves."""
@@ -208,8 +211,10 @@ class CompactingContext:
         self._pending = tokens
         return list(messages)
 
-    async def _compact(self, provider: Any, *, asked_for: bool = False) -> CompactionResult:
-        limits = self._limits(halve=asked_for)
+    async def _compact(
+        self, provider: Any, *, asked_for: bool = False, focus: str = ""
+    ) -> CompactionResult:
+        limits = self._limits(halve=asked_for)._replace(focus=focus)
         before_tokens = self._calibration.tokens(self._ledger.tokens)
         before_messages = len(self._ledger.messages)
         if self._compacting:

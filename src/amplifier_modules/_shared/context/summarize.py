@@ -100,7 +100,12 @@ class SummaryCall:
         self._channel = Channel(hooks, inputs.context, inputs.coordinator, "context")
 
     async def ask(
-        self, provider: Any, before: str, units: Sequence[Sequence[Any]], room: int
+        self,
+        provider: Any,
+        before: str,
+        units: Sequence[Sequence[Any]],
+        room: int,
+        focus: str = "",
     ) -> str:
         """A summary of `units`, each a list of messages, that extends the summary `before`.
 
@@ -109,6 +114,7 @@ class SummaryCall:
             before: The summary so far; may be empty.
             units: Oldest first.
             room: Estimated tokens the request may take.
+            focus: What to keep above all.
 
         Raises:
             SummaryFailed: There is no summary.
@@ -117,7 +123,8 @@ class SummaryCall:
         budget = self._budget()
         ticket = _admit(budget)
         try:
-            return await self._ask(provider, self._messages(before, units, room), budget, ticket)
+            messages = self._messages(before, units, room, focus)
+            return await self._ask(provider, messages, budget, ticket)
         finally:
             ticket.settle()
 
@@ -154,11 +161,13 @@ class SummaryCall:
         return choose_provider(cast("Mapping[str, Any]", mounted), None)[1]
 
     def _messages(
-        self, before: str, units: Sequence[Sequence[Any]], room: int
+        self, before: str, units: Sequence[Sequence[Any]], room: int, focus: str
     ) -> list[dict[str, Any]]:
         # Four tokens for three words, and some to spare.
         words = self._config.summary_tokens * 5 // 8
         instructions = _INSTRUCTIONS.format(words=words)
+        if focus:
+            instructions += f"\n\nThe user asks to keep above all: {focus}"
         left = room - estimate_text(instructions) - estimate_text(before) - _FRAME_TOKENS
         parts = _written(units, left)
         if before:
@@ -366,11 +375,12 @@ class Summarize:
             left, spared = self._not_covered(ledger, choice)
             considered = len(ledger.units)
             messages = [[ledger.messages[i] for i in unit.members] for unit in left]
-        due = sum(unit.tokens for unit in left) > (limits.room // _WORTH_IT if self._text else 0)
+        spared_room = limits.room // _WORTH_IT if self._text and not limits.focus else 0
+        due = sum(unit.tokens for unit in left) > spared_room
         if not due:
             return None
         try:
-            text = await self._call.ask(provider, self._text, messages, room)
+            text = await self._call.ask(provider, self._text, messages, room, limits.focus)
         except SummaryFailed as error:
             return self._note_failure(error)
         self._failures = 0

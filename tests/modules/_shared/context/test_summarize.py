@@ -163,6 +163,24 @@ async def test_compact_asks_too_and_without_a_request_the_mounted_provider():
     assert "short" in summaries(await context.get_messages_for_request())[0]
 
 
+async def test_the_user_can_say_what_a_summary_keeps_also_when_it_is_extended():
+    coordinator, provider = ModuleCoordinator(), Summariser("short")
+    await coordinator.mount("providers", provider, name="summariser")
+    context = summarizing(coordinator=coordinator, max_tokens=100_000)
+    await context.set_messages(filler(40))
+    await context.compact("the names of files")
+    for message in filler(8):
+        await context.add_message(message)
+    await context.compact("what is open")
+    await context.compact()
+    asked = [str(request.messages[0].content) for request in provider.requests]
+    assert [text.rpartition("\n\n")[2] for text in asked[:2]] == [
+        "The user asks to keep above all: the names of files",
+        "The user asks to keep above all: what is open",
+    ]
+    assert not any("keep above all" in text for text in asked[2:])
+
+
 async def test_a_request_without_a_provider_asks_the_one_of_the_last_request():
     context, provider = summarizing(), Summariser()
     await context.add_message(user("hi"))
