@@ -434,7 +434,7 @@ def test_the_user_is_asked_to_approve_calls_of_an_agent(folder: Path) -> None:
         hooks = [{"module": "hooks-approval", "config": rules}]
         plan = plan_of(folder, server, {"worker": {}}, hooks=hooks)
         with Terminal("run", "-f", plan, "Go.", cwd=folder, env=KEY) as terminal:
-            terminal.until("worker: .*write_file.*made.txt")
+            terminal.until("worker: Write.*made.txt")
             terminal.until("[?] more")
             terminal.type("y")
             terminal.until(r"✓ (1 )?task worker: work")

@@ -590,6 +590,10 @@ class ChatApplication:
         with self.suspended():
             return page_on(self._output.fd, text)
 
+    def edit_text(self, text: str) -> str:
+        with self.suspended():
+            return edit(text, self._output.fd)
+
     @contextlib.contextmanager
     def suspended(self) -> Generator[None]:
         app = self._app

@@ -275,6 +275,14 @@ class Conversation:
             return text
         return None
 
+    def edit_text(self, text: str) -> str:
+        """Return text after it was edited in the user's editor.
+
+        Raises:
+            AppError: The terminal has no editor, or it failed.
+        """
+        return self.terminal.edit_text(text)
+
     async def pick(self, picker: Picker[T, R]) -> R | None:
         """Let the user choose from a list; None if they leave it."""
         with self.terminal.suspended(), suppress(KeyboardInterrupt):

@@ -21,6 +21,7 @@ from typing import Any, Protocol, Self
 
 from prompt_toolkit.completion import Completer
 
+from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import for_terminal
 from amplifier_app.base.stdio import Output
 from amplifier_app.chat.slash.registry import is_command
@@ -118,6 +119,14 @@ class ChatTerminal(Protocol):
         """Show text that does not fit the screen in the pager; return whether it was shown."""
         ...
 
+    def edit_text(self, text: str) -> str:
+        """Return text after it was edited in the user's editor.
+
+        Raises:
+            AppError: There is no editor, or it failed.
+        """
+        ...
+
     def suspended(self) -> AbstractContextManager[None]:
         """Leave the terminal to another reader and writer for the duration."""
         ...
@@ -191,6 +200,9 @@ class PlainTerminal:
 
     def page(self, text: str) -> bool:
         return False
+
+    def edit_text(self, text: str) -> str:
+        raise AppError("the editor needs a terminal that is drawn on", hint="Run without --plain.")
 
     def interrupt(self) -> None:
         """Handle Ctrl-C: stop what runs, discard the line, or leave when pressed twice."""

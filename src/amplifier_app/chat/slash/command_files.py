@@ -6,20 +6,18 @@ one and may run commands for it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.slash.registry import FROM_FILES, Chat, Reply, SlashCommand
+from amplifier_app.chat.slash.registry import COMMAND_NAME, FROM_FILES, Chat, Reply, SlashCommand
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_support.session_capabilities import COMMAND_EXECUTOR, COMMAND_REGISTRY
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
-NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _ALLOW = "Allow"
 _APPROVAL_SECONDS = 300.0
 
@@ -51,7 +49,7 @@ def file_commands(
             command = _command(one, executor)
             if getattr(one, "scope", "") == "project" and session.plan.project is None:
                 untrusted.append(command.name)
-            elif not NAME.fullmatch(command.name[1:]):
+            elif not COMMAND_NAME.fullmatch(command.name[1:]):
                 warn(f"{one.source_file}: a name has lower-case letters, digits, '-' and '_' only")
             elif command.name in taken or command.name in commands:
                 warn(f"{one.source_file}: {command.name} already exists")

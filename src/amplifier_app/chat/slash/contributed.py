@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from amplifier_app.base.errors import ModuleError
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.chat.slash.command_files import NAME, file_commands
+from amplifier_app.chat.slash.command_files import file_commands
+from amplifier_app.chat.slash.markdown_commands import markdown_commands
 from amplifier_app.chat.slash.mode import mode_commands
-from amplifier_app.chat.slash.registry import Chat, Reply, SlashCommand
+from amplifier_app.chat.slash.registry import COMMAND_NAME, Chat, Reply, SlashCommand
 from amplifier_app.runtime.observers.observer import Renderer
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ async def contributed_commands(
         # `/mode` switches to a mode with the name of another command.
         if command.name not in taken:
             found.setdefault(command.name, command)
-    return found | file_commands(session, {*taken, *found}, renderer)
+    found |= file_commands(session, {*taken, *found}, renderer)
+    # A module may have read the same files.
+    own = markdown_commands(session, taken, renderer)
+    return own | found
 
 
 def _commands_in(value: Any, module: str) -> Iterator[SlashCommand]:
@@ -71,7 +75,7 @@ def _commands_in(value: Any, module: str) -> Iterator[SlashCommand]:
 
 def _command(value: Mapping[str, Any], module: str) -> SlashCommand:
     name, summary, handler = (value.get(key) for key in ("name", "summary", "handler"))
-    if not isinstance(name, str) or not NAME.fullmatch(name.removeprefix("/")):
+    if not isinstance(name, str) or not COMMAND_NAME.fullmatch(name.removeprefix("/")):
         raise _Invalid(f"name must be lower-case letters, digits, '-' and '_', got {name!r:.60}")
     name = f"/{name.removeprefix('/')}"
     if not isinstance(summary, str) or not callable(handler):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+COMMAND_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _COMMAND = re.compile(r"/[a-z][a-z0-9_-]*(?=\s|$)")
 _FILES = {
     "conversation": "Conversation",
@@ -36,6 +37,7 @@ _FILES = {
     "model": "Model and permissions",
     "mode": "Model and permissions",
     "files": "Files",
+    "instructions": "Files",
     "undo": "Files",
     "information": "What happens",
     "why": "What happens",
@@ -115,6 +117,14 @@ class Chat(Protocol):
 
     def page_or_return(self, text: str) -> Reply:
         """Show text in the pager if it is long and no turn runs; otherwise return it."""
+        ...
+
+    def edit_text(self, text: str) -> str:
+        """Return text after it was edited in the user's editor.
+
+        Raises:
+            AppError: The terminal has no editor, or it failed.
+        """
         ...
 
     async def pick(self, picker: Picker[T, R]) -> R | None:
