@@ -175,7 +175,7 @@ def load_plan(
     model: str | None = None,
     sets: Sequence[str] = (),
     tools: Sequence[str] | None = None,
-    mode: Literal["ask", "edits", "read-only", "auto"] | None = None,
+    mode: Literal["ask", "edits", "propose", "read-only", "auto"] | None = None,
     trust: bool = False,
 ) -> Plan:
     """Load a plan.

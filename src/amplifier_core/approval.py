@@ -53,6 +53,8 @@ class ToolApproval:
         stored_in: The file in which an answer for later sessions is stored; None if it is not.
         position: Its number among the calls of this step that ask.
         total: How many calls of this step ask.
+        is_proposal: Whether the call does nothing itself, but proposes what to do: its input has the
+            `proposal`, in Markdown, which an answer may replace.
     """
 
     question: str
@@ -66,6 +68,7 @@ class ToolApproval:
     stored_in: str | None = None
     position: int = 1
     total: int = 1
+    is_proposal: bool = False
 
 
 class ToolApprovalAnswer(NamedTuple):

@@ -11,7 +11,7 @@ CODE_LINES = {
     "amplifier_core": 3_600,
     "amplifier_extras": 3_600,
     "amplifier_kit": 4_700,
-    "amplifier_modules": 19_000,
+    "amplifier_modules": 19_400,
     "amplifier_support": 5_300,
 }
 

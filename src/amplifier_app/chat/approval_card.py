@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from prompt_toolkit import PromptSession
@@ -23,8 +24,10 @@ from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
+from amplifier_app.base.errors import AppError
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.base.stdio import terminal_size
+from amplifier_app.chat.application import edit
 from amplifier_app.chat.ask import READ_SECONDS, WORD_SECONDS, Stopped, terminal_output
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.ansi import paint, plain
@@ -33,8 +36,11 @@ from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
 
 _INSTEAD = "No. Instead: "
 _ESCAPE_SECONDS = 0.05
-_KEY_NAMES = ("y", "p", "P", "o", "n", "t", "v", "?", "←", "Esc", "Ctrl-C")
-_ALLOWING = ("y", "p", "P", "o")
+_KEY_NAMES = (
+    *("y", "p", "P", "o", "n", "t", "v", "?", "←", "Esc", "Ctrl-C"),
+    *("g", "a", "e", "c"),
+)
+_ALLOWING = ("y", "p", "P", "o", "g", "a")
 _ANSWERING = (*_ALLOWING, "n")
 """Keys that may be followed by Enter, and begin a word that is an answer, too."""
 _PAUSE_SECONDS = 0.2
@@ -67,14 +73,14 @@ async def ask_about_tool(
             key = await card.key()
             if key == "c-z":
                 os.kill(0, signal.SIGTSTP)
-            if card.changes_keys(key):
+            if card.changes_keys(key) or (key == "e" and card.edits()):
                 continue
             if key in ("c-z", "v"):
                 # Other output may be on the screen now.
                 card.show(whole=key == "v" or card.shows_all)
                 continue
-            comment = await card.comment() if key == "t" else None
-            if key == "t" and comment is None:
+            comment = await card.comment() if key in ("t", "c") else None
+            if key in ("t", "c") and comment is None:
                 continue
             answer = card.answer(key, comment)
             card.show_answer(answer)
@@ -91,10 +97,8 @@ class _Card:
         self._began: float | None = None  # when the card was first shown
         self._shows_keys = False
         self._range = request.usual_range
-        self._options = {"y": _option(request, "once", "allow"), "n": _option(request, "deny")}
-        for key, word in (("p", "session"), ("P", "always"), ("o", "outside")):
-            if any(word in option.lower() for option in request.options):
-                self._options[key] = _option(request, word)
+        self._options = _options(request)
+        self._proposed = request.tool_input.get("proposal")
 
     def show(self, *, whole: bool) -> None:
         columns, rows = terminal_size(self._fd)
@@ -120,6 +124,19 @@ class _Card:
             self._range = min(self._range + 1, max(last, 0))
         return key in ("?", "left", "right")
 
+    def edits(self) -> bool:
+        """Let the user edit a proposal, and show it again."""
+        proposal = self._request.tool_input["proposal"]
+        try:
+            edited = edit(str(proposal), self._fd)
+        except AppError as error:
+            self._write([error.message])
+        else:
+            changed = {**self._request.tool_input, "proposal": edited}
+            self._request = replace(self._request, tool_input=changed)
+        self.show(whole=False)
+        return True
+
     def show_answer(self, answer: ToolApprovalAnswer | None) -> None:
         if answer is None:
             return
@@ -135,8 +152,15 @@ class _Card:
     def answer(self, key: str, comment: str | None) -> ToolApprovalAnswer | None:
         if key in ("escape", "c-d"):
             return None
-        option = self._options["n" if key == "t" else key]
-        return ToolApprovalAnswer(option, comment, range=self._range if key in "pP" else None)
+        option = self._options["n" if key in ("t", "c") else key]
+        proposal = self._request.tool_input.get("proposal")
+        is_edited = self._request.is_proposal and proposal != self._proposed
+        return ToolApprovalAnswer(
+            option,
+            comment,
+            range=self._range if key in "pP" else None,
+            input={"proposal": proposal} if is_edited else None,
+        )
 
     async def key(self) -> str:
         """Return the key pressed, or the first letter of the word typed; other keys are reported and ignored.
@@ -147,7 +171,8 @@ class _Card:
         more = [] if self.shows_all else ["v"]
         if "p" in self._options and len(self._request.ranges) > 1:
             more += ["left", "right"]
-        keys = _AnswerKeys((*self._options, "t", "?", *more), self._began or 0.0)
+        more += ["e", "c"] if self._request.is_proposal else ["t", "?"]
+        keys = _AnswerKeys((*self._options, *more), self._began or 0.0)
 
         def text() -> StyleAndTextTuples:
             note = wrapped(keys.note, self._width) if keys.note else []
@@ -225,6 +250,18 @@ class _Card:
                 data = data[os.write(self._fd, data) :]
 
 
+def _options(request: ToolApproval) -> dict[str, str]:
+    """The option of each key that answers."""
+    if request.is_proposal:
+        keys = (("g", "ask"), ("a", "auto"), ("n", "deny"))
+        return {key: _option(request, word) for key, word in keys}
+    options = {"y": _option(request, "once", "allow"), "n": _option(request, "deny")}
+    for key, word in (("p", "session"), ("P", "always"), ("o", "outside")):
+        if any(word in option.lower() for option in request.options):
+            options[key] = _option(request, word)
+    return options
+
+
 def _option(request: ToolApproval, *words: str) -> str:
     """Return the option that contains one of the words."""
     for word in words:
@@ -254,7 +291,9 @@ class _AnswerKeys:
         self._began = began
         self._typed = ""
         self._waiting: asyncio.TimerHandle | None = None
-        self._answers = {key: key for key in keys if key in _ANSWERING} | {"yes": "y", "no": "n"}
+        self._answers = {key: key for key in keys if key in _ANSWERING} | {"no": "n"}
+        if "y" in self._answers:
+            self._answers["yes"] = "y"
         self.bindings.add(Keys.Any)(self._receive)
         at_start = Condition(lambda: not self._typed)
         for key in keys:

@@ -12,6 +12,7 @@ from amplifier_app.base.paths import short_path
 from amplifier_app.base.sanitize import visible
 from amplifier_app.render.ansi import cells, clip, line_rows, paint
 from amplifier_app.render.diff import DiffLine, FileDiff, compare, diff_lines, summary
+from amplifier_app.render.markdown import markdown_lines
 from amplifier_app.runtime import describe
 from amplifier_core.approval import ToolApproval
 from amplifier_support.fields import to_mapping
@@ -81,8 +82,9 @@ def card_lines(
     framed = framed and width >= _NARROWEST_FRAME
     width = min(width, _WIDEST_FRAME) if framed else width
     limit, context = (_MAX_ALL, _WIDE_CONTEXT) if whole else (_MAX_CHANGED, _CONTEXT)
-    preview = build_preview(request, context)
+    preview = None if request.is_proposal else build_preview(request, context)
     action = _ACTIONS.get(request.tool_name, request.tool_name)
+    action = "Proposal" if request.is_proposal else action
     name = visible(f"{agent}: {action}" if agent else action, 200)
     right = [summary([preview.diff])] if preview else []
     if request.total > 1:
@@ -105,9 +107,12 @@ def card_lines(
                 break
             body = diff_lines(preview.diff, inner, limit=fewer, context=context)
     else:
-        body = list(_input_lines(request, inner))
-        if not whole and len(body) > min(_MAX_LINES, room):
-            most = min(_MAX_LINES, room - 1)
+        limit = room if request.is_proposal else min(_MAX_LINES, room)
+        body = list(
+            _proposal_lines(request, inner) if request.is_proposal else _input_lines(request, inner)
+        )
+        if not whole and len(body) > limit:
+            most = limit - 1
             left = describe.count(len(body) - most, "more line")
             body = [*body[:most], paint(f"… {left}", "dim")]
     lines = [*body, *below]
@@ -150,6 +155,10 @@ def key_lines(
         more: Show all keys.
         shows_all: The card has nothing more to show.
     """
+    if request.is_proposal:
+        more_keys = [] if shows_all else ["v show all of it"]
+        keys = ["g go, asking for edits", "a go in auto", "e edit", "c comment", "n no", *more_keys]
+        return _joined(keys, "   ", width)
     calls = range_text(request, range_)
     offered = {word: any(word in option.lower() for option in request.options) for word in _OPTIONS}
     items = ["y yes", *([f"p yes to {calls}"] if offered["session"] else [])]
@@ -274,6 +283,18 @@ def _input_lines(request: ToolApproval, width: int) -> Iterator[str]:
         label = visible(key, 60)
         yield f"{paint(label + ':', 'dim')} {first}"
         yield from (f"{' ' * cells(label)}  {part}" for part in rest)
+
+
+def _proposal_lines(request: ToolApproval, width: int) -> Iterator[str]:
+    yield from markdown_lines(str(request.tool_input.get("proposal", "")), width)
+    todos = request.tool_input.get("todos")
+    steps = [to_mapping(one).get("content") for one in todos] if isinstance(todos, list) else []
+    if steps:
+        yield ""
+    for step in steps:
+        first, *rest = wrapped(visible(str(step), 400), width - 2)
+        yield f"☐ {first}"
+        yield from (f"  {part}" for part in rest)
 
 
 def highlighted(command: str) -> str:

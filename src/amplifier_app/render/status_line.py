@@ -43,8 +43,8 @@ def _fields(status: Status) -> list[str]:
 
 def _mode(status: Status) -> str:
     mode = one_line(status.mode or "", 20)
-    # In the mode read-only nothing asks.
-    if not mode or status.policy is None or mode == "read-only":
+    # In these modes nothing asks.
+    if not mode or status.policy is None or mode in ("read-only", "propose"):
         return paint(mode, "bold")
     return f"{paint(mode, 'bold')} → {paint(status.policy, 'bold yellow')}"
 

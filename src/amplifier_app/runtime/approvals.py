@@ -375,6 +375,7 @@ NO_MODES_HINT = ADD_MODULE
 MEANINGS = {
     "ask": "reading needs no approval, edits and commands ask",
     "edits": "edits in the working directory need no approval either",
+    "propose": "nothing is changed before you accept a proposal of the model",
     "read-only": "nothing may be changed",
     "auto": "nothing needs approval except what is known to be dangerous; rules can still deny",
 }

@@ -352,7 +352,7 @@ class OpenSession:
                 returned = await self._task
                 if self.recorder.provider_error is not None:
                     raise self.recorder.provider_error
-                answer = checked_answer(self.session, returned)
+                answer = self.recorder.proposal or checked_answer(self.session, returned)
                 response = await shown_answer(self.session, self.renderer.visibility, answer)
             if self.stopping.is_requested and not response:
                 status = "cancelled"
@@ -402,7 +402,9 @@ class OpenSession:
             await self.context.add_message({"role": "system", "content": instruction})
 
     def _turn_ended(self, prompt: str, response: str, status: Status | None, hidden: bool) -> None:
-        self.turn = self.recorder.result(response, status)._replace(is_hidden=hidden)
+        self.turn = self.recorder.result(response, status)._replace(
+            is_hidden=hidden, is_proposal=self.recorder.proposal is not None
+        )
         self.usage.merge(self.recorder.usage)
         self.budget.add(self.turn)
         self.renderer.turn_ended(self.turn)

@@ -35,6 +35,9 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
         return Outcome(Ending.BUDGET, _describe(turn.limit), _raise(turn.limit, session_id))
     if turn.status == "incomplete":
         return _incomplete(turn, resume)
+    if turn.is_proposal:
+        # What was denied before it is part of what it proposes.
+        return OK
     if denied is not None:
         return denied
     unapproved = next((call for call in turn.denied if call.by_default), None)

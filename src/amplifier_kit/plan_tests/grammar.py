@@ -486,7 +486,7 @@ _RUN: Mapping[str, Rule] = {
     "approve": Choice(
         "How to answer approval requests. Default: deny.", ("deny", "allow", "policy")
     ),
-    "mode": Choice("The approval mode.", ("ask", "edits", "read-only", "auto")),
+    "mode": Choice("The approval mode.", ("ask", "edits", "propose", "read-only", "auto")),
     "timeout": Number("Time limit in seconds. Default: 60.", whole=False),
     "expect": EXPECT,
 }

@@ -27,7 +27,7 @@ from amplifier_app.sessions.tool_calls import CallNumbers, calls_in, results_in
 from amplifier_support.named_tuple import NamedTuple
 
 ModeOption = Annotated[
-    Literal["ask", "edits", "read-only", "auto"] | None,
+    Literal["ask", "edits", "propose", "read-only", "auto"] | None,
     typer.Option("--mode", help="The mode to decide in. [default: the plan's]", show_default=False),
 ]
 

@@ -17,11 +17,18 @@ from amplifier_modules._shared.module.config import (
 )
 from amplifier_support.session_capabilities import MODE
 
-Mode = Literal["ask", "edits", "read-only", "auto"]
+Mode = Literal["ask", "edits", "propose", "read-only", "auto"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+
+PROPOSE = "propose"
+"""The mode in which nothing changes before the user accepts a proposal, and the tool that hands one in."""
 
 MODE_CHANGED = "approval:mode_changed"
 """Event with `mode` and `previous`."""
+
+
+PROPOSED = "proposal:made"
+"""Event with `proposal`, `todos` and `decision`: `accepted`, `revise`, `declined`, or `open` if no one was asked."""
 
 
 class ApprovalMode:
@@ -190,7 +197,8 @@ class ApprovalConfig(ModuleConfig):
         rules: Checked in order; the first match decides.
         mode: Which calls need no approval if no rule matches: `ask` only what reads, `edits` also changes of
             files in the working directory, `auto` all but dangerous ones; `read-only` denies what
-            could change something. It can be changed while the session runs.
+            could change something, `propose` until the user has accepted a proposal. It can be
+            changed while the session runs.
         default: What to do with calls that no rule matches and the mode does not decide.
         read_only: Tools allowed if no rule matches, whatever the default.
         remember: Offer to remember an answer for the session or always.

@@ -29,7 +29,10 @@ from amplifier_modules._shared.privacy import session_secrets
 from amplifier_modules.hooks_approval.config import (
     MODE_CHANGED,
     MODULE_ID,
+    PROPOSE,
+    PROPOSED,
     ApprovalConfig,
+    ApprovalMode,
     Mode,
     PlanRules,
     Rule,
@@ -201,6 +204,10 @@ class ApprovalHook:
         self._warned = False
         self._secrets: list[str] = []
         self._audit_redactor = Redactor()
+
+    @property
+    def mode(self) -> ApprovalMode:
+        return self._mode
 
     def _selects(self, rule: Rule, call: Call) -> bool:
         return selects(self._policy, rule, call)
@@ -547,7 +554,28 @@ async def mount(coordinator: Any, settings: ApprovalConfig) -> Callable[[], None
     """
     hook = ApprovalHook(coordinator, settings)
     APPROVAL_POLICY.register(coordinator, hook.decide)
-    coordinator.register_contributor("observability.events", MODULE_ID, lambda: [MODE_CHANGED])
-    return coordinator.hooks.register(
-        TOOL_PRE, hook.on_tool, priority=settings.priority, name=MODULE_ID
-    )
+    names = [MODE_CHANGED, PROPOSED]
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: names)
+    following: list[Callable[[], None]] = []
+
+    async def follow(event: str, data: Any) -> None:
+        """Prepare for the mode `propose` when the session first enters it."""
+        if hook.mode.mode == PROPOSE and not following:
+            from amplifier_modules.hooks_approval.proposing import Proposing
+
+            proposing = Proposing(coordinator, hook.mode, settings.timeout)
+            following.append(await proposing.start())
+
+    await follow(MODE_CHANGED, None)
+    stops = [
+        coordinator.hooks.register(
+            TOOL_PRE, hook.on_tool, priority=settings.priority, name=MODULE_ID
+        ),
+        coordinator.hooks.register(MODE_CHANGED, follow, name=MODULE_ID),
+    ]
+
+    def stop() -> None:
+        for each in (*stops, *following):
+            each()
+
+    return stop

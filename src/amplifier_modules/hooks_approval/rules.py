@@ -19,7 +19,14 @@ from urllib.parse import urlsplit
 
 from amplifier_modules._shared.module.config import listed
 from amplifier_modules.hooks_approval import call_paths, commands
-from amplifier_modules.hooks_approval.config import Action, ApprovalConfig, Mode, Rule, RuleAction
+from amplifier_modules.hooks_approval.config import (
+    PROPOSE,
+    Action,
+    ApprovalConfig,
+    Mode,
+    Rule,
+    RuleAction,
+)
 from amplifier_modules.hooks_approval.invocations import UNKNOWN, invocations, words_in
 from amplifier_modules.hooks_approval.read_only_commands import (
     Programs,
@@ -153,6 +160,12 @@ _CHANGE_ONE_FILE = frozenset({"write_file", "edit_file"})
 _COMMAND_KEYS = ("command", "cmd")
 _FOLDER_KEYS = frozenset({"working_directory", "working_dir", "cwd"})
 _SHOWN_PATTERNS = 10
+
+_READING: Mapping[str, str] = {
+    "read-only": "the session is read-only",
+    PROPOSE: f"nothing is changed before the user accepts a proposal, which the tool {PROPOSE} hands in",
+}
+"""Why a mode denies what could change something."""
 
 DEFAULT = "default"
 """`by` of a decision that neither a rule nor the mode made."""
@@ -350,14 +363,16 @@ def judge(policy: Policy, call: Call, mode: Mode) -> Verdict:
         ),
         None,
     )
-    if verdict is not None and (verdict.action == "deny" or mode != "read-only"):
+    if verdict is not None and (verdict.action == "deny" or mode not in _READING):
         return verdict
+    if mode == PROPOSE == call.tool:
+        return Verdict("allow", f"mode {mode}")
     reads = _reads(policy, call)
     risk = _git_risk(call) if reads else None
     reads = reads and risk is None
-    if mode == "read-only" and not reads and call.tool not in _ELSEWHERE:
-        why = "the session is read-only"
-        return Verdict("deny", "mode read-only", why if risk is None else f"{why}, and {risk}")
+    if mode in _READING and not reads and call.tool not in _ELSEWHERE:
+        why = _READING[mode]
+        return Verdict("deny", f"mode {mode}", why if risk is None else f"{why}, and {risk}")
     if verdict is not None:
         return verdict
     if reads:

@@ -223,12 +223,14 @@ RULES = [
 ALLOWED: dict[Mode, str] = {
     "ask": "read look ruled",
     "edits": "read look edit ruled",
+    "propose": "read look",
     "read-only": "read look",
     "auto": "read look edit make chain web mcp ruled",
 }
 DENIED: dict[Mode, str] = {
     "ask": "forbidden",
     "edits": "forbidden",
+    "propose": "elsewhere edit write link hook make chain danger odd mcp ruled forbidden",
     "read-only": "elsewhere edit write link hook make chain danger odd mcp ruled forbidden",
     "auto": "forbidden",
 }
@@ -343,12 +345,13 @@ async def test_the_mode_changes_while_the_session_runs(tmp_path: Path) -> None:
     assert control.mode == "edits"
     with pytest.raises(ValueError, match="unknown mode 'yolo'; the modes are ask, edits"):
         await control.set("yolo")
-    assert [await control.cycle() for _ in range(3)] == ["read-only", "ask", "edits"]
+    cycled = [await control.cycle() for _ in range(4)]
+    assert cycled == ["propose", "read-only", "ask", "edits"]
     await control.set("auto")
     assert await control.cycle() == "ask"
     assert [(one["previous"], one["mode"]) for one in changes][:2] == [
-        ("edits", "read-only"),
-        ("read-only", "ask"),
+        ("edits", "propose"),
+        ("propose", "read-only"),
     ]
 
     child = TestCoordinator()

@@ -158,10 +158,11 @@ class Request(NamedTuple):
         str | None,
         Option(
             "--mode",
-            metavar="ask|edits|read-only|auto|NAME",
+            metavar="ask|edits|propose|read-only|auto|NAME",
             group=_PERMISSIONS,
             help="Which tool calls need no approval: 'ask' reading only, 'edits' also changes of files "
-            "here, 'auto' all but dangerous ones; 'read-only' denies changes. [default: the plan's] NAME "
+            "here, 'auto' all but dangerous ones; 'read-only' denies changes, 'propose' until you accept a "
+            "proposal of the model. [default: the plan's] NAME "
             "is the mode of a module, such as the published hooks-mode; 'off' is none.",
         ),
     ] = None

@@ -151,6 +151,7 @@ class TurnResult(NamedTuple):
         denied: The refused tool calls: its own, then those of sub-agents.
         is_hidden: Whether there is an answer but all of it is hidden.
         seconds: How long a recorded turn took; None for one that was just seen.
+        is_proposal: Whether the response is a proposal that no one has decided on yet.
     """
 
     response: str
@@ -165,6 +166,7 @@ class TurnResult(NamedTuple):
     is_hidden: bool = False
     denied: tuple[DeniedCall, ...] = ()
     seconds: float | None = None
+    is_proposal: bool = False
 
     @property
     def has_answer(self) -> bool:

@@ -46,6 +46,7 @@ class TurnRecorder:
         context_tokens: Tokens of the conversation as of the last model call; None before the first.
         context_limit: Tokens that fit the model, from its refusal of a longer request; None if unknown.
         provider_error: The error of a provider that a loop returns as its answer.
+        proposal: The last proposal that no one has decided on yet; None if there is none.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,7 @@ class TurnRecorder:
     def begin(self) -> None:
         """Reset for a new turn."""
         self.provider_error: LLMError | None = None
+        self.proposal: str | None = None
         self._status: Status = "success"
         self._reason: str | None = None
         self._limit: LimitReached | None = None
@@ -96,6 +98,7 @@ class TurnRecorder:
             APPROVAL_DENIED: self._on_decision,
             "sandbox:denied": self._on_sandbox,
             "orchestrator:complete": self._on_complete,
+            "proposal:made": self._on_proposal,
         }
 
     def denial_handlers(self) -> tuple[EventHandler, EventHandler]:
@@ -223,6 +226,10 @@ class TurnRecorder:
 
     def _on_allowed(self, event: str, data: dict[str, Any]) -> None:
         self._is_denied = False
+
+    def _on_proposal(self, event: str, data: dict[str, Any]) -> None:
+        text = str(peek(data, "proposal") or "")
+        self.proposal = text if peek(data, "decision") == "open" and text.strip() else None
 
     def _on_request(self, event: str, data: dict[str, Any]) -> None:
         self._requests += 1

@@ -167,7 +167,7 @@ def test_no_save_saves_nothing(plan: Path) -> None:
     [
         ("/help", "/help is a chat command; a single prompt cannot run it"),
         ("/undo force", "/undo is a chat command"),
-        ("/review x", "unknown command /review"),
+        ("/nosuch x", "unknown command /nosuch"),
     ],
 )
 def test_a_slash_command_is_not_sent_as_a_prompt(plan: Path, prompt: str, said: str) -> None:
