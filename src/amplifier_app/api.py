@@ -46,6 +46,7 @@ from amplifier_app.runtime.acceptance import Requirements
 from amplifier_app.runtime.answer_schema import AnswerSchema
 from amplifier_app.runtime.approval_program import ask_function
 from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.attachments import Attachments, read_attachments
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_app.runtime.session import OpenSession
@@ -323,6 +324,7 @@ async def run(
     session_id: str | None = None,
     save: bool = True,
     approve: Approve | Approver = "deny",
+    attach: Sequence[Path | str | bytes] = (),
 ) -> Answer:
     """Send one prompt in a session of its own.
 
@@ -334,12 +336,13 @@ async def run(
         session_id: See `open_session`.
         save: See `open_session`.
         approve: See `open_session`.
+        attach: See `Session.run`.
 
     Raises:
         AppError: The session cannot be opened; how a prompt ended is in the answer.
     """
     async with open_session(plan, session_id=session_id, save=save, approve=approve) as session:
-        return await session.run(prompt, schema=schema, timeout=timeout)
+        return await session.run(prompt, schema=schema, timeout=timeout, attach=attach)
 
 
 class Session:
@@ -371,7 +374,12 @@ class Session:
         return self._opened.id
 
     async def run(
-        self, prompt: str, *, schema: Mapping[str, Any] | None = None, timeout: float | None = None
+        self,
+        prompt: str,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        attach: Sequence[Path | str | bytes] = (),
     ) -> Answer:
         """Send a prompt and return how it ended.
 
@@ -379,13 +387,16 @@ class Session:
             prompt: The prompt.
             schema: The JSON Schema that the answer must match.
             timeout: Seconds until it is stopped.
+            attach: Images and text files, as paths; images also as bytes.
 
         Raises:
-            UsageError: `schema` is not a JSON Schema, or `timeout` not a number above 0.
+            UsageError: `schema` is not a JSON Schema, `timeout` not a number above 0, or a file cannot be
+                attached.
             SessionError: The session is closed.
             asyncio.CancelledError: The task was cancelled; the prompt is stopped.
         """
-        running = asyncio.ensure_future(self._run(prompt, schema, timeout, None))
+        attached = _attachments(attach)
+        running = asyncio.ensure_future(self._run(prompt, schema, timeout, None, attached))
         try:
             return await asyncio.shield(running)
         finally:
@@ -397,6 +408,7 @@ class Session:
         schema: Mapping[str, Any] | None,
         timeout: float | None,
         listener: Callable[[Event], None] | None,
+        attached: Attachments,
     ) -> Answer:
         async with self._running:
             if self.is_closed:
@@ -405,7 +417,8 @@ class Session:
                 )
             self._events.listener = listener
             try:
-                return await self._send(prompt, schema, timeout)
+                self._opened.attach(attached.images)
+                return await self._send(attached.add_to(prompt), schema, timeout)
             finally:
                 self._events.listener = None
 
@@ -433,7 +446,12 @@ class Session:
         return to_answer(result_object(outcome, report))
 
     async def stream(
-        self, prompt: str, *, schema: Mapping[str, Any] | None = None, timeout: float | None = None
+        self,
+        prompt: str,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        attach: Sequence[Path | str | bytes] = (),
     ) -> AsyncGenerator[Event]:
         """Send a prompt and yield events as they happen, the last one of the type `result`.
 
@@ -441,9 +459,12 @@ class Session:
             prompt: The prompt.
             schema: See `run`.
             timeout: See `run`.
+            attach: See `run`.
         """
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        running = asyncio.ensure_future(self._run(prompt, schema, timeout, queue.put_nowait))
+        running = asyncio.ensure_future(
+            self._run(prompt, schema, timeout, queue.put_nowait, _attachments(attach))
+        )
         running.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while (event := await queue.get()) is not None:
@@ -456,6 +477,10 @@ class Session:
         """Stop the running prompt; its answer has the outcome "interrupted"."""
         self._is_stopped = True
         self._opened.stop(immediate=True)
+
+
+def _attachments(files: Sequence[Path | str | bytes]) -> Attachments:
+    return read_attachments([Path(one) if isinstance(one, str) else one for one in files])
 
 
 async def _cancel(running: asyncio.Future[Answer]) -> None:

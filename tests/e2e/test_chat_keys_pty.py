@@ -286,7 +286,7 @@ def test_shift_tab_cycles_the_modes_but_never_reaches_auto(tmp_path: Path) -> No
     with Terminal("run", "-f", plan, cwd=tmp_path) as terminal:
         terminal.prompt()
         wait_for(terminal, shows("(?m)^ ask · "))
-        for mode in ("edits", "read-only", "ask", "edits"):
+        for mode in ("edits", "propose", "read-only", "ask", "edits"):
             terminal.type(SHIFT_TAB)
             wait_for(terminal, shows(f"(?m)^ {mode} · "))
         terminal.type(f"/mode auto{ENTER}")

@@ -78,7 +78,7 @@ def test_a_prompt_can_be_sent_in_a_mode_of_a_module(tmp_path: Path) -> None:
     wrong = run_amplifier("run", "-f", plan, "go", "--mode", "aks", cwd=tmp_path)
     assert wrong.code == 2
     assert "there is no mode 'aks'" in wrong.stderr
-    assert "available: ask, edits, read-only, auto, brainstorm" in wrong.stderr
+    assert "available: ask, edits, propose, read-only, auto, brainstorm" in wrong.stderr
 
 
 def test_a_mode_of_a_module_is_kept_with_another_model(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ CODE_LINES = {
     "amplifier_extras": 3_600,
     "amplifier_kit": 4_700,
     "amplifier_modules": 19_400,
-    "amplifier_support": 5_300,
+    "amplifier_support": 5_400,
 }
 
 

@@ -19,7 +19,7 @@ _LOOP = {"steer:injected", "provider:fallback", "context:overflow", "budget:reac
 _EVENTS: dict[str, set[str]] = {
     "context-persistent": _COMPACTION,
     "context-simple": _COMPACTION,
-    "hooks-approval": {"approval:mode_changed"},
+    "hooks-approval": {"approval:mode_changed", "proposal:made"},
     "hooks-backup": {"backup:created", "backup:restored"},
     "hooks-context-files": {"context_files:loaded"},
     "hooks-logging": set(),

@@ -64,7 +64,8 @@ from amplifier_app.base.errors import AppError
 from amplifier_app.base.pager import page_on
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import Output, terminal_size
-from amplifier_app.chat.project_files import Folds
+from amplifier_app.chat.clipboard import clipboard_image
+from amplifier_app.chat.project_files import Folds, dropped_image, to_mention
 from amplifier_app.chat.slash.registry import is_command
 from amplifier_app.chat.terminal import TYPING_PAUSE, Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
@@ -220,6 +221,7 @@ class Keyboard(Protocol):
     def suspend_to_background(self) -> None: ...
     def cycle_mode(self) -> None: ...
     def edit(self) -> None: ...
+    def paste_image(self) -> None: ...
 
 
 def key_bindings(chat: Keyboard) -> KeyBindings:
@@ -253,7 +255,12 @@ def _add_input_keys(bindings: KeyBindings, chat: Keyboard) -> None:
 
     @bindings.add(Keys.BracketedPaste, filter=~is_searching)
     def paste(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text(chat.folds.fold_if_long(event.data))
+        text = dropped_image(event.data) or chat.folds.fold_if_long(event.data)
+        event.current_buffer.insert_text(text)
+
+    @bindings.add("c-v", filter=~is_searching)
+    def paste_image(event: KeyPressEvent) -> None:
+        chat.paste_image()
 
     folded = Condition(
         lambda: chat.folds.marker_before(chat.buffer.document.text_before_cursor) is not None
@@ -703,6 +710,14 @@ class ChatApplication:
             self.refresh()
         else:
             self.draft = text
+
+    def paste_image(self) -> None:
+        """Insert the mention of the image in the clipboard."""
+        try:
+            self.buffer.insert_text(f"@{to_mention(clipboard_image())} ")
+        except AppError as error:
+            self.note = error.message
+            self.refresh()
 
     def cycle_mode(self) -> None:
         """Switch to the next approval mode."""

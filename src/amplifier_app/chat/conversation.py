@@ -439,6 +439,7 @@ class Conversation:
 
         with Interrupts(stop) as interrupts:
             try:
+                self.session.attach(self.files.take_images(prompt))
                 await self.session.run(prompt)
             except SessionError:
                 raise
@@ -468,7 +469,10 @@ class Conversation:
         elif self._returned(text):
             pass
         elif (
-            self._upcoming or is_command(text) or not steering.send(text := self.files.add_to(text))
+            self._upcoming
+            or is_command(text)
+            or self.files.has_images(text)
+            or not steering.send(text := self.files.add_to(text))
         ):
             self._upcoming.append(text)
         self.terminal.refresh()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Container, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.attachments import AttachedImage, image_of
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_support.files import is_below, open_inside
 from amplifier_support.named_tuple import NamedTuple
@@ -46,11 +49,13 @@ class Included(NamedTuple):
         text: The prompt, followed by the files.
         notes: What was added.
         problems: What could not be added, and why.
+        images: The images among the files, which are not part of the text.
     """
 
     text: str
     notes: list[str]
     problems: list[str]
+    images: tuple[AttachedImage, ...] = ()
 
 
 def project_files(folder: str) -> list[str]:
@@ -141,6 +146,7 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
         quoted: Lines that others have written, without spaces at their ends; they add no files.
     """
     parts, notes, problems = [prompt], list[str](), list[str]()
+    images: list[AttachedImage] = []
     written = (line for line in prompt.split("\n") if line.rstrip() not in quoted)
     for mention in _mentions("\n".join(written)):
         path = mention["quoted"] or mention["path"]
@@ -157,6 +163,10 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
                 parts.append(f'<folder path="{path}">\n{listing}\n</folder>')
                 notes.append(f"added {one_line(path)}: {describe.count(len(names), 'name')}")
                 continue
+            if is_image_name(path):
+                images.append(image := _image(folder, path))
+                notes.append(f"added {one_line(path)}: {image.described}")
+                continue
             text, lines = _read_lines(folder, path, mention["first"], mention["last"])
         except ValueError as error:
             problems.append(f"{one_line(path)} was not added: {error}")
@@ -165,14 +175,53 @@ def with_files(prompt: str, folder: str, quoted: Container[str] = ()) -> Include
         size = describe.count(text.count("\n") + 1, "line")
         tokens = describe.tokens(-(-len(text) // 4))
         notes.append(f"added {one_line(path)}: {size}, about {tokens} tokens")
-    return Included("\n\n".join(parts), notes, problems)
+    return Included("\n\n".join(parts), notes, problems, tuple(images))
+
+
+def dropped_image(pasted: str) -> str | None:
+    """The mention of an image whose path was pasted, as terminals do when a file is dropped; None for other text."""
+    if len(pasted) > 4096 or "\n" in pasted.strip():
+        return None
+    try:
+        words = shlex.split(pasted)
+    except ValueError:
+        return None
+    path = words[0].removeprefix("file://") if len(words) == 1 else ""
+    if not is_image_name(path) or not os.path.isabs(path) or not os.path.isfile(path):
+        return None
+    mention = to_mention(path)
+    return None if mention is None else f"@{mention} "
+
+
+def is_image_name(path: str) -> bool:
+    """Return True if a file is an image by its name."""
+    return path.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".webp"))
+
+
+def _image(folder: str, path: str) -> AttachedImage:
+    """
+    Raises:
+        ValueError: It cannot be added; the message says why.
+    """
+    # A path that starts at the root was dropped or pasted by the user, wherever it is.
+    root = "/" if os.path.isabs(path) else folder
+    try:
+        with open(open_inside(root, path), "rb") as file:
+            return image_of(path, file.read(64 * 1024 * 1024))
+    except ValueError:
+        raise ValueError("it is outside the working directory") from None
+    except OSError as error:
+        raise ValueError(error.strerror or "it cannot be read") from None
+    except UsageError as error:
+        raise ValueError(f"it {error.message.removeprefix(f'{visible(path)} ')}") from None
 
 
 def _means_file(folder: str, path: str, mention: re.Match[str]) -> bool:
     """Return true if a missing path was meant to be a file."""
     above = os.path.dirname(path)
     return bool(
-        mention["quoted"]
+        is_image_name(path)
+        or mention["quoted"]
         or path.startswith(("./", "../", "/", "~/"))
         or _TEXT_FILE.search(path)
         or (mention["first"] and ("/" in path or "." in path))
@@ -266,6 +315,7 @@ class PromptFiles:
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
         self._typed: dict[str, str] = {}  # prompts with files → as typed
+        self._images: dict[str, tuple[AttachedImage, ...]] = {}
         self._quoted: set[str] = set()
         self._refused: str | None = None
 
@@ -294,7 +344,17 @@ class PromptFiles:
                 self._renderer.notice(problem, "warning", "chat")
         if included.notes:
             self._typed[included.text] = text
+        if included.images:
+            self._images[included.text] = included.images
         return included.text
+
+    def has_images(self, text: str) -> bool:
+        """Return True if a prompt mentions images."""
+        return bool(with_files(text, os.getcwd(), self._quoted).images)
+
+    def take_images(self, text: str) -> tuple[AttachedImage, ...]:
+        """Return the images of a prompt that `add_to` returned, the first time."""
+        return self._images.pop(text, ())
 
     def keep(self, text: str) -> None:
         """Note a prompt that has its files already."""

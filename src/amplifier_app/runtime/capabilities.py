@@ -20,6 +20,7 @@ from amplifier_app.base.keys import Filled, fill_environment
 from amplifier_app.base.redact import treat_keys_as_secret
 from amplifier_app.plan.source_spec import FolderSource, SourceSyntaxError, parse_source
 from amplifier_app.trust.instructions import trusted_dir
+from amplifier_core.capabilities import VISION
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.project_folders import project_folders
 from amplifier_support.provider_order import first_mounted
@@ -89,6 +90,16 @@ def first_provider(session: Any) -> tuple[str, Any]:
     name = first_mounted(providers, wanted)
     assert name is not None, "a session without providers does not open"
     return name, providers[name]
+
+
+def takes_images(provider: Any) -> bool:
+    """Return False if a provider says what its models can do, and images are not part of it."""
+    try:
+        known = set(provider.get_info().capabilities)
+    # A provider may raise anything; then its service decides.
+    except Exception:
+        return True
+    return not known or VISION in known
 
 
 def credential_variable(session: Any) -> str | None:

@@ -19,7 +19,7 @@ from amplifier_app.runtime.approvals import (
     mode_control,
     set_mode,
 )
-from amplifier_app.runtime.capabilities import first_provider
+from amplifier_app.runtime.capabilities import first_provider, takes_images
 from amplifier_app.runtime.mounting.mount import Mounting, Opening, support_loop
 from amplifier_app.runtime.observers.answers import partial_answer, shown_answer
 from amplifier_app.runtime.observers.observer import Display, Renderer, SessionFacts
@@ -41,6 +41,7 @@ from amplifier_support.provider_order import find_model
 from amplifier_support.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
 
 if TYPE_CHECKING:
+    from amplifier_app.runtime.attachments import AttachedImage
     from amplifier_support.sandbox.sandbox import Sandbox
 
 
@@ -227,6 +228,7 @@ class OpenSession:
         self.active: set[OpenSession] = set()
         self.stopping = Stopping(self.session.coordinator, self.recorder, renderer, self.active)
         self.unsaved: dict[str, Any] = {}
+        self._images: list[AttachedImage] = []
         self.asks_at_limits = False
         self._task: asyncio.Task[str] | None = None
         self.budget: BudgetRecord
@@ -329,6 +331,18 @@ class OpenSession:
 
     # Prompts
 
+    def attach(self, images: Sequence[AttachedImage]) -> None:
+        """Send images along with the next prompt.
+
+        Raises:
+            UsageError: The model takes no images.
+        """
+        if images and not takes_images(first_provider(self.session)[1]):
+            raise UsageError(
+                f"{self.facts.provider} takes no images", hint="Use another provider, or --model."
+            )
+        self._images += images
+
     async def run(self, prompt: str) -> TurnResult:
         """Send one prompt and run the turn to its end.
 
@@ -348,6 +362,11 @@ class OpenSession:
         try:
             with blaming(self.session):
                 await self._begin_conversation()
+                if self._images:
+                    from amplifier_app.runtime.attachments import as_message
+
+                    images, self._images = self._images, []
+                    await self.context.add_message(as_message(images))
                 self._task = asyncio.create_task(self._execute(prompt))
                 returned = await self._task
                 if self.recorder.provider_error is not None:

@@ -106,6 +106,12 @@ class Note(NamedTuple):
         """True if it is part of the system prompt."""
         return self.kind in ("system", "developer")
 
+    @property
+    def is_attachment(self) -> bool:
+        """True if it has the images of the prompt that follows."""
+        metadata = self.message.get("metadata")
+        return isinstance(metadata, dict) and metadata.get("hook_name") == "attachments"
+
 
 Item = Prompt | Step | Note
 

@@ -51,7 +51,7 @@ class MockProvider:
         return ProviderInfo(
             id="mock",
             display_name="Mock",
-            capabilities=[*tools, *streaming, "thinking"],
+            capabilities=[*tools, *streaming, "thinking", "vision"],
             defaults={
                 "model": self.model,
                 "context_window": self.config.context_window,

@@ -39,7 +39,11 @@ MODULE_ID = "provider-openai"
 OPENAI_URL = "https://api.openai.com/v1"
 DEFAULT_MODEL = "gpt-5.4"
 # Assumed for chat models of a server that gives no details.
-_ASSUMED = [capabilities.STREAMING, capabilities.TOOLS, capabilities.JSON_MODE]
+_ASSUMED = [
+    *(capabilities.STREAMING, capabilities.TOOLS),
+    capabilities.JSON_MODE,
+    capabilities.VISION,
+]
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 _CHAT_MODEL = re.compile(r"(gpt-|chatgpt-|o\d)")
 _OTHER_KIND = re.compile(r"audio|deep-research|image|instruct|realtime|search|transcribe|tts")

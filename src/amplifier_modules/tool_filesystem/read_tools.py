@@ -1,19 +1,11 @@
-"""The read-only tools: `read_file` and `list_directory`.
-
-Images in the formats models take: PNG, JPEG, GIF and WebP, complete and within size limits.
-
-A service refuses a request with a damaged or oversized image, and every later one, as the image
-stays in the conversation. So only files that are certainly images are passed on as images.
-"""
+"""The read-only tools: `read_file` and `list_directory`."""
 
 from __future__ import annotations
 
 import base64
 import io
 import os
-import struct
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, BinaryIO, ClassVar
 
 from amplifier_core.models import ToolResult
@@ -31,148 +23,9 @@ from amplifier_modules.tool_filesystem.workspace import (
     decode,
     for_model,
 )
+from amplifier_support.images import MAX_PIXELS, DamagedImage, Image, looks_like_image, read_image
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.text import printable
-
-MAX_PIXELS = 8_000
-"""Longest side in pixels that the large services accept."""
-
-Size = tuple[int, int]
-
-
-class Image(NamedTuple):
-    """The facts of an image: its media type, and width and height in pixels."""
-
-    media_type: str
-    width: int
-    height: int
-
-    @property
-    def described(self) -> str:
-        """Such as `PNG image, 640x480 pixels`."""
-        kind = {"image/webp": "WebP"}.get(self.media_type)
-        kind = kind or self.media_type.removeprefix("image/").upper()
-        return f"{kind} image, {self.width}x{self.height} pixels"
-
-
-class DamagedImage(Exception):
-    """It starts like an image but is damaged; the message says what is wrong."""
-
-
-def looks_like_image(start: bytes) -> bool:
-    """Return True if a file that starts with these bytes (16 or more) claims to be an image."""
-    return _kind(start) is not None
-
-
-def read_image(data: bytes) -> Image:
-    """Identify the image in `data`, checking its structure to the end.
-
-    Raises:
-        DamagedImage: It is not an image, or not complete.
-    """
-    kind = _kind(data)
-    if kind is None:
-        raise DamagedImage("it is not an image")
-    media_type, measure = kind
-    try:
-        width, height = measure(data)
-    except (IndexError, struct.error):
-        raise DamagedImage("it ends too early") from None
-    if not width or not height:
-        raise DamagedImage("it has no pixels")
-    return Image(media_type, width, height)
-
-
-def _kind(start: bytes) -> tuple[str, Callable[[bytes], Size]] | None:
-    if start.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png", _png
-    if start.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg", _jpeg
-    if start.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif", _gif
-    if start.startswith(b"RIFF") and start[8:12] == b"WEBP":
-        return "image/webp", _webp
-    return None
-
-
-def _png(data: bytes) -> Size:
-    """Chunks of length, type, content and checksum, from IHDR to IEND."""
-    size, at, has_pixels = (0, 0), 8, False
-    while True:
-        length, kind = struct.unpack_from(">I4s", data, at)
-        content = data[at + 8 : at + 8 + length]
-        (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
-        if zlib.crc32(content, zlib.crc32(kind)) != checksum:
-            raise DamagedImage("it has a wrong checksum")
-        if kind == b"IHDR":
-            size = struct.unpack_from(">II", content)
-        elif kind == b"IEND":
-            return size if has_pixels else (0, 0)
-        has_pixels = has_pixels or kind == b"IDAT"
-        at += 12 + length
-
-
-def _jpeg(data: bytes) -> Size:
-    """Segments of marker and length; the frame's has the size, then comes the scan."""
-    size, at = (0, 0), 2
-    while True:
-        if data[at] != 0xFF:
-            raise DamagedImage("it has an invalid marker")
-        marker = data[at + 1]
-        if marker == 0xFF:
-            at += 1
-            continue
-        (length,) = struct.unpack_from(">H", data, at + 2)
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            size = (width, height)
-        elif marker == 0xDA:
-            if b"\xff\xd9" not in data[at + 2 + length :]:
-                raise DamagedImage("it ends too early")
-            return size
-        at += 2 + length
-
-
-def _gif(data: bytes) -> Size:
-    """Blocks up to the trailer, which some writers omit; one of them must be an image."""
-    size: Size = struct.unpack_from("<HH", data, 6)
-    at, has_pixels = 13 + _colours(data[10]), False
-    while at < len(data) and data[at] != ord(";"):
-        if data[at] == ord(","):
-            at, has_pixels = at + 11 + _colours(data[at + 9]), True
-        elif data[at] == ord("!"):
-            at += 2
-        else:
-            raise DamagedImage("it has an invalid block")
-        while data[at]:
-            at += 1 + data[at]
-        at += 1
-    if not has_pixels:
-        raise DamagedImage("it ends too early")
-    return size
-
-
-def _colours(flags: int) -> int:
-    """Bytes of the colour table that `flags` declare."""
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
-
-
-def _webp(data: bytes) -> Size:
-    (length,) = struct.unpack_from("<I", data, 4)
-    if len(data) < length + 8:
-        raise DamagedImage("it ends too early")
-    kind = data[12:16]
-    if kind == b"VP8X":
-        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-        return width, height
-    if kind == b"VP8L":
-        (bits,) = struct.unpack_from("<I", data, 21)
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if kind == b"VP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
-        return width & 0x3FFF, height & 0x3FFF
-    raise DamagedImage("it has no valid pixel data")
-
 
 WHOLE = 8 * 1024 * 1024
 """Files up to this many bytes are read and decoded whole, which detects the encoding best."""

@@ -9,6 +9,7 @@ import pytest
 
 from amplifier_app.chat.project_files import (
     MAX_BYTES,
+    Included,
     matching,
     project_files,
     to_mention,
@@ -99,11 +100,11 @@ def test_missing_files_are_reported_and_other_words_stay_text(project: Path) -> 
         "@src/new": "src/new was not added: it does not exist",
     }
     for text, problem in meant.items():
-        assert with_files(text, str(project)) == (text, [], [problem])
+        assert with_files(text, str(project)) == Included(text, [], [problem])
     other = """Write to me@example.com and @alice, @org/team, and install @types/node or @vue/core@3.
         @pytest.fixture @app.route("/x") @property @functools.cache @media @Component({}) @@ -1,2 +1 @@
         image@sha256:12 a@b.py @example.com @NAME:path @ @: @1.2.3 git@github.com:x/y.py @recipes:a/b.md"""
-    assert with_files(other, str(project)) == (other, [], [])
+    assert with_files(other, str(project)) == Included(other, [], [])
 
 
 def test_of_a_folder_the_names_are_added(project: Path) -> None:
@@ -113,7 +114,7 @@ def test_of_a_folder_the_names_are_added(project: Path) -> None:
         included = with_files(text, str(project))
         folder = text.removeprefix("See @").rstrip(".")
         listing = f'<folder path="{folder}">\ninner/\nparse.py\n</folder>'
-        assert included == (f"{text}\n\n{listing}", [f"added {folder}: 2 names"], [])
+        assert included == Included(f"{text}\n\n{listing}", [f"added {folder}: 2 names"], [])
     (project / "up").symlink_to(project.parent)
     problems = with_files("@.. and @up", str(project)).problems
     assert problems == [
@@ -128,7 +129,7 @@ def test_what_cannot_be_added_is_reported_and_the_prompt_is_kept(project: Path) 
     assert included.problems == [
         "../outside.txt was not added: it is outside the working directory",
         "link.txt was not added: it is outside the working directory",
-        "image.png was not added: it is not a text file",
+        "image.png was not added: it is not an image that models take: it is not an image",
         "large.txt was not added: it is larger than 200 kB; add some of its lines with "
         "@large.txt:1-500",
         "src/parse.py was not added: it has 50 lines, not 60-60",

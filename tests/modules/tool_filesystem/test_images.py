@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_modules.tool_filesystem.read_tools import DamagedImage, looks_like_image, read_image
+from amplifier_support.images import DamagedImage, looks_like_image, read_image
 from tests.support.images import IMAGES, RED_PNG, png
 
 TYPES = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif"}

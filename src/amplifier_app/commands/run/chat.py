@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any
 
+from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Outcome, to_outcome
 from amplifier_app.base.signals import hold_signals, signal_behind
 from amplifier_app.base.stdio import Output
@@ -19,6 +21,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
+from amplifier_app.runtime.attachments import read_attachments
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.observer import Renderer
 
@@ -75,7 +78,7 @@ class _Part:
 
 def _with_changes(request: Request, changes: Mapping[str, Any]) -> Request:
     """The request of another session of the chat."""
-    other = dict.fromkeys(("session", "resume", "fork", "prompt", "module_mode"))
+    other = dict.fromkeys(("session", "resume", "fork", "prompt", "module_mode", "attach"))
     return request._replace(continue_last=False)._replace(**{**other, **changes})
 
 
@@ -115,6 +118,9 @@ async def _chat(
     opening: Opening,
 ) -> Outcome:
     request = part.request
+    attached = read_attachments(list(map(Path, request.attach or ())))
+    if attached.texts and request.prompt is None:
+        raise UsageError("--attach: a text file needs a prompt; an image waits for the first one")
     async with terminal:
         # After the input line is painted: it brings most of the chat.
         from amplifier_app.chat.conversation import chat
@@ -138,6 +144,7 @@ async def _chat(
             part.is_open = True
             if approvals.is_interactive:
                 session.ask_at_limits()
+            session.attach(attached.images)
             if part.failure is not None:
                 show_outcome(renderer, part.failure, "error")
             try:
@@ -146,7 +153,7 @@ async def _chat(
                     renderer,
                     terminal,
                     invocation.stdout,
-                    prompt=request.prompt,
+                    prompt=None if request.prompt is None else attached.add_to(request.prompt),
                     greets=part.greets,
                 )
             except Reopen as reopen:

@@ -22,6 +22,7 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.acceptance import Attempts, Requirements
 from amplifier_app.runtime.approvals import Approvals
+from amplifier_app.runtime.attachments import Attachments, read_attachments
 from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
@@ -71,6 +72,15 @@ def requirements(
     return Requirements(schema, runner, request.retries)
 
 
+def attachments_of(request: Request) -> Attachments:
+    """The files that go with the prompt of a request.
+
+    Raises:
+        UsageError: See `amplifier_app.runtime.attachments.read_attachments`.
+    """
+    return read_attachments([Path(file) for file in request.attach or ()])
+
+
 def write_reports(reports: Sequence[str], outcome: Outcome, report: RunReport) -> None:
     """Write the reports of `--report KIND=FILE`.
 
@@ -99,6 +109,7 @@ async def run_once(
         AppError: The session cannot be opened.
         Exception: Any error that ended the turn.
     """
+    attached = attachments_of(request)
     checks = checks_of_run(request, chosen.plan)
     must_hold = schema is not None or (bool(checks) and not request.stream)
     renderer = choose_renderer(request, invocation, chosen.plan.display, hold=must_hold)
@@ -116,14 +127,15 @@ async def run_once(
         if "@" in prompt and stderr_is_tty():
             from amplifier_app.chat.project_files import with_files
 
-            _, added, missing = with_files(prompt, session.facts.working_dir)
-            if added or missing:
+            included = with_files(prompt, session.facts.working_dir)
+            if included.notes or included.problems:
                 note = (
                     "the prompt is sent as it is: only the chat adds files that are named with '@'"
                 )
                 renderer.notice(note, "info", "session")
+        session.attach(attached.images)
         try:
-            return await shot.run(prompt, request.timeout)
+            return await shot.run(attached.add_to(prompt), request.timeout)
         finally:
             shot.fill(invocation.report)
             if session.is_saved and stderr_is_tty():

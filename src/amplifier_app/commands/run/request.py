@@ -65,6 +65,15 @@ class Request(NamedTuple):
             help="Change a value of the plan; repeatable.",
         ),
     ] = None
+    attach: Annotated[
+        list[str] | None,
+        Option(
+            "--attach",
+            metavar="FILE",
+            group=_SESSION,
+            help="Add an image (PNG, JPEG, GIF, WebP) or a text file to the prompt; repeatable.",
+        ),
+    ] = None
     session: Annotated[
         str | None,
         Option(

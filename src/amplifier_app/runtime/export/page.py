@@ -7,6 +7,7 @@ session is escaped; Markdown is rendered without its HTML and images.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from html import escape
@@ -114,9 +115,11 @@ def _key(data: Mapping[str, Any]) -> str:
     return str(data.get("tool_call_id") or data.get("span_id"))
 
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _WIDTH, _ROW, _LABEL, _VALUE = 1000, 22, 190, 200
 _MAX_ROWS = 60
+_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 def as_page(session: Exported) -> Iterator[str]:
@@ -159,6 +162,19 @@ def _session(session: Exported, *, level: int) -> Iterator[str]:
         yield "</details>\n"
 
 
+def _images(content: Any) -> Iterator[str]:
+    """The images of a prompt, each with the text before it."""
+    caption = ""
+    for block in map(to_mapping, content if isinstance(content, list) else ()):
+        source = to_mapping(block.get("source"))
+        kind, data = source.get("media_type"), source.get("data")
+        if block.get("type") == "text":
+            caption = str(block.get("text", ""))
+        elif kind in _IMAGE_TYPES and isinstance(data, str) and _BASE64.fullmatch(data):
+            image = f'<img alt="{_text(caption)}" src="data:{kind};base64,{data}">'
+            yield f"<figure>{image}<figcaption>{_text(caption)}</figcaption></figure>"
+
+
 def _item(session: Exported, item: Item) -> Iterator[str]:
     if isinstance(item, Step):
         yield f'<section class=step id="{_id(session, f"step-{item.number}")}">'
@@ -166,6 +182,8 @@ def _item(session: Exported, item: Item) -> Iterator[str]:
         for call in item.calls:
             yield _call(session, call)
         yield f"<p class=usage>{_text(_usage(item))}</p></section>\n"
+    elif isinstance(item, Note) and item.is_attachment:
+        yield from _images(item.message.get("content"))
     elif isinstance(item, Note) and item.message:
         name = "System prompt" if item.is_instruction else "Added by a hook"
         text = as_text(item.message.get("content"))

@@ -113,6 +113,8 @@ def _note(note: Note, *, whole: bool) -> str:
     if note.kind == "replaced":
         return "The context was replaced here, for example by a summary."
     text = as_text(note.message.get("content"))
+    if note.is_attachment:
+        return f"attached: {one_line(text, 400)}"
     name = "system prompt" if note.is_instruction else "added by a hook"
     if whole:
         return f"{name}:\n{text}"

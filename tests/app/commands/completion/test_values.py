@@ -35,7 +35,7 @@ def completed(line: str, cwd: Path | None = None) -> list[str]:
         ("amplifier prof", ["profile"]),
         ("amplifier --prof", ["--profile"]),
         ("amplifier session sea", ["search"]),
-        ("amplifier run --appr", ["--approve"]),
+        ("amplifier run --appr", ["--approve", "--approve-with"]),
         ("amplifier run --approve p", ["policy"]),
         ("amplifier run --approve = p", ["policy"]),
         ("amplifier run --approve=p", ["--approve=policy"]),
