@@ -286,7 +286,9 @@ def _input_lines(request: ToolApproval, width: int) -> Iterator[str]:
 
 
 def _proposal_lines(request: ToolApproval, width: int) -> Iterator[str]:
-    yield from markdown_lines(str(request.tool_input.get("proposal", "")), width)
+    proposal = str(request.tool_input.get("proposal", ""))
+    shown = "\n".join(visible(line, _MAX_LINE) for line in proposal.split("\n"))
+    yield from markdown_lines(shown, width)
     todos = request.tool_input.get("todos")
     steps = [to_mapping(one).get("content") for one in todos] if isinstance(todos, list) else []
     if steps:

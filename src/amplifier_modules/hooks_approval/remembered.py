@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from amplifier_modules._shared.files import guarded_files
 from amplifier_modules.hooks_approval.config import MODULE_ID, Rule
-from amplifier_modules.hooks_approval.rules import Call, danger_in, host_of
+from amplifier_modules.hooks_approval.rules import EDITS, Call, danger_in, host_of
 from amplifier_support.clock import utc_now
 from amplifier_support.files import is_below
 from amplifier_support.named_tuple import NamedTuple
@@ -39,7 +39,7 @@ _SUBCOMMANDS = frozenset(_SUB.split())
 
 _ANY = """
     python python2 python3 pypy pypy3 node nodejs perl ruby php lua luajit tclsh osascript Rscript R julia java
-    jshell ghci irb ipython awk gawk mawk sed vi vim nvim emacs ed expect tee xdg-open open
+    jshell ghci irb ipython awk gawk mawk sed vi vim nvim emacs ed expect tee xdg-open open tar zip man less
 """
 _RUN_ANYTHING = frozenset(_ANY.split())
 """Interpreters, and programs that do what their arguments say: no beginning of their commands is offered."""
@@ -82,6 +82,8 @@ def ranges_of(call: Call, redactor: Redactor) -> tuple[list[Range], int]:
     if host is not None:
         rule = Rule(action="allow", tool=call.tool, host=host)
         return [Range("exactly this call"), Range(f"pages of {host}", rule)], 1
+    if "url" in call.values or call.tool in EDITS:
+        return [Range(f"exactly this call of {call.tool}")], 0
     every = Range(f"every call of {call.tool}", Rule(action="allow", tool=call.tool))
     return [Range(f"exactly this call of {call.tool}"), every], 0
 
@@ -198,7 +200,7 @@ class Memory:
             return False
         if call.command is not None and danger_in(call.command):
             return False
-        return (not call.changes_one_file or call.edits_inside) and self._selects(rule, call)
+        return (call.tool not in EDITS or call.edits_inside) and self._selects(rule, call)
 
     def keep(self, call: Call, range_: Range, *, always: bool) -> None:
         """Remember that calls are allowed; if it cannot be stored, for the session only."""

@@ -127,6 +127,27 @@ def test_invisible_characters_are_visible(tmp_path: Path, tool: str) -> None:
     assert "\\u200b" in text
 
 
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("framed", [False, True])
+def test_a_proposal_is_markdown_without_effect_on_the_terminal(
+    tmp_path: Path, whole: bool, framed: bool
+) -> None:
+    attack = "\x1b[2J\u202e\x9b31m\x07"
+    values = {"proposal": f"# Plan\n\n- **do** it{attack}\n\n```\n{attack}\n```\n"}
+    values |= {"todos": [{"content": f"step{attack}"}, attack, 3]}
+    asked = request(tmp_path, "propose", values, is_proposal=True)
+    lines = card_lines(asked, f"agent{attack}", 60, whole=whole, framed=framed)
+    text = "\n".join(plain(line) for line in lines)
+    assert not {"\x1b", "\x9b", "\x07", "\u202e"} & {*text}
+    assert "Plan" in text
+    assert "• do it" in text
+    assert "☐ step" in text
+    keys = " ".join(key_lines(asked, 60))
+    assert [key in keys for key in ("g go", "a go in auto", "e edit", "c comment", "n no")] == [
+        True
+    ] * 5
+
+
 def test_a_command_shows_why_it_is_asked_about(tmp_path: Path) -> None:
     reason = "it runs several commands or redirects (;)"
     text = shown(tmp_path, "bash", {"command": "sleep 3; echo one\necho two"}, reason=reason)

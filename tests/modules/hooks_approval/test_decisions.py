@@ -248,7 +248,14 @@ async def test_an_edit_allowed_for_the_session_allows_its_folder(folder: Path) -
                 *("sh -c ls", "bash x.sh", "python x.py", "node x.js", "sudo make", "env make"),
                 *("make; ls", "make | tee x", "make > x", "$(make)", "x=1 make", "rm -r build"),
                 *("git push", "git -C .. status", "npx", "npm exec x", "docker run x", "git"),
-                *("uv run python x.py", "xargs ls", "npm run", "perl -e 1", "sed -i s/a/b/ x"),
+                *(
+                    "uv run python x.py",
+                    "xargs ls",
+                    "tar xf a",
+                    "npm run",
+                    "perl -e 1",
+                    "sed -i s/a/b/ x",
+                ),
             )
         ),
     ],
@@ -318,6 +325,19 @@ async def test_a_wider_and_a_narrower_answer_are_remembered_for_the_project(fold
     elsewhere = folder.parent / "other"
     elsewhere.mkdir()
     assert not await (await opened(elsewhere)).allows("bash", command="pytest -q b")
+
+
+async def test_no_answer_is_about_every_edit_or_every_page(folder: Path) -> None:
+    session = await opened(folder)
+    session.coordinator.approval_system = card = Card("Allow for this session")
+    for tool, values in (
+        ("apply_patch", {"patch": "x", "path": ".git/config"}),
+        ("multi_edit", {"files": [{"path": "/etc/x"}, {"path": "y"}]}),
+        ("web_fetch", {"url": "https://[evil"}),
+        ("web_fetch", {"url": 3}),
+    ):
+        assert await session.allows(tool, **values)
+        assert card.ranges == [f"exactly this call of {tool}"]
 
 
 async def test_pages_are_allowed_by_host(folder: Path) -> None:
