@@ -18,6 +18,13 @@ from amplifier_modules.tool_bash.tool import BashKillTool, BashOutputTool, BashT
 from amplifier_support.session_capabilities import tool_sandbox, tool_working_dir
 
 
+def commands_of_chat(background: Background) -> list[dict[str, Any]]:
+    """The slash commands; only a chat asks for them."""
+    from amplifier_modules.tool_bash.bashes import chat_commands
+
+    return chat_commands(background)
+
+
 async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitable[None]]:
     """Mount `bash` and, unless they are left out, `bash_output` and `bash_kill`.
 
@@ -38,6 +45,9 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
     if background is not None:
         tools += [BashOutputTool(background), BashKillTool(background)]
         events += [BACKGROUND_START, BACKGROUND_END]
+        coordinator.register_contributor(
+            "chat.commands", MODULE_ID, lambda: commands_of_chat(background)
+        )
     for tool in tools:
         await coordinator.mount("tools", tool, name=tool.name)
     tool_working_dir("bash").register(coordinator, lambda: shell.working_dir)

@@ -1,0 +1,46 @@
+"""`/bashes`: what a person sees of background commands, and how to end one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+from amplifier_core.coordinator import ModuleCoordinator
+from amplifier_modules.tool_bash import mount
+
+
+async def test_they_are_listed_with_their_last_line_and_can_be_ended(tmp_path: Path) -> None:
+    coordinator = ModuleCoordinator()
+    for name in ("session.dir", "session.working_dir"):
+        coordinator.register_capability(name, str(tmp_path))
+    close = await mount(coordinator, {"sandbox": False})
+    (command,) = await coordinator.collect_contributions("chat.commands")
+    (bashes,) = command
+    ask: Any = bashes["handler"]
+    assert (bashes["name"], bashes["during_turn"]) == ("bashes", True)
+    assert await ask("") == "No background commands."
+    bash = coordinator.get("tools", "bash")
+    line = "for i in 1 2 3; do echo line $i; done; sleep 100"
+    started = await bash.execute({"command": line, "run_in_background": True})
+    assert started.success
+
+    async with asyncio.timeout(30):
+        while "line 3" not in (listed := await ask("")):  # noqa: ASYNC110 - output has no event
+            await asyncio.sleep(0.02)
+    assert re.fullmatch(r"b1  running for \d+ s  for i in .*; sleep 100\n    line 3", listed)
+    assert (await ask("b1")).endswith("\nline 1\nline 2\nline 3")
+    assert await ask("b2") == "no background command 'b2'; known ids: b1"
+    for wrong in ("b1 b2", "stop b1 b2"):
+        assert (await ask(wrong)).startswith("/bashes lists them")
+    assert await ask("stop b1") == "b1 killed, with everything it had started"
+    assert "killed" in await ask("")
+    await close()
+
+
+async def test_without_background_commands_there_is_no_command() -> None:
+    coordinator = ModuleCoordinator()
+    close = await mount(coordinator, {"max_background": 0, "sandbox": False})
+    assert await coordinator.collect_contributions("chat.commands") == []
+    await close()
