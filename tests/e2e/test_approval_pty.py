@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import socket
 import sys
 import time
 from pathlib import Path
@@ -449,6 +450,72 @@ def test_one_command_may_run_outside_the_sandbox_by_a_key_of_its_own(tmp_path: P
         terminal.until("done here")
         terminal.finish()
     assert (tmp_path / "outside").read_text() == "x\n"
+
+
+SANDBOXED = [{"action": "sandboxed", "tool": "bash"}]
+
+
+@pytest.mark.skipif(not available.namespace_layer().works, reason="there are no namespaces here")
+@pytest.mark.parametrize("key", ["y", "n"])
+def test_a_command_that_the_sandbox_blocked_can_run_again_outside(tmp_path: Path, key: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        line = f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached it"
+        call = {"name": "bash", "input": {"command": line}}
+        replies = [{"tool_calls": [call]}, {"tool_calls": [call]}, "done here"]
+        file = mock_plan(
+            tmp_path,
+            replies,
+            tools=[{"module": "tool-bash"}],
+            hooks=[{"module": "hooks-approval", "config": {"rules": SANDBOXED}}],
+        )
+        with Terminal("run", "-f", file, "go", cwd=tmp_path) as terminal:
+            terminal.until("Run it again outside the sandbox.*[?] more")
+            terminal.type(key)
+            terminal.until("done here")
+            assert terminal.finish() == (0 if key == "y" else 8)
+        server.setblocking(False)
+        reached = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                server.accept()[0].close()
+                reached += 1
+        assert reached == (1 if key == "y" else 0)
+    shown = " ".join(terminal.shown.split())
+    # The same command is asked about once.
+    assert shown.count("Run it again outside the sandbox") == 1
+    assert ("it ran outside the sandbox, as the user allowed" in shown) is (key == "y")
+
+
+@pytest.mark.parametrize(
+    ("mode", "approvals"),
+    [
+        ("read-only", []),
+        ("edits", [{"action": "deny", "path": "secrets/**"}]),
+        ("edits", None),
+    ],
+    ids=["read-only", "hidden-files", "not-a-terminal"],
+)
+def test_nothing_else_leaves_the_sandbox(
+    tmp_path: Path, mode: str, approvals: list[dict[str, Any]] | None
+) -> None:
+    call = {"name": "bash", "input": {"command": "exec 3<>/dev/tcp/127.0.0.1/9"}}
+    file = mock_plan(
+        tmp_path,
+        [{"tool_calls": [call]}, "done here"],
+        tools=[{"module": "tool-bash"}],
+        hooks=[{"module": "hooks-approval", "config": {"rules": SANDBOXED}}],
+        **({"approvals": approvals} if approvals else {}),
+    )
+    arguments = ("run", "-f", file, "--mode", mode, "go")
+    if approvals is None:
+        done = run_amplifier(*arguments, "--output", "json", cwd=tmp_path)
+        assert json.loads(done.stdout)["response"] == "done here"
+        return
+    with Terminal(*arguments, cwd=tmp_path) as terminal:
+        terminal.until("done here")
+        terminal.finish()
+    assert "Run it again outside" not in terminal.shown
 
 
 def test_no_policy_answers_with_outside_the_sandbox(tmp_path: Path) -> None:

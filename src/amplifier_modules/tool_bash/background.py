@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from amplifier_core.approval import ApprovalTimeoutError, ToolApproval, ToolApprovalSystem
 from amplifier_core.models import ToolResult
 from amplifier_modules._shared.files.roots import Location, PathError, PathGuard
 from amplifier_modules._shared.module.spans import event_ids
@@ -23,15 +24,18 @@ from amplifier_modules._shared.process.output import Captured, OutputCapture, ou
 from amplifier_modules._shared.process.sandbox import Denials, command_environment, command_sandbox
 from amplifier_modules.tool_bash.config import BashConfig
 from amplifier_modules.tool_bash.results import ending, to_result, with_notes
+from amplifier_support.fields import to_mapping
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.process import INHERITED
 from amplifier_support.process.commands import Command, CommandError, Ended, ProcessRunner
 from amplifier_support.programs import find_program
 from amplifier_support.sandbox.sandbox import Sandbox
-from amplifier_support.session_capabilities import OUTSIDE_SANDBOX, WORKING_DIR
+from amplifier_support.session_capabilities import MODE, OUTSIDE_SANDBOX, WORKING_DIR
 from amplifier_support.text import cut_text
 
 TOOL_OUTPUT = "tool:output"
+
+_ANSWER_SECONDS = 300.0
 
 INTERVAL = 0.2
 """Seconds between two events of a command."""
@@ -254,12 +258,17 @@ class Job(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The result of a command: its output, the log of what it left running, and notes."""
+    """The result of a command: its output, the log of what it left running, and notes.
+
+    Attributes:
+        blocked: What the sandbox kept it from, of those notes.
+    """
 
     ended: Ended
     captured: Captured
     log: Path | None
     notes: list[str]
+    blocked: list[str] = []  # noqa: RUF012 - never changed
 
 
 class Shell:
@@ -289,6 +298,7 @@ class Shell:
         self.sandbox = sandbox
         self._runner = ProcessRunner(sandbox)
         self._outside = ProcessRunner()
+        self._asked: set[str] = set()
         self._denials = Denials(sandbox, coordinator.hooks, "bash")
         self._captures: list[OutputCapture] = []
 
@@ -330,6 +340,7 @@ class Shell:
         timeout: float | None,
         capture: OutputCapture,
         also: Callable[[bytes], None] | None = None,
+        outside: bool = False,
         **about: Any,
     ) -> Finished:
         """Run it until it ends.
@@ -339,6 +350,7 @@ class Shell:
             timeout: Seconds until it is killed; None for no limit.
             capture: Receives its output; closed unless a process was left running.
             also: Also called with its output.
+            outside: Whether the user allowed it to run outside the sandbox.
             **about: Further data for the output events.
 
         Raises:
@@ -353,7 +365,7 @@ class Shell:
             if also is not None:
                 also(data)
 
-        outside = self._may_run_outside(job.line)
+        outside = outside or self._may_run_outside(job.line)
         runner = self._outside if outside else self._runner
         try:
             ended = await runner.run(job.command, timeout=timeout, output=output)
@@ -376,7 +388,37 @@ class Shell:
         else:
             about_sandbox = await self._denials.report(ended.exit_code, captured.text)
         notes = [*self._folder.follow(job.folder, left), *about_sandbox]
-        return Finished(ended, captured, log, notes)
+        failed = not outside and ended.exit_code != 0
+        return Finished(ended, captured, log, notes, about_sandbox if failed else [])
+
+    async def may_leave(self, line: str, blocked: list[str]) -> bool:
+        """Ask the user whether a command that the sandbox blocked may run again outside of it; once for each."""
+        system = self._coordinator.approval_system
+        mode = MODE.of(self._coordinator)
+        if line in self._asked or not isinstance(system, ToolApprovalSystem):
+            return False
+        if not getattr(system, "is_interactive", False):
+            return False
+        if mode is not None and mode.mode in ("read-only", "propose"):
+            return False
+        rules = map(to_mapping, (self._coordinator.config or {}).get("approvals") or ())
+        if any(rule.get("action") == "deny" and rule.get("path") for rule in rules):
+            # The sandbox hides those files from commands; outside of it nothing does.
+            return False
+        self._asked.add(line)
+        request = ToolApproval(
+            question=f"The sandbox blocked this command. Run it again outside of it?\n{line}",
+            tool_name="bash",
+            tool_input={"command": line},
+            working_dir=self.working_dir,
+            options=["Allow once, outside the sandbox", "Deny"],
+            reason=f"{blocked[0]}. Run it again outside the sandbox, with all your rights?",
+        )
+        try:
+            answer = await system.request_tool_approval(request, _ANSWER_SECONDS)
+        except ApprovalTimeoutError:
+            return False
+        return answer.by == "user" and answer.option.lower().startswith("allow")
 
     def capture(self, *, spill: bool = False) -> OutputCapture:
         """Create the capture for a command's output; with `spill` all of it goes to a file."""
