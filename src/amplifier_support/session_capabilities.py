@@ -163,7 +163,7 @@ def tool_check(tool: str) -> Capability[Callable[[Mapping[str, Any], str | None]
 
 
 def tool_delegates(tool: str) -> Capability[Callable[[], bool]]:
-    """Whether a tool only gives work to sub-agents that ask for approval themselves: ``task.delegates``."""
+    """The check that a tool only gives work to sub-agents that ask for approval themselves: ``task.delegates``."""
     return Capability(f"{tool}.delegates")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import AppError, UsageError
-from amplifier_app.runtime.attachments import image_of
+from amplifier_app.runtime.attachments import to_image
 from amplifier_support.files import make_private_folder, write_atomically
 from amplifier_support.programs import find_program
 
@@ -40,7 +40,7 @@ def clipboard_image() -> str:
                 timeout=_SECONDS,
                 check=False,
             )
-            image_of("the clipboard", done.stdout)
+            to_image("the clipboard", done.stdout)
         except (OSError, subprocess.TimeoutExpired, UsageError):
             continue
         return str(_save(done.stdout))

@@ -12,7 +12,7 @@ from pathlib import Path
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.attachments import AttachedImage, image_of
+from amplifier_app.runtime.attachments import AttachedImage, to_image
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_support.files import is_below, open_inside
 from amplifier_support.named_tuple import NamedTuple
@@ -207,7 +207,7 @@ def _image(folder: str, path: str) -> AttachedImage:
     root = "/" if os.path.isabs(path) else folder
     try:
         with open(open_inside(root, path), "rb") as file:
-            return image_of(path, file.read(64 * 1024 * 1024))
+            return to_image(path, file.read(64 * 1024 * 1024))
     except ValueError:
         raise ValueError("it is outside the working directory") from None
     except OSError as error:

@@ -79,7 +79,7 @@ def read_attachments(files: Sequence[Path | bytes]) -> Attachments:
         name = f"image {number}" if isinstance(file, bytes) else str(file)
         data = file if isinstance(file, bytes) else _read(file)
         if looks_like_image(data[:16]) or isinstance(file, bytes):
-            images.append(image_of(name, data))
+            images.append(to_image(name, data))
         else:
             texts.append(_text(name, data))
     if len(images) > MAX_IMAGES:
@@ -87,7 +87,7 @@ def read_attachments(files: Sequence[Path | bytes]) -> Attachments:
     return Attachments(tuple(images), tuple(texts))
 
 
-def image_of(name: str, data: bytes) -> AttachedImage:
+def to_image(name: str, data: bytes) -> AttachedImage:
     """An image as models take it.
 
     Raises:

@@ -39,7 +39,7 @@ from amplifier_modules.hooks_approval.config import (
     resolve_mode,
 )
 from amplifier_modules.hooks_approval.read_only_commands import Programs
-from amplifier_modules.hooks_approval.remembered import Memory, Range, ranges_of
+from amplifier_modules.hooks_approval.remembered import Memory, Range, find_ranges
 from amplifier_modules.hooks_approval.rules import (
     DEFAULT,
     READS,
@@ -438,7 +438,7 @@ class ApprovalHook:
         options = self._options(whole=True)
         if call.is_sandboxed and isinstance(data.get("span_id"), str):
             options.insert(-1, OUTSIDE)
-        ranges, usual = ranges_of(call, self._redactor())
+        ranges, usual = find_ranges(call, self._redactor())
         position, total = await self._position(call, data)
         request = ToolApproval(
             question=question,

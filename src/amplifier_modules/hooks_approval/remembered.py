@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from amplifier_modules._shared.files import guarded_files
 from amplifier_modules.hooks_approval.config import MODULE_ID, Rule
-from amplifier_modules.hooks_approval.rules import EDITS, Call, danger_in, host_of
+from amplifier_modules.hooks_approval.rules import EDITS, Call, danger_in, read_host
 from amplifier_support.clock import utc_now
 from amplifier_support.files import is_below
 from amplifier_support.named_tuple import NamedTuple
@@ -61,7 +61,7 @@ class Range(NamedTuple):
     rule: Rule | None = None
 
 
-def ranges_of(call: Call, redactor: Redactor) -> tuple[list[Range], int]:
+def find_ranges(call: Call, redactor: Redactor) -> tuple[list[Range], int]:
     """The ranges that an answer about a call may have, from narrow to wide, and the position of the usual one.
 
     Args:
@@ -78,7 +78,7 @@ def ranges_of(call: Call, redactor: Redactor) -> tuple[list[Range], int]:
         path = call.places[0].real
         shown = os.path.relpath(path, call.base) if is_below(path, call.base) else path
         return [Range(f"{call.tool} {shown}"), *folders], 1 if folders else 0
-    host = host_of(call)
+    host = read_host(call)
     if host is not None:
         rule = Rule(action="allow", tool=call.tool, host=host)
         return [Range("exactly this call"), Range(f"pages of {host}", rule)], 1
@@ -147,7 +147,7 @@ def _folders(call: Call) -> Iterator[Range]:
 
 
 Selects = Callable[[Rule, Call], bool]
-"""Whether a rule that allows selects a call."""
+"""Returns True if a rule that allows selects a call."""
 
 
 class Memory:
@@ -167,7 +167,7 @@ class Memory:
 
     @property
     def file(self) -> str | None:
-        """Where answers are stored for later sessions; None if they are not."""
+        """The file in which answers are stored for later sessions; None if they are not."""
         return None if self._file is None else str(self._file)
 
     def recall(self, call: Call) -> str | None:

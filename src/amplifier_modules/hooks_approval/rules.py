@@ -550,7 +550,7 @@ def _is_caught_by(rule: Rule, call: Call) -> bool:
     )
 
 
-def host_of(call: Call) -> str | None:
+def read_host(call: Call) -> str | None:
     """The host of the URL in a call's input; None if it has no URL, or not one with a host."""
     url = call.values.get("url")
     try:
@@ -563,7 +563,7 @@ def _is_at_host(call: Call, rule: Rule, *, unknown: bool) -> bool:
     """Return True if a call's URL is at a host that the rule names; `unknown` if its host is not known."""
     if "url" not in call.values:
         return False
-    host = host_of(call)
+    host = read_host(call)
     if host is None:
         return unknown
     return any(fnmatchcase(host, pattern.lower()) for pattern in listed(rule.host))

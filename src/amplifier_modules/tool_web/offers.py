@@ -1,4 +1,4 @@
-"""What models read about the tools, and the events."""
+"""The description of the tools for models, and their events."""
 
 from __future__ import annotations
 

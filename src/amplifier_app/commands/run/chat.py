@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.outcome import Outcome, to_outcome
@@ -21,9 +21,11 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
-from amplifier_app.runtime.attachments import read_attachments
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.observer import Renderer
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.attachments import AttachedImage
 
 
 def run_chat(request: Request, invocation: Invocation, chosen: Chosen, opening: Opening) -> Outcome:
@@ -110,6 +112,24 @@ def _terminal(
                 keys.restore()
 
 
+def _attached(request: Request) -> tuple[str | None, Sequence[AttachedImage]]:
+    """The first prompt of a chat with its text files, and its images.
+
+    Raises:
+        UsageError: A file cannot be attached, or there is no prompt for a text file.
+    """
+    if not request.attach:
+        return request.prompt, ()
+    from amplifier_app.runtime.attachments import read_attachments
+
+    attached = read_attachments([Path(file) for file in request.attach])
+    if request.prompt is not None:
+        return attached.add_to(request.prompt), attached.images
+    if attached.texts:
+        raise UsageError("--attach: a text file needs a prompt; an image waits for the first one")
+    return None, attached.images
+
+
 async def _chat(
     part: _Part,
     invocation: Invocation,
@@ -118,9 +138,7 @@ async def _chat(
     opening: Opening,
 ) -> Outcome:
     request = part.request
-    attached = read_attachments(list(map(Path, request.attach or ())))
-    if attached.texts and request.prompt is None:
-        raise UsageError("--attach: a text file needs a prompt; an image waits for the first one")
+    prompt, images = _attached(request)
     async with terminal:
         # After the input line is painted: it brings most of the chat.
         from amplifier_app.chat.conversation import chat
@@ -144,7 +162,7 @@ async def _chat(
             part.is_open = True
             if approvals.is_interactive:
                 session.ask_at_limits()
-            session.attach(attached.images)
+            session.attach(images)
             if part.failure is not None:
                 show_outcome(renderer, part.failure, "error")
             try:
@@ -153,7 +171,7 @@ async def _chat(
                     renderer,
                     terminal,
                     invocation.stdout,
-                    prompt=None if request.prompt is None else attached.add_to(request.prompt),
+                    prompt=prompt,
                     greets=part.greets,
                 )
             except Reopen as reopen:

@@ -22,7 +22,6 @@ from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.result import RunReport
 from amplifier_app.runtime.acceptance import Attempts, Requirements
 from amplifier_app.runtime.approvals import Approvals
-from amplifier_app.runtime.attachments import Attachments, read_attachments
 from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
@@ -72,15 +71,6 @@ def requirements(
     return Requirements(schema, runner, request.retries)
 
 
-def attachments_of(request: Request) -> Attachments:
-    """The files that go with the prompt of a request.
-
-    Raises:
-        UsageError: See `amplifier_app.runtime.attachments.read_attachments`.
-    """
-    return read_attachments([Path(file) for file in request.attach or ()])
-
-
 def write_reports(reports: Sequence[str], outcome: Outcome, report: RunReport) -> None:
     """Write the reports of `--report KIND=FILE`.
 
@@ -109,7 +99,11 @@ async def run_once(
         AppError: The session cannot be opened.
         Exception: Any error that ended the turn.
     """
-    attached = attachments_of(request)
+    attached = None
+    if request.attach:
+        from amplifier_app.runtime.attachments import read_attachments
+
+        attached = read_attachments([Path(file) for file in request.attach])
     checks = checks_of_run(request, chosen.plan)
     must_hold = schema is not None or (bool(checks) and not request.stream)
     renderer = choose_renderer(request, invocation, chosen.plan.display, hold=must_hold)
@@ -133,9 +127,11 @@ async def run_once(
                     "the prompt is sent as it is: only the chat adds files that are named with '@'"
                 )
                 renderer.notice(note, "info", "session")
-        session.attach(attached.images)
+        if attached is not None:
+            session.attach(attached.images)
+            prompt = attached.add_to(prompt)
         try:
-            return await shot.run(attached.add_to(prompt), request.timeout)
+            return await shot.run(prompt, request.timeout)
         finally:
             shot.fill(invocation.report)
             if session.is_saved and stderr_is_tty():

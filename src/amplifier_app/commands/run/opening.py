@@ -207,7 +207,7 @@ def approvals_for(
     request: Request, renderer: Renderer, stdout: Output, *, is_plain: bool
 ) -> Approvals:
     """Who answers questions for approval; `is_plain` asks without colours."""
-    approvals = _approvals_of(request, renderer, stdout, is_plain=is_plain)
+    approvals = _default_approvals(request, renderer, stdout, is_plain=is_plain)
     if (command := request.approve_with) is not None:
         from amplifier_app.runtime.approval_program import ask_program
 
@@ -215,7 +215,7 @@ def approvals_for(
     return approvals
 
 
-def _approvals_of(
+def _default_approvals(
     request: Request, renderer: Renderer, stdout: Output, *, is_plain: bool
 ) -> Approvals:
     terminal = terminal_to_ask_on(stdout)

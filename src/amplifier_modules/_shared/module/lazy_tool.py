@@ -9,7 +9,7 @@ from amplifier_support.named_tuple import NamedTuple
 
 
 class Offer(NamedTuple):
-    """What a model reads about a tool.
+    """The description of a tool for models.
 
     Attributes:
         name: Its name.
@@ -26,7 +26,7 @@ class LazyTool:
     """A tool of the Tool Contract that is created with its first call.
 
     Args:
-        offer: What models read about it.
+        offer: Its description for models.
         create: Creates the tool that carries out the calls.
     """
 
