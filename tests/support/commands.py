@@ -77,7 +77,7 @@ module --help
 module list
 module list -f {plan} --output json
 module show tool-todo
-module add tool-web
+module add tool-mcp
 module remove tool-todo
 module override tool-todo {module}
 module require --help
