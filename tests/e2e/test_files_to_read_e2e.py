@@ -15,12 +15,22 @@ from tests.support.plans import mock_plan
 
 pytestmark = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
 
-READ = {"--plan", "--schema", "--lock", "--replay", "--config", "import file", "run plan"}
+READ = {
+    "--attach",
+    "--plan",
+    "--schema",
+    "--lock",
+    "--replay",
+    "--config",
+    "import file",
+    "run plan",
+}
 WRITTEN = {"--record", "--report", "--to"}
 
 LINES = {
     "plan": "run hi -f {file}",
     "schema": "run hi -f {plan} --schema {file}",
+    "attachment": "run hi -f {plan} --attach {file}",
     "lock": "run hi -f {plan} --lock {file} --locked",
     "lock-check": "plan lock -f {plan} -o {file} --check",
     "recording": "run hi -f {plan} --replay {file}",

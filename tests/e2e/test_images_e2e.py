@@ -62,7 +62,8 @@ def test_anthropic_gets_the_image_in_the_result_even_after_resume(project: Path)
 def test_chat_completions_gets_the_image_in_the_next_message(project: Path) -> None:
     with ScriptedLLM.running([LOOK, "It is red."]) as server:
         assert run(server, openai, project, "What colour?") == "It is red.\n"
-        result, shown = server.completions[1].body["messages"][-2:]
+        # The last message is the status of hooks-status.
+        result, shown, _ = server.completions[1].body["messages"][-3:]
         assert result["role"] == "tool"
         assert result["content"].startswith(NOTE)
         assert shown["role"] == "user"

@@ -183,6 +183,5 @@ class Proposing:
             context_injection=_REMINDER,
             context_injection_role="user",
             ephemeral=True,
-            append_to_last_tool_result=True,
             suppress_output=True,
         )

@@ -315,7 +315,6 @@ class StatusHook:
             context_injection=text,
             context_injection_role="user",
             ephemeral=True,
-            append_to_last_tool_result=True,
             suppress_output=True,
         )
 

@@ -55,6 +55,9 @@ def conversation(messages: Iterable[Message]) -> list[dict[str, Any]]:
     return turns
 
 
+_REMINDER = "<system-reminder"
+
+
 def mark_for_caching(
     system: list[Block], tools: list[Block], turns: list[dict[str, Any]], ttl: str | None
 ) -> None:
@@ -72,7 +75,13 @@ def mark_for_caching(
             blocks[-1]["cache_control"] = mark
     users = [turn for turn in turns if turn["role"] == "user"]
     for turn in users[-2:]:
-        turn["content"][-1]["cache_control"] = mark
+        _last_that_stays(turn["content"])["cache_control"] = mark
+
+
+def _last_that_stays(blocks: list[Block]) -> Block:
+    """The last block that later requests have, too: reminders of hooks are often for one request only."""
+    kept = (one for one in reversed(blocks) if not one.get("text", "").startswith(_REMINDER))
+    return next(kept, blocks[-1])
 
 
 def _blocks(message: Message) -> list[Block]:
