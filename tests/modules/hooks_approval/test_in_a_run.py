@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.cli import run_amplifier
 from tests.support.plans import mock_plan, module_folder
@@ -93,6 +94,22 @@ def test_the_user_is_asked_and_always_is_remembered(tmp_path: Path) -> None:
     done = run_amplifier("run", "-f", plan(tmp_path, calls[:1]), "go", cwd=work, home=home)
     assert done.code == 0, done.stderr
     assert (work / "made").read_text() == "1\n1\n1\n"
+
+
+def test_a_rule_of_a_plan_can_name_hosts(tmp_path: Path) -> None:
+    rules = [
+        {"action": "deny", "tool": "web_fetch", "host": "*.evil.example"},
+        {"action": "allow", "host": ["docs.example", "*.docs.example"]},
+    ]
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump({"extends": "mock", "approvals": rules}))
+    for url, code, by in (
+        ("https://a.evil.example/x", 8, "plan.yaml:2"),
+        ("https://v1.docs.example/", 0, "plan.yaml:5"),
+        ("https://docs.example.org/", 8, ""),
+    ):
+        call = f"web_fetch: {url}"
+        done = run_amplifier("policy", "test", "-f", "plan.yaml", call, cwd=tmp_path)
+        assert (done.code, by in done.stdout + done.stderr) == (code, True), done.stdout
 
 
 def test_a_call_that_cannot_succeed_is_not_asked_about(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ class Rules(Entries):
             return None
         if "action" not in node.items:
             check.problems.add(f"{where!r} has no action", node.at, "set 'action'")
-        for key in ("tool", "path", "command"):
+        for key in ("tool", "path", "command", "host"):
             patterns = read.items.get(key)
             for one in patterns.items if isinstance(patterns, ListNode) else ():
                 self._check_pattern(key, one, where, check)
@@ -387,6 +387,9 @@ _APPROVALS = Rules(
             "tool": Texts("Shell patterns for the name of the tool. Default: every tool."),
             "path": Texts("Patterns for the paths that the call names, such as 'src/**'."),
             "command": Texts("Patterns for the shell command, word by word, such as 'git log *'."),
+            "host": Texts(
+                "Patterns for the host of the `url` in the input, such as '*.example.com'."
+            ),
             "reason": Text(
                 "Shown to the model if the call is denied, and to the user when asking."
             ),
