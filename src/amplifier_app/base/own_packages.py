@@ -5,7 +5,7 @@ from __future__ import annotations
 MODULE_PACKAGES = ("amplifier_modules", "amplifier_extras")
 """The packages with bundled modules."""
 
-WINGS = ("amplifier_batch", "amplifier_kit", "amplifier_extras")
+WINGS = ("amplifier_batch", "amplifier_kit", "amplifier_extras", "amplifier_serve")
 """The packages on top, which the app never imports: it finds their commands and modules by entry points."""
 
 OWN_PACKAGES = ("amplifier_support", "amplifier_core", "amplifier_modules", "amplifier_app", *WINGS)

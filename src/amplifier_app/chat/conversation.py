@@ -23,7 +23,7 @@ from amplifier_app.chat.outcome_messages import (
 )
 from amplifier_app.chat.picker import Picker, pick
 from amplifier_app.chat.project_files import PromptFiles
-from amplifier_app.chat.session_header import build_conversation, resume_header
+from amplifier_app.chat.session_header import resume_header
 from amplifier_app.chat.slash.contributed import contributed_commands
 from amplifier_app.chat.slash.registry import (
     Leave,
@@ -41,7 +41,11 @@ from amplifier_app.render.status_line import status_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import NO_MODES, NO_MODES_HINT, mode_control
 from amplifier_app.runtime.checks import run_shell
-from amplifier_app.runtime.continuation import last_prompt, prompt_to_continue
+from amplifier_app.runtime.continuation import (
+    build_conversation,
+    last_prompt,
+    prompt_to_continue,
+)
 from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
 from amplifier_app.runtime.status import read_status
 from amplifier_app.sessions.store import SessionStore

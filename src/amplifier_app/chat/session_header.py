@@ -1,4 +1,4 @@
-"""The beginning of a chat: what its session continues, the last exchange, and how a session is opened again."""
+"""The beginning of a chat: what its session continues, and the last exchange."""
 
 from __future__ import annotations
 
@@ -12,30 +12,15 @@ from rich.text import Text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
-from amplifier_app.runtime.approvals import current_mode
 from amplifier_app.runtime.export.parts import build_parts, last_prompts
-from amplifier_app.runtime.module_modes import active_module_mode
-from amplifier_app.runtime.session import OpenSession
 from amplifier_app.sessions.backups import files_changed_since
-from amplifier_app.sessions.conversation import Conversation, read_conversation
-from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.conversation import Conversation
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
 
 _MAX_LINES = 12
-
-
-async def build_conversation(session: OpenSession) -> Conversation:
-    """The whole conversation of an open session.
-
-    Raises:
-        SessionError: Its transcript cannot be read.
-    """
-    if session.saved is None:
-        return read_conversation(await session.context.get_messages())
-    return SessionFolder(session.saved.path).conversation()
 
 
 async def resume_header(session: OpenSession, conversation: Conversation) -> Group:
@@ -71,23 +56,3 @@ def _verb(metadata: Mapping[str, Any]) -> str:
     """`Forked` for a fork that nothing was sent to yet."""
     is_new = "forked_from" in metadata and "usage" not in metadata
     return "Forked" if is_new else "Resumed"
-
-
-_IN_SAVED_PLAN = ("plan", "profile", "sets", "max_steps")
-"""Options that are part of the saved plan of a new session."""
-
-
-def reopening_options(session: OpenSession) -> dict[str, Any] | None:
-    """Fields of the request that differ when the session is opened again as it is now.
-
-    Returns:
-        None if it has a conversation that is not saved.
-    """
-    coordinator = session.session.coordinator
-    modes = {"mode": current_mode(coordinator), "module_mode": active_module_mode(coordinator)}
-    if not session.is_saved:
-        return modes if session.recorder.context_tokens is None else None
-    options: dict[str, Any] = {} if session.facts.resumed else dict.fromkeys(_IN_SAVED_PLAN)
-    # As they are now: the user may have raised a limit or changed a mode.
-    options |= {name: session.budget.limits.get(name) for name in ("max_cost", "max_tokens")}
-    return {"resume": session.id, **options, **modes}

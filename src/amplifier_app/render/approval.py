@@ -205,6 +205,33 @@ def _joined(items: list[str], gap: str, width: int) -> list[str]:
     return [line for line in lines if line]
 
 
+def changed_texts(values: Mapping[str, Any], folder: str) -> tuple[str | None, str] | None:
+    """Return the old and the new text of the one file that a call would change.
+
+    Args:
+        values: The input of the call.
+        folder: Where relative paths start.
+
+    Returns:
+        The old text is None for a new file; None if the tool will refuse, or nothing is known.
+    """
+    path = _changed_path(values)
+    content, edits = values.get("content"), _edits(values)
+    if path is None or not (isinstance(content, str) or edits):
+        return None
+    old, notes = _current_text(path, folder)
+    if isinstance(content, str):
+        return None if notes and old is None else (old, content)
+    if old is None:
+        return None
+    new, problem = _apply_edits(old, edits)
+    return None if problem else (old, new)
+
+
+def _changed_path(values: Mapping[str, Any]) -> str | None:
+    return next((values[key] for key in _PATHS if isinstance(values.get(key), str)), None)
+
+
 def build_preview(request: ToolApproval, context: int = _CONTEXT) -> Preview | None:
     """Return what a call of a tool that changes one file would change, without doing it.
 
@@ -213,7 +240,7 @@ def build_preview(request: ToolApproval, context: int = _CONTEXT) -> Preview | N
         context: Lines to show around the changes.
     """
     values = request.tool_input
-    path = next((values[key] for key in _PATHS if isinstance(values.get(key), str)), None)
+    path = _changed_path(values)
     if path is None:
         return None
     content, edits = values.get("content"), _edits(values)

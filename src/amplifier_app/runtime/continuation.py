@@ -1,11 +1,14 @@
-"""Go on with a prompt that ended too early, without repeating what was done."""
+"""Go on with a session: opened again, or with a prompt that ended too early, without repeating what was done."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amplifier_app.runtime.approvals import current_mode
+from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.turns.module_faults import read_messages
-from amplifier_app.sessions.conversation import Conversation
+from amplifier_app.sessions.conversation import Conversation, read_conversation
+from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.recording_context import answer_at_end
 from amplifier_support.named_tuple import NamedTuple
 
@@ -16,6 +19,37 @@ _ANSWERING = ("assistant", "tool")
 
 CONTINUE = "Continue."
 """The prompt that goes on with an unfinished one."""
+
+
+async def build_conversation(session: OpenSession) -> Conversation:
+    """The whole conversation of an open session.
+
+    Raises:
+        SessionError: Its transcript cannot be read.
+    """
+    if session.saved is None:
+        return read_conversation(await session.context.get_messages())
+    return SessionFolder(session.saved.path).conversation()
+
+
+_IN_SAVED_PLAN = ("plan", "profile", "sets", "max_steps")
+"""Options that are part of the saved plan of a new session."""
+
+
+def reopening_options(session: OpenSession) -> dict[str, Any] | None:
+    """Fields of the request that differ when the session is opened again as it is now.
+
+    Returns:
+        None if it has a conversation that is not saved.
+    """
+    coordinator = session.session.coordinator
+    modes = {"mode": current_mode(coordinator), "module_mode": active_module_mode(coordinator)}
+    if not session.is_saved:
+        return modes if session.recorder.context_tokens is None else None
+    options: dict[str, Any] = {} if session.facts.resumed else dict.fromkeys(_IN_SAVED_PLAN)
+    # As they are now: the user may have raised a limit or changed a mode.
+    options |= {name: session.budget.limits.get(name) for name in ("max_cost", "max_tokens")}
+    return {"resume": session.id, **options, **modes}
 
 
 async def prompt_to_continue(session: OpenSession, prompt: str) -> str:

@@ -162,15 +162,23 @@ def project_if_trusted(*, quiet: bool = False) -> TrustedProject | None:
 
     Skipping an untrusted project is reported on stderr, unless `quiet`.
     """
+    project = project_or_fault()
+    if isinstance(project, ConfigError):
+        if not quiet:
+            report_skipped(project)
+        return None
+    return project
+
+
+def project_or_fault() -> TrustedProject | ConfigError | None:
+    """The project of the working directory, or the reason not to trust it; None without a project."""
     folder = None if ignored_by_environment() else paths.project_dir()
     if folder is None:
         return None
     try:
         return trusted_project(folder)
     except ConfigError as error:
-        if not quiet:
-            report_skipped(error)
-        return None
+        return error
 
 
 def folder_if_trusted(*, quiet: bool = False) -> Path | None:

@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.picker import Picker
-from amplifier_app.chat.session_header import reopening_options
 from amplifier_app.chat.slash.layout import lines, rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.plan.tree.problems import suggest
 from amplifier_app.render.ansi import cells
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.capabilities import first_provider
+from amplifier_app.runtime.continuation import reopening_options
 from amplifier_app.runtime.provider_access import Provider, all_providers
 
 _LIST_SECONDS = 10.0

@@ -16,11 +16,11 @@ from amplifier_app.base.paths import working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.chat.picker import SessionPicker
-from amplifier_app.chat.session_header import build_conversation
 from amplifier_app.chat.slash.layout import rows
 from amplifier_app.chat.slash.registry import Chat, Reopen, Reply, command
 from amplifier_app.render.conversation import ConversationView
 from amplifier_app.runtime import describe
+from amplifier_app.runtime.continuation import build_conversation
 from amplifier_app.runtime.export.parts import build_parts, call_text, last_prompts
 from amplifier_app.sessions.folder import SavedSession, SessionFolder, title_metadata
 from amplifier_app.sessions.fork import fork_session

@@ -37,6 +37,7 @@ _APP_PAGES = {
 
 _OTHER_PAGES = {
     "batch": ("amplifier_batch", "README.md"),
+    "editors": ("amplifier_serve", "README.md"),
     "recipes": ("amplifier_batch", "recipes.md"),
     "sandbox": ("amplifier_support", "sandbox/README.md"),
     "testing": ("amplifier_kit", "plan_tests/README.md"),

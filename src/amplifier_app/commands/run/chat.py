@@ -143,12 +143,12 @@ async def _chat(
         # After the input line is painted: it brings most of the chat.
         from amplifier_app.chat.conversation import chat
         from amplifier_app.chat.outcome_messages import show_outcome
-        from amplifier_app.chat.session_header import reopening_options
         from amplifier_app.commands.run.opening import (
             approvals_for,
             choose_renderer,
             open_requested_session,
         )
+        from amplifier_app.runtime.continuation import reopening_options
 
         screen = terminal if isinstance(terminal, ChatApplication) else None
         renderer = choose_renderer(request, invocation, chosen.plan.display, screen=screen)

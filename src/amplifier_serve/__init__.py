@@ -1,0 +1,1 @@
+"""Wing: plans served to editors and other agents."""

@@ -1,0 +1,136 @@
+"""The settings of a session that an editor shows: mode, model, profile and budget."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.plan.documents.profile_paths import profile_files
+from amplifier_app.runtime.approvals import MEANINGS, mode_control
+from amplifier_app.runtime.capabilities import first_provider
+from amplifier_serve.acp.updates import Updates
+from amplifier_serve.json_rpc import INVALID_PARAMS, RpcError
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
+
+_LIST_SECONDS = 10.0
+_BUDGETS = ("1", "5", "20")
+"""US dollars that are offered as a limit."""
+_NO_LIMIT = "none"
+
+
+class Options:
+    """Lists and changes the settings.
+
+    Args:
+        updates: Sends the models once the provider has listed them.
+    """
+
+    def __init__(self, updates: Updates) -> None:
+        self._updates = updates
+        self._models: list[tuple[str, str]] = []
+
+    def state(self, session: OpenSession) -> dict[str, Any]:
+        """The part of the answer to `session/new` and `session/load` that has the settings."""
+        state: dict[str, Any] = {"configOptions": self.listed(session)}
+        control = mode_control(session.session.coordinator)
+        if control is not None:
+            modes = [
+                {"id": mode, "name": mode, "description": MEANINGS.get(mode, "")}
+                for mode in control.modes
+            ]
+            state["modes"] = {"currentModeId": control.mode, "availableModes": modes}
+        return state
+
+    def listed(self, session: OpenSession) -> list[dict[str, Any]]:
+        """The settings with their values."""
+        control = mode_control(session.session.coordinator)
+        model = session.facts.model or "default"
+        budget = session.budget.limits.get("max_cost")
+        limit = _NO_LIMIT if budget is None else f"{float(budget):g}"
+        limits = [(_NO_LIMIT, "no limit"), *((one, f"${one}") for one in _BUDGETS)]
+        project = session.plan.project
+        profiles = sorted({profile.name for profile in profile_files(project)})
+        return [
+            *(
+                []
+                if control is None
+                else [
+                    _select(
+                        "mode",
+                        "Mode",
+                        control.mode,
+                        [(mode, mode, MEANINGS.get(mode)) for mode in control.modes],
+                        category="mode",
+                    )
+                ]
+            ),
+            _select(
+                "model", "Model", model, [(id, id, about) for id, about in self._models], "model"
+            ),
+            _select(
+                "profile",
+                "Profile",
+                session.facts.profile,
+                [(name, name, None) for name in profiles],
+            ),
+            _select("budget", "Budget", limit, [(id, name, None) for id, name in limits]),
+        ]
+
+    def change(self, session: OpenSession, option: Any, value: Any) -> dict[str, Any]:
+        """The fields of the request that give a setting another value.
+
+        Raises:
+            RpcError: There is no such setting, or it has no such value.
+        """
+        known = {
+            one["id"]: [entry["value"] for entry in one["options"]] for one in self.listed(session)
+        }
+        if option not in known:
+            raise RpcError(INVALID_PARAMS, f"unknown option {option!r}")
+        if value not in known[option]:
+            raise RpcError(INVALID_PARAMS, f"{option}: unknown value {value!r}")
+        if option == "budget":
+            return {"max_cost": None if value == _NO_LIMIT else float(value)}
+        if option == "profile":
+            return {"profile": value, "plan": None, "provider": None, "model": None}
+        name, _ = first_provider(session.session)
+        return {"provider": name, "model": value}
+
+    async def list_models(self, session: OpenSession) -> None:
+        """Ask the provider for its models and send them."""
+        _, provider = first_provider(session.session)
+        try:
+            async with asyncio.timeout(_LIST_SECONDS):
+                listed = provider.list_models()
+                models = await listed if inspect.isawaitable(listed) else listed
+            self._models = [
+                (str(model.id), one_line(str(getattr(model, "display_name", "")), 80))
+                for model in models
+            ]
+        # A provider may raise anything, or have no list: the current model stays the only one.
+        except Exception as error:
+            self._updates.notice(f"cannot list the models: {error}", "info", "acp")
+            return
+        if self._models:
+            self._updates.send("config_option_update", {"configOptions": self.listed(session)})
+
+
+def _select(
+    id: str,
+    name: str,
+    current: str,
+    values: list[tuple[str, str, str | None]],
+    category: str | None = None,
+) -> dict[str, Any]:
+    if current not in [value for value, _, _ in values]:
+        values = [(current, current, None), *values]
+    options = [
+        {"value": value, "name": shown, **({"description": about} if about else {})}
+        for value, shown, about in values
+    ]
+    option = {"id": id, "name": name, "type": "select", "currentValue": current, "options": options}
+    return option if category is None else {**option, "category": category}

@@ -1,0 +1,254 @@
+"""The agent as an editor starts it: answers what concerns all sessions, and passes on the rest.
+
+Every session is a process of its own, in the session's directory (`worker.py`): two sessions of an editor
+need not share a directory, and one that fails takes none with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable
+from typing import Any
+
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.stdio import Output
+from amplifier_app.base.version import version_line
+from amplifier_app.commands.run.request import Request
+from amplifier_app.sessions.index import ask_index
+from amplifier_app.sessions.removal import remove_sessions, with_sub_sessions
+from amplifier_app.sessions.store import SessionStore
+from amplifier_serve.json_rpc import INTERNAL_ERROR, INVALID_PARAMS, NO_SUCH_METHOD, Peer, RpcError
+
+PROTOCOL_VERSION = 1
+NOT_FOUND = -32002
+_WORKER = "amplifier_serve.acp.worker"
+_PAGE = 50
+"""Sessions of one answer to `session/list`."""
+_END_SECONDS = 1.5
+"""Seconds that sessions have to end once the editor is gone. What was said is on the disk already."""
+
+
+class Worker:
+    """The process of one session.
+
+    Args:
+        cwd: The directory of the session.
+        client: The connection to the editor, which its requests and notifications are passed to.
+    """
+
+    def __init__(self, cwd: str, client: Peer) -> None:
+        self._process = subprocess.Popen(
+            # -P: the directory may contain anything.
+            [sys.executable, "-P", "-m", _WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=cwd,
+            # Ctrl-C is for this process, which ends the others.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        source, target = self._process.stdout.fileno(), self._process.stdin.fileno()
+
+        def pass_on(method: str, params: dict[str, Any]) -> Awaitable[Any] | None:
+            if method == "session/update":
+                return client.notify(method, params)
+            return client.request(method, params)
+
+        self.peer = Peer(source, Output(target), pass_on)
+        self._serving = asyncio.ensure_future(self.peer.serve())
+
+    async def wait(self) -> None:
+        """Wait until it has ended."""
+        await asyncio.shield(self._serving)
+
+    async def close(self) -> None:
+        """End the process: what runs is stopped, and the session closes."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await self.wait()
+        self._process.kill()
+        self._process.wait()
+
+
+class Server:
+    """Answers an editor.
+
+    Args:
+        request: The plan and its options.
+        source: The descriptor that messages are read from.
+        output: Where they are written.
+    """
+
+    def __init__(self, request: Request, source: int, output: Output) -> None:
+        self._request = request
+        self._client: dict[str, Any] = {}
+        self._workers: dict[str, Worker] = {}
+        self.peer = Peer(source, output, self._handle)
+
+    async def serve(self) -> None:
+        """Serve until the editor closes the connection."""
+        try:
+            await self.peer.serve()
+        finally:
+            await asyncio.gather(*(worker.close() for worker in self._workers.values()))
+
+    def _handle(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
+        match method:
+            case "initialize":
+                return self._initialize(params)
+            case "authenticate":
+                return {}  # A session says what is missing.
+            case "session/new" | "session/load" | "session/resume":
+                return self._open(method, params)
+            case "session/list":
+                return asyncio.to_thread(_list_sessions, params)
+            case "session/delete":
+                return self._delete(_session_id(params))
+            case "session/close":
+                return self._close(_session_id(params))
+            case "session/cancel":
+                return self._worker(params).peer.notify(method, params)
+            case "session/prompt" | "session/set_mode" | "session/set_config_option":
+                return self._worker(params).peer.request(method, params)
+            case _:
+                raise RpcError(NO_SUCH_METHOD, f"unknown method '{method}'")
+
+    def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(params.get("protocolVersion"), int):
+            raise RpcError(INVALID_PARAMS, "'protocolVersion' must be a whole number")
+        self._client = _mapping(params.get("clientCapabilities"))
+        setup = {
+            "id": "init",
+            "name": "Set up a provider",
+            "description": "Run 'amplifier init' in a terminal",
+        }
+        if _mapping(self._client.get("auth")).get("terminal"):
+            setup |= {"type": "terminal", "args": ["init"]}
+        return {
+            "protocolVersion": PROTOCOL_VERSION,
+            "agentCapabilities": {
+                "loadSession": True,
+                "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
+                "mcpCapabilities": {"http": True, "sse": False},
+                "sessionCapabilities": {"list": {}, "delete": {}, "resume": {}, "close": {}},
+            },
+            "authMethods": [setup],
+            "agentInfo": {
+                "name": "amplifier",
+                "title": "Amplifier",
+                "version": version_line().split()[-1],
+            },
+        }
+
+    def _worker(self, params: dict[str, Any]) -> Worker:
+        id = _session_id(params)
+        worker = self._workers.get(id)
+        if worker is None:
+            raise RpcError(NOT_FOUND, f"session '{id}' is not open here")
+        return worker
+
+    async def _open(self, method: str, params: dict[str, Any]) -> Any:
+        cwd = params.get("cwd")
+        if not isinstance(cwd, str) or not os.path.isabs(cwd):
+            raise RpcError(INVALID_PARAMS, "'cwd' must be an absolute path")
+        if not os.path.isdir(cwd):
+            raise RpcError(INVALID_PARAMS, f"'cwd' is not a directory: '{cwd}'")
+        is_new = method == "session/new"
+        if not is_new and (open_before := self._workers.pop(_session_id(params), None)):
+            await open_before.close()
+        worker = Worker(cwd, self.peer)
+        try:
+            result = await worker.peer.request(
+                "open",
+                {
+                    "method": method,
+                    "params": params,
+                    "client": self._client,
+                    "request": self._request.as_data(),
+                },
+            )
+        except BaseException:
+            await worker.close()
+            raise
+        id = result.pop("sessionId") if not is_new else result["sessionId"]
+        self._workers[id] = worker
+        ending = asyncio.ensure_future(worker.wait())
+        ending.add_done_callback(lambda _: self._forget(id, worker))
+        # After the answer is written.
+        asyncio.get_running_loop().call_soon(worker.peer.notify, "opened", {})
+        return result
+
+    def _forget(self, id: str, worker: Worker) -> None:
+        if self._workers.get(id) is worker:
+            del self._workers[id]
+
+    async def _close(self, id: str) -> dict[str, Any]:
+        worker = self._workers.pop(id, None)
+        if worker is None:
+            raise RpcError(NOT_FOUND, f"session '{id}' is not open here")
+        await worker.close()
+        return {}
+
+    async def _delete(self, id: str) -> dict[str, Any]:
+        if (worker := self._workers.pop(id, None)) is not None:
+            await worker.close()
+        await asyncio.to_thread(_delete_session, id)
+        return {}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _session_id(params: dict[str, Any]) -> str:
+    id = params.get("sessionId")
+    if not isinstance(id, str) or not id:
+        raise RpcError(INVALID_PARAMS, "'sessionId' must be a text")
+    return id
+
+
+def _list_sessions(params: dict[str, Any]) -> dict[str, Any]:
+    """The answer to `session/list`: saved sessions, last used first."""
+    cwd, cursor = params.get("cwd"), params.get("cursor")
+    if cwd is not None and (not isinstance(cwd, str) or not os.path.isabs(cwd)):
+        raise RpcError(INVALID_PARAMS, "'cwd' must be an absolute path")
+    if cursor is not None and not (
+        isinstance(cursor, str) and cursor.isascii() and cursor.isdigit()
+    ):
+        raise RpcError(INVALID_PARAMS, f"unknown cursor {cursor!r}")
+    start = int(cursor or 0)
+    page, _ = ask_index(
+        SessionStore().root, lambda index: index.page(cwd, min(start, 10**9) + _PAGE + 1)
+    )
+    listed = [entry.session for entry in page.listed][start:]
+    sessions = [
+        {
+            "sessionId": session.id,
+            "cwd": session.project,
+            "title": session.about or None,
+            "updatedAt": session.updated,
+        }
+        for session in listed[:_PAGE]
+        if session.project
+    ]
+    more = {"nextCursor": str(start + _PAGE)} if len(listed) > _PAGE else {}
+    return {"sessions": sessions, **more}
+
+
+def _delete_session(id: str) -> None:
+    store = SessionStore()
+    # Deleting what does not exist is no error.
+    if not store.exists(id):
+        return
+    try:
+        remove_sessions(store.root, with_sub_sessions(id, store.summaries()))
+    except SessionError as error:
+        raise RpcError(INTERNAL_ERROR, error.message) from error

@@ -1,0 +1,206 @@
+"""A renderer whose output is the `session/update` notifications of an editor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from amplifier_app.base.stdio import Output
+from amplifier_app.render.approval import changed_texts
+from amplifier_app.render.events import EventStream
+from amplifier_app.render.result import RunReport
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.approvals import current_mode
+from amplifier_app.runtime.observers.observer import Level
+from amplifier_app.runtime.turns.turn import EventHandler, has_succeeded, peek, result_in
+
+if TYPE_CHECKING:
+    from amplifier_app.runtime.session import OpenSession
+
+KINDS = {
+    "read_file": "read",
+    "write_file": "edit",
+    "edit_file": "edit",
+    "bash": "execute",
+    "grep": "search",
+    "glob": "search",
+    "web_search": "search",
+    "web_fetch": "fetch",
+    "todo": "think",
+}
+_MAX_OUTPUT = 100_000
+"""Characters of a result."""
+_STATES = ("pending", "in_progress", "completed")
+
+
+class Updates(EventStream):
+    """A renderer that sends updates to the editor; other messages go to stderr.
+
+    Args:
+        send: Sends one: its kind and its fields.
+
+    Attributes:
+        session: The open session; None before there is one.
+        running: The input of each tool call in progress, by its id.
+    """
+
+    is_for_people = True
+
+    def __init__(self, send: Callable[[str, dict[str, Any]], None]) -> None:
+        super().__init__(Output(-1), RunReport(), quiet=True)
+        self.send = send
+        self.session: OpenSession | None = None
+        self.running: dict[str, tuple[str, Any]] = {}
+        self._held: list[str] = []
+        self._diffs: dict[str, dict[str, Any]] = {}
+        self._title: str | None = None
+        self._used: int | None = None
+
+    def handlers(self) -> dict[str, EventHandler]:
+        return {**super().handlers(), "approval:mode_changed": self._on_mode}
+
+    # Messages
+
+    def hold(self, text: str) -> None:
+        """Show a message with the next prompt: before it, editors show none."""
+        self._held.append(text)
+
+    def show_held(self) -> None:
+        """Show the messages that were held."""
+        for text in self._held:
+            self.say(text)
+        self._held.clear()
+
+    def say(self, text: str) -> None:
+        """Show a paragraph that is not part of the model's answer."""
+        self.send("agent_message_chunk", {"content": text_block(f"{text}\n\n")})
+
+    def notice(self, message: str, level: Level, source: str) -> None:
+        super().notice(message, level, source)
+        if level != "info":
+            self.send("agent_thought_chunk", {"content": text_block(f"{level}: {message}\n\n")})
+
+    def close(self) -> None:
+        self.session = None
+
+    # The state of the session
+
+    def prompt_ended(self) -> None:
+        """Send what a prompt has changed."""
+        self.running.clear()
+        self._diffs.clear()
+        self._send_usage()
+        saved = None if self.session is None else self.session.saved
+        title = None if saved is None else saved.metadata.get("title")
+        if saved is not None and isinstance(title, str) and title != self._title:
+            self._title = title
+            about = {"title": title, "updatedAt": saved.metadata.get("updated")}
+            self.send("session_info_update", about)
+
+    def _send_usage(self) -> None:
+        session = self.session
+        if session is None:
+            return
+        used, size = session.recorder.context_tokens, session.recorder.context_limit
+        if used is None or size is None or used == self._used:
+            return
+        self._used = used
+        cost = session.usage_so_far.cost_usd
+        priced = {} if cost is None else {"cost": {"amount": float(cost), "currency": "USD"}}
+        self.send("usage_update", {"used": used, "size": size, **priced})
+
+    def _on_mode(self, event: str, data: dict[str, Any]) -> None:
+        mode = None if self.session is None else current_mode(self.session.session.coordinator)
+        if mode is not None:
+            self.send("current_mode_update", {"currentModeId": mode})
+
+    # Events
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        match kind:
+            case "text":
+                self.send("agent_message_chunk", {"content": text_block(fields["delta"])})
+            case "thinking":
+                self.send("agent_thought_chunk", {"content": text_block(fields["delta"])})
+            case "request":
+                self._send_usage()
+            case "tool_start":
+                self._start(str(fields["id"]), str(fields["name"]), fields["input"])
+            case _:
+                pass
+
+    def _start(self, id: str, name: str, input: Any) -> None:
+        self.running[id] = (name, input)
+        call = self.describe_call(name, input)
+        self._diffs[id] = call
+        self.send("tool_call", {"toolCallId": id, "status": "in_progress", **call})
+        entries = _plan_entries(input)
+        if entries is not None:
+            self.send("plan", {"entries": entries})
+
+    def describe_call(self, name: str, input: Any) -> dict[str, Any]:
+        """A tool call as an editor shows it: title, kind, places and the change of a file."""
+        given = cast("Mapping[str, Any]", input) if isinstance(input, Mapping) else {}
+        data = {"tool_name": name, "tool_input": given}
+        call: dict[str, Any] = {
+            "title": describe.call(name, given),
+            "kind": KINDS.get(name, "other"),
+            "rawInput": dict(given),
+        }
+        folder = os.getcwd() if self.session is None else self.session.facts.working_dir
+        path = describe.find_file(data)
+        if path is not None and "\0" not in path:
+            line = given.get("offset")
+            place: dict[str, Any] = {"path": os.path.join(folder, path)}
+            if isinstance(line, int) and line > 0:
+                place["line"] = line
+            call["locations"] = [place]
+            change = changed_texts(given, folder) if call["kind"] == "edit" else None
+            if change is not None:
+                old, new = change
+                diff = {"type": "diff", "path": place["path"], "oldText": old, "newText": new}
+                call["content"] = [diff]
+        return call
+
+    def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
+        self._end(data, has_succeeded(result_in(data)), describe.shown_result(data))
+
+    def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
+        self._end(data, False, describe.error_text(data, _MAX_OUTPUT))
+
+    def _end(self, data: dict[str, Any], success: bool, output: str) -> None:
+        id = str(peek(data, "tool_call_id"))
+        self.running.pop(id, None)
+        content = self._diffs.pop(id, {}).get("content") if success else None
+        if content is None:
+            text = output if len(output) <= _MAX_OUTPUT else f"{output[:_MAX_OUTPUT]}\n…"
+            content = [{"type": "content", "content": text_block(text)}] if text else []
+        status = "completed" if success else "failed"
+        self.send(
+            "tool_call_update",
+            {"toolCallId": id, "status": status, "content": content, "rawOutput": output},
+        )
+
+
+def text_block(text: str) -> dict[str, Any]:
+    """Text as a content block."""
+    return {"type": "text", "text": text}
+
+
+def _plan_entries(input: Any) -> list[dict[str, Any]] | None:
+    """The entries of a to-do list that a call sets; None if it sets none."""
+    todos = peek(input, "todos")
+    if not isinstance(todos, list):
+        return None
+    entries: list[dict[str, Any]] = []
+    for todo in cast("list[Any]", todos):
+        state = peek(todo, "status")
+        entries.append(
+            {
+                "content": str(peek(todo, "content") or ""),
+                "priority": "medium",
+                "status": state if state in _STATES else "pending",
+            }
+        )
+    return entries

@@ -1,0 +1,331 @@
+"""One session of an editor, in a process of its own that works in the session's directory.
+
+`server.py` starts it, sends `open`, and passes on what concerns the session. It ends when its input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import Any
+
+from amplifier_app.base.errors import AppError, ConfigError
+from amplifier_app.base.outcome import Ending, Outcome, to_outcome
+from amplifier_app.base.stdio import Output, claim_stdout, open_standard_streams
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.run.choose import Chosen, choose, open_sources
+from amplifier_app.commands.run.opening import open_chosen
+from amplifier_app.commands.run.request import Request
+from amplifier_app.runtime.approvals import Approvals, set_mode
+from amplifier_app.runtime.continuation import reopening_options
+from amplifier_app.runtime.session import OpenSession
+from amplifier_app.runtime.turn_outcome import outcome_of_turn
+from amplifier_app.runtime.turns.turn import TurnResult
+from amplifier_app.trust import project_or_fault
+from amplifier_serve.acp.commands import Commands
+from amplifier_serve.acp.content import read_prompt, replay
+from amplifier_serve.acp.mcp_servers import mount_servers
+from amplifier_serve.acp.options import Options
+from amplifier_serve.acp.permissions import Permissions
+from amplifier_serve.acp.server import NOT_FOUND
+from amplifier_serve.acp.updates import Updates
+from amplifier_serve.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    NO_SUCH_METHOD,
+    Peer,
+    RpcError,
+    claim_stdin,
+)
+from amplifier_support.environment import forbid_inspection
+
+_AUTHENTICATION_REQUIRED = -32000
+_CODES = {
+    Ending.AUTHENTICATION: _AUTHENTICATION_REQUIRED,
+    Ending.USAGE: INVALID_PARAMS,
+}
+_STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
+
+
+class _Turn:
+    """A running prompt.
+
+    Attributes:
+        is_cancelled: Whether the editor has cancelled it.
+        task: Runs it; None before it has begun.
+        ended: Set when it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+        self.task: asyncio.Task[dict[str, Any]] | None = None
+        self.ended = asyncio.Event()
+
+
+class Worker:
+    """Answers what concerns the session.
+
+    Args:
+        source: The descriptor that messages are read from.
+        output: Where they are written.
+    """
+
+    def __init__(self, source: int, output: Output) -> None:
+        self.peer = Peer(source, output, self._handle)
+        self._session: OpenSession | None = None
+        self._request = Request()
+        self._servers: list[Any] = []
+        self._approvals = Approvals("deny")
+        self._turn: _Turn | None = None
+        self._leave = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+        self._updates = Updates(self._update)
+        self._permissions = Permissions(self.peer, self._updates)
+        self._options = Options(self._updates)
+        self._commands = Commands(self._updates)
+
+    async def serve(self) -> None:
+        """Serve until the input ends, then stop what runs and close the session."""
+        try:
+            await self.peer.serve()
+        finally:
+            self._cancel()
+            if self._turn is not None:
+                await self._turn.ended.wait()
+            await self._close()
+
+    def _handle(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
+        match method:
+            case "open":
+                return self._open_first(params)
+            case "opened":
+                return asyncio.ensure_future(self._greet())
+            case "session/cancel":
+                return self._cancel()
+            case "session/prompt":
+                return self._prompt(params)
+            case "session/set_mode":
+                return self._set_mode(params.get("modeId"))
+            case "session/set_config_option":
+                return self._set_option(params.get("configId"), params.get("value"))
+            case _:
+                raise RpcError(NO_SUCH_METHOD, f"unknown method '{method}'")
+
+    def _update(self, kind: str, fields: dict[str, Any]) -> None:
+        if self._session is not None:
+            update = {"sessionUpdate": kind, **fields}
+            params = {"sessionId": self._session.id, "update": update}
+            self.peer.notify("session/update", params)
+
+    @property
+    def _opened(self) -> OpenSession:
+        if self._session is None:
+            raise RpcError(NOT_FOUND, "the session is not open")
+        return self._session
+
+    # Opening
+
+    async def _open_first(self, params: dict[str, Any]) -> dict[str, Any]:
+        method, given = params["method"], params["params"]
+        request = Request.from_data(params["request"])
+        if method != "session/new":
+            request = request._replace(resume=given["sessionId"])
+        servers = given.get("mcpServers") or []
+        if not isinstance(servers, list):
+            raise RpcError(INVALID_PARAMS, "'mcpServers' must be a list")
+        self._servers = servers
+        project = None if request.trust or request.no_project else project_or_fault()
+        if isinstance(project, ConfigError):
+            request = request._replace(no_project=True)
+            self._updates.hold(
+                f"{project.message}: its settings and instructions are ignored. To trust it, run "
+                "'amplifier trust' in its directory."
+            )
+        try:
+            session = await self._open(request)
+            if method == "session/load":
+                await replay(session, self._updates)
+        except (AppError, ExceptionGroup) as error:
+            raise _to_rpc_error(to_outcome(error)) from error
+        return {"sessionId": session.id, **self._options.state(session)}
+
+    async def _open(self, request: Request) -> OpenSession:
+        """Open the session of a request; it stays open until `_close`.
+
+        Raises:
+            AppError: It cannot be opened.
+        """
+        chosen = choose(request, Output(-1))
+        if chosen.plan.default_provider is None:
+            hint = "Run 'amplifier init' in a terminal, or choose another profile."
+            error = {"hint": hint, "outcome": Ending.CONFIGURATION.value}
+            raise RpcError(_AUTHENTICATION_REQUIRED, f"no provider is set up. {hint}", error)
+        self._request, self._leave = request, asyncio.Event()
+        opened: asyncio.Future[OpenSession] = asyncio.get_running_loop().create_future()
+        self._keeping = asyncio.create_task(self._keep(request, chosen, opened))
+        await asyncio.wait({self._keeping, opened}, return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            opened.cancel()
+            await self._keeping
+        self._session = opened.result()
+        return self._session
+
+    async def _keep(
+        self, request: Request, chosen: Chosen, opened: asyncio.Future[OpenSession]
+    ) -> None:
+        """Hold the session open, in one task from its beginning to its end."""
+        self._approvals = approvals = Approvals(
+            request.approve or "ask", self._permissions.ask, self._permissions.ask_about_tool
+        )
+        sources = await open_sources(request, chosen)
+        async with open_chosen(request, chosen, approvals, self._updates, sources) as session:
+            approvals.session_id = session.id
+            approvals.stop = self._cancel
+            self._updates.session = session
+            await mount_servers(session, self._servers)
+            opened.set_result(session)
+            await self._leave.wait()
+
+    async def _close(self) -> None:
+        self._leave.set()
+        if self._keeping is not None:
+            await asyncio.wait({self._keeping})
+
+    async def _reopen(self, **changes: Any) -> None:
+        """Open the session again with other options.
+
+        Raises:
+            RpcError: It cannot; the session is as before.
+        """
+        before, same = self._request, reopening_options(self._opened)
+        if same is None:
+            raise RpcError(INVALID_REQUEST, "a session that is not saved cannot be changed")
+        again = before._replace(continue_last=False, fork=None, session=None, prompt=None)
+        await self._close()
+        try:
+            await self._open(again._replace(**{**same, **changes}))
+        except (AppError, RpcError) as error:
+            await self._open(again._replace(**same))
+            if isinstance(error, RpcError):
+                raise
+            raise _to_rpc_error(to_outcome(error)) from error
+
+    async def _greet(self) -> None:
+        """Send what follows the answer to the editor: the commands, and the models if they are known."""
+        await self._commands.announce(self._opened)
+        await self._options.list_models(self._opened)
+
+    # Prompts
+
+    def _prompt(self, params: dict[str, Any]) -> Awaitable[Any]:
+        # `session/cancel` may be the next message.
+        turn, before = _Turn(), self._turn
+        is_ending = before is None or before.is_cancelled
+        if before is not None and before.task is not None and before.task.cancelling():
+            is_ending = True  # by a cancelled request
+        if not is_ending:
+            raise RpcError(INVALID_REQUEST, "a prompt is already running")
+        self._turn = turn
+        turn.task = asyncio.create_task(self._run(turn, before, params.get("prompt")))
+        # Also if it is cancelled before it has begun.
+        turn.task.add_done_callback(lambda _: self._ended(turn))
+        return turn.task
+
+    async def _run(self, turn: _Turn, before: _Turn | None, blocks: Any) -> dict[str, Any]:
+        try:
+            if before is not None:
+                await before.ended.wait()
+            session = self._opened
+            text, images = read_prompt(blocks)
+            self._updates.show_held()
+            if await self._commands.run(text, session):
+                text = self._commands.take_prompt()
+                if text is None:
+                    return {"stopReason": "end_turn"}
+            session.attach(images)
+            if turn.is_cancelled:
+                return {"stopReason": "cancelled"}
+            result = await session.run(text)
+            return {"stopReason": self._stop_reason(session, result)}
+        except asyncio.CancelledError:
+            turn.is_cancelled = True
+            raise
+        except (AppError, Exception) as error:
+            if turn.is_cancelled:
+                return {"stopReason": "cancelled"}
+            if isinstance(error, RpcError):
+                raise
+            raise _to_rpc_error(to_outcome(error)) from error
+        finally:
+            self._updates.prompt_ended()
+
+    def _ended(self, turn: _Turn) -> None:
+        turn.ended.set()
+        if self._turn is turn:
+            self._turn = None
+
+    def _stop_reason(self, session: OpenSession, result: TurnResult) -> str:
+        if result.status == "cancelled":
+            return "cancelled"
+        if result.reason in _STOP_REASONS:
+            return _STOP_REASONS[result.reason]
+        outcome = outcome_of_turn(result, self._approvals.denial, session.id)
+        if outcome.ending in (Ending.OK, Ending.DENIED):
+            return "end_turn"
+        if outcome.ending is Ending.BUDGET:
+            self._updates.say(f"{outcome.message}. {outcome.hint or ''}".rstrip())
+            return "max_turn_requests"
+        raise _to_rpc_error(outcome)
+
+    def _cancel(self) -> None:
+        if self._turn is not None:
+            self._turn.is_cancelled = True
+            if self._session is not None:
+                self._session.stop(immediate=True)
+
+    # Options
+
+    async def _set_mode(self, mode: Any) -> dict[str, Any]:
+        session = self._opened
+        try:
+            await set_mode(session.session.coordinator, str(mode))
+        except ConfigError as error:
+            raise _to_rpc_error(to_outcome(error)) from error
+        if session.saved is not None and session.is_saved:
+            # Turns save it. The session may be left before the next one.
+            session.saved.update(mode=mode)
+        return {}
+
+    async def _set_option(self, option: Any, value: Any) -> dict[str, Any]:
+        if option == "mode":
+            await self._set_mode(value)
+        elif self._turn is not None:
+            raise RpcError(INVALID_REQUEST, "cannot change this while a prompt is running")
+        else:
+            await self._reopen(**self._options.change(self._opened, option, value))
+        return {"configOptions": self._options.listed(self._opened)}
+
+
+def _to_rpc_error(outcome: Outcome) -> RpcError:
+    ending = outcome.ending
+    data = {"outcome": ending.value, "exit_code": outcome.exit_code, "hint": outcome.hint}
+    message = f"{outcome.message}\n{outcome.hint}" if outcome.hint else outcome.message
+    return RpcError(_CODES.get(ending, INTERNAL_ERROR), message, data)
+
+
+async def _serve(source: int, output: Output) -> None:
+    await Worker(source, output).serve()
+
+
+def main() -> None:
+    """Serve one session until the input ends."""
+    open_standard_streams()
+    forbid_inspection()
+    with contextlib.suppress(KeyboardInterrupt), claim_stdout() as output:
+        run_loop(_serve(claim_stdin(), output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Prompts that an editor cancels, and editors that are gone."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.serve.acp.editor import Refused, running
+from tests.support.cli import run_amplifier
+from tests.support.plans import held_plan, let_go, mock_plan
+from tests.support.processes import processes_in
+from tests.support.waiting import wait_until
+
+SLOW = {"chunk_size": 1, "chunk_delay": 0.002, "on_end": "cycle"}
+
+
+def test_a_prompt_is_cancelled_at_any_moment(
+    tmp_path: Path, scale: Callable[[int, int], int]
+) -> None:
+    call = {"name": "bash", "input": {"command": "sleep 0.05; echo done"}}
+    replies = [{"text": "x" * 40, "tool_calls": [call]}, "y" * 40]
+    plan = mock_plan(tmp_path, replies, tools=["tool-bash"], mock=SLOW)
+    moments = random.Random(7)
+    with running("-f", plan) as editor:
+        session = editor.open(tmp_path)
+        for number in range(scale(12, 100)):
+            prompt = editor.begin_prompt(session, f"prompt {number}")
+            time.sleep(moments.uniform(0, 0.35))
+            editor.notify("session/cancel", sessionId=session)
+            assert prompt.result(60)["stopReason"] in ("cancelled", "end_turn")
+        prompt = editor.begin_prompt(session, "cancelled at once")
+        editor.notify("session/cancel", sessionId=session)
+        assert prompt.result(60) == {"stopReason": "cancelled"}
+    verified = run_amplifier("session", "verify", session)
+    assert verified.code == 0, verified.stdout + verified.stderr
+    resumed = run_amplifier("run", "--resume", session, "go on")
+    assert (resumed.code, resumed.stdout) == (0, "y" * 40 + "\n")
+
+
+def test_a_running_command_ends_with_its_prompt(tmp_path: Path) -> None:
+    call = {"name": "bash", "input": {"command": "touch begun; sleep 300"}}
+    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "done"], tools=["tool-bash"])
+    with running("-f", plan) as editor:
+        session = editor.open(tmp_path)
+        prompt = editor.begin_prompt(session, "sleep")
+        wait_until((tmp_path / "begun").exists)
+        editor.notify("session/cancel", sessionId=session)
+        assert prompt.result(60) == {"stopReason": "cancelled"}
+        assert editor.prompt(session, "and now?") == {"stopReason": "end_turn"}
+
+
+def test_a_question_that_is_open_ends_with_its_prompt(tmp_path: Path) -> None:
+    call = {"name": "bash", "input": {"command": "touch made"}}
+    plan = mock_plan(
+        tmp_path, [{"tool_calls": [call]}, "done"], tools=["tool-bash"], hooks=["hooks-approval"]
+    )
+    with running("-f", plan) as editor:
+        editor.answer = lambda params: None
+        session = editor.open(tmp_path)
+        prompt = editor.begin_prompt(session, "make it")
+        wait_until(lambda: bool(editor.questions))
+        editor.notify("session/cancel", sessionId=session)
+        assert prompt.result(60) == {"stopReason": "cancelled"}
+        assert editor.unrelated.get(timeout=60)["method"] == "$/cancel_request"
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_cancelled_request_gets_the_error_for_it(tmp_path: Path) -> None:
+    with running("-f", held_plan(tmp_path, ["never", "fine"])) as editor:
+        session = editor.open(tmp_path)
+        prompt = editor.begin_prompt(session, "wait")
+        editor.notify("$/cancel_request", requestId=editor.last_id)
+        with pytest.raises(Refused) as refused:
+            prompt.result(60)
+        assert refused.value.code == -32800
+        let_go(tmp_path)
+        assert editor.prompt(session, "again") == {"stopReason": "end_turn"}
+
+
+def test_one_prompt_runs_at_a_time(tmp_path: Path) -> None:
+    with running("-f", held_plan(tmp_path, ["never"])) as editor:
+        session = editor.open(tmp_path)
+        prompt = editor.begin_prompt(session, "wait")
+        with pytest.raises(Refused, match="a prompt is already running"):
+            editor.prompt(session, "another")
+        editor.notify("session/cancel", sessionId=session)
+        assert prompt.result(60) == {"stopReason": "cancelled"}
+
+
+def test_an_editor_that_is_gone_leaves_no_process_and_loses_nothing(tmp_path: Path) -> None:
+    call = {"name": "bash", "input": {"command": "touch begun; sleep 300"}}
+    replies = [{"text": "first part", "tool_calls": [call]}]
+    plan = mock_plan(tmp_path, replies, tools=["tool-bash"])
+    with running("-f", plan) as editor:
+        session = editor.open(tmp_path)
+        editor.begin_prompt(session, "sleep")
+        wait_until((tmp_path / "begun").exists)
+        assert processes_in(tmp_path)
+        assert editor.close() == 0
+        wait_until(lambda: not processes_in(tmp_path))
+    shown = run_amplifier("session", "show", session)
+    assert "first part" in shown.stdout

@@ -1,0 +1,114 @@
+"""Questions for approval, asked in the editor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serve.acp.editor import choose, running
+from tests.support.plans import mock_plan
+
+GUARDED: dict[str, Any] = {"tools": ["tool-filesystem", "tool-bash"], "hooks": ["hooks-approval"]}
+
+
+def plan_with_edit(folder: Path, *more: Any) -> Path:
+    (folder / "a.txt").write_text("one\ntwo\n")
+    call = {
+        "name": "edit_file",
+        "input": {"file_path": "a.txt", "old_string": "two", "new_string": "three"},
+    }
+    return mock_plan(folder, [{"tool_calls": [call]}, *more, "done"], **GUARDED)
+
+
+def test_an_edit_asks_with_the_old_and_the_new_text(tmp_path: Path) -> None:
+    with running("-f", plan_with_edit(tmp_path)) as editor:
+        editor.answer = lambda params: choose(params, "allow_once")
+        session = editor.open(tmp_path)
+        assert editor.prompt(session, "edit it") == {"stopReason": "end_turn"}
+        (question,) = editor.questions
+        (started,), (ended,) = editor.wait_for("tool_call"), editor.wait_for("tool_call_update")
+    diff = {
+        "type": "diff",
+        "path": str(tmp_path / "a.txt"),
+        "oldText": "one\ntwo\n",
+        "newText": "one\nthree\n",
+    }
+    assert question["toolCall"]["content"][0] == diff
+    assert started["content"] == ended["content"] == [diff]
+    assert question["toolCall"]["toolCallId"] == started["toolCallId"] == ended["toolCallId"]
+    assert ended["status"] == "completed"
+    assert (tmp_path / "a.txt").read_text() == "one\nthree\n"
+
+
+@pytest.mark.parametrize("how", ["reject", "cancelled", "unknown option", "error"])
+def test_without_a_yes_the_call_is_denied(tmp_path: Path, how: str) -> None:
+    answers: dict[str, Any] = {
+        "cancelled": {"outcome": {"outcome": "cancelled"}},
+        "unknown option": {"outcome": {"outcome": "selected", "optionId": "17"}},
+        "error": {},
+    }
+    with running("-f", plan_with_edit(tmp_path)) as editor:
+        editor.answer = lambda params: answers.get(how) or choose(params, "reject_once")
+        session = editor.open(tmp_path)
+        assert editor.prompt(session, "edit it") == {"stopReason": "end_turn"}
+        assert editor.wait_for("tool_call_update")[0]["status"] == "failed"
+    assert (tmp_path / "a.txt").read_text() == "one\ntwo\n"
+
+
+def test_an_answer_for_the_session_covers_the_calls_that_it_names(tmp_path: Path) -> None:
+    calls = [{"name": "bash", "input": {"command": f"touch {name}"}} for name in ("x", "y")]
+    plan = mock_plan(tmp_path, [{"tool_calls": [call]} for call in calls] + ["done"], **GUARDED)
+    with running("-f", plan) as editor:
+        editor.answer = lambda params: choose(params, "allow_always")
+        session = editor.open(tmp_path)
+        editor.prompt(session, "do it")
+        (question,) = editor.questions
+    names = [one["name"] for one in question["options"] if one["kind"] == "allow_always"]
+    assert names[0] == "Allow for this session: commands that start with touch"
+    assert question["toolCall"]["title"] == "touch x"
+    assert (tmp_path / "y").exists()
+
+
+def test_the_question_of_a_sub_agent_names_it(tmp_path: Path) -> None:
+    task = {"name": "task", "input": {"agent": "helper", "instruction": "make x"}}
+    call = {"name": "bash", "input": {"command": "touch x"}}
+    plan = mock_plan(
+        tmp_path,
+        [{"tool_calls": [task]}, {"tool_calls": [call]}, "made", "done"],
+        tools=["tool-task", "tool-bash"],
+        hooks=["hooks-approval"],
+        agents={"helper": {"description": "Helps."}},
+    )
+    with running("-f", plan) as editor:
+        editor.answer = lambda params: choose(params, "allow_once")
+        session = editor.open(tmp_path)
+        editor.prompt(session, "delegate")
+        titles = [question["toolCall"]["title"] for question in editor.questions]
+    assert "helper: touch x" in titles
+    assert (tmp_path / "x").exists()
+
+
+def test_the_mode_decides_what_asks(tmp_path: Path) -> None:
+    with running("-f", plan_with_edit(tmp_path)) as editor:
+        session = editor.open(tmp_path)
+        editor.call("session/set_mode", sessionId=session, modeId="edits")
+        assert editor.wait_for("current_mode_update")[0]["currentModeId"] == "edits"
+        editor.prompt(session, "edit it")
+        assert editor.questions == []
+    assert (tmp_path / "a.txt").read_text() == "one\nthree\n"
+
+
+def test_todo_lists_are_plans(tmp_path: Path) -> None:
+    todos = [
+        {"content": "look", "status": "completed", "activeForm": "looking"},
+        {"content": "edit", "status": "in_progress", "activeForm": "editing"},
+    ]
+    call = {"name": "todo", "input": {"action": "create", "todos": todos}}
+    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "done"], tools=["tool-todo"])
+    with running("-f", plan) as editor:
+        editor.prompt(editor.open(tmp_path), "plan it")
+        (update,) = editor.wait_for("plan")
+    shown = [(entry["content"], entry["status"]) for entry in update["entries"]]
+    assert shown == [("look", "completed"), ("edit", "in_progress")]

@@ -1,0 +1,177 @@
+"""Sessions of an editor: opened, prompted, listed, loaded again and deleted."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from amplifier_app.sessions.fork import fork_session
+from amplifier_app.sessions.store import SessionStore
+from tests.serve.acp.editor import Refused, running
+from tests.support.cli import run_amplifier
+from tests.support.images import RED_PNG
+from tests.support.plans import held_plan, let_go, mock_plan
+
+
+def test_a_prompt_is_answered_and_the_session_is_saved(tmp_path: Path) -> None:
+    with running("-f", mock_plan(tmp_path, [], mock={"on_end": "echo"})) as editor:
+        session = editor.open(tmp_path)
+        assert editor.prompt(session, "first") == {"stopReason": "end_turn"}
+        assert editor.text(session) == "You said: first"
+        assert editor.wait_for("session_info_update")[0]["title"] == "first"
+    done = run_amplifier("run", "--resume", session, "again")
+    assert (done.code, done.stdout) == (0, "You said: again\n")
+
+
+def test_a_session_of_a_terminal_goes_on_in_an_editor(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
+    done = run_amplifier("run", "-f", plan, "--session", "here", "first", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    with running() as editor:
+        editor.initialize()
+        listed = editor.call("session/list", cwd=str(tmp_path))["sessions"]
+        assert [(one["sessionId"], one["title"]) for one in listed] == [("here", "first")]
+        assert editor.call("session/list", cwd="/nowhere")["sessions"] == []
+        editor.call("session/load", sessionId="here", cwd=str(tmp_path), mcpServers=[])
+        kinds = [
+            (update["sessionUpdate"], update["content"]["text"])
+            for _, update in editor.updates
+            if "content" in update
+        ]
+        assert kinds == [
+            ("user_message_chunk", "first"),
+            ("agent_message_chunk", "You said: first"),
+        ]
+        editor.updates.clear()
+        editor.call("session/resume", sessionId="here", cwd=str(tmp_path))
+        editor.prompt("here", "second")
+        assert editor.text() == "You said: second"
+
+
+def test_a_loaded_session_shows_its_tool_calls_and_images(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("some notes\n")
+    call = {"name": "read_file", "input": {"file_path": "notes.txt"}}
+    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "read"], tools=["tool-filesystem"])
+    image = {"type": "image", "data": base64.b64encode(RED_PNG).decode(), "mimeType": "image/png"}
+    with running("-f", plan) as editor:
+        session = editor.open(tmp_path)
+        prompt = [{"type": "text", "text": "read it"}, image]
+        editor.call("session/prompt", sessionId=session, prompt=prompt)
+        started, ended = editor.wait_for("tool_call")[0], editor.wait_for("tool_call_update")[0]
+        assert (started["kind"], started["status"]) == ("read", "in_progress")
+        assert started["locations"][0]["path"] == str(tmp_path / "notes.txt")
+        assert (ended["toolCallId"], ended["status"]) == (started["toolCallId"], "completed")
+        assert "some notes" in ended["content"][0]["content"]["text"]
+        editor.updates.clear()
+        editor.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        (again,) = editor.wait_for("tool_call")
+        assert "some notes" in again["content"][0]["content"]["text"]
+        contents = [one["content"]["type"] for one in editor.wait_for("user_message_chunk", 2)]
+        assert sorted(contents) == ["image", "text"]
+
+
+def test_two_sessions_run_at_once_in_directories_of_their_own(tmp_path: Path) -> None:
+    call = {"name": "read_file", "input": {"file_path": "name.txt"}}
+    plan = held_plan(tmp_path, [{"tool_calls": [call]}, "done"], tools=["tool-filesystem"])
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "name.txt").write_text(f"folder {folder.name}")
+    with running("-f", plan) as editor:
+        sessions = [editor.open(folder) for folder in folders]
+        prompts = [editor.begin_prompt(session, "read it") for session in sessions]
+        let_go(tmp_path)
+        assert [prompt.result(60)["stopReason"] for prompt in prompts] == ["end_turn", "end_turn"]
+        for session, folder in zip(sessions, folders, strict=True):
+            texts = [str(update) for id, update in editor.updates if id == session]
+            assert any(f"folder {folder.name}" in text for text in texts)
+
+
+def test_a_closed_session_is_kept_and_a_deleted_one_is_not(tmp_path: Path) -> None:
+    with running("-f", mock_plan(tmp_path, ["one"])) as editor:
+        session = editor.open(tmp_path)
+        editor.prompt(session, "first")
+        editor.call("session/close", sessionId=session)
+        with pytest.raises(Refused, match="is not open here") as refused:
+            editor.prompt(session, "second")
+        assert refused.value.code == -32002
+        assert len(editor.call("session/list")["sessions"]) == 1
+        editor.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        editor.call("session/delete", sessionId=session)
+        assert editor.call("session/list")["sessions"] == []
+        editor.call("session/delete", sessionId=session)  # already gone
+
+
+def test_long_lists_come_in_pages(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, ["one"])
+    done = run_amplifier("run", "-f", plan, "--session", "first", "hello", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    store = SessionStore()
+    for _ in range(51):
+        fork_session(store, store.find("first"))
+    with running() as editor:
+        editor.initialize()
+        first = editor.call("session/list")
+        rest = editor.call("session/list", cursor=first["nextCursor"])
+        assert (len(first["sessions"]), len(rest["sessions"])) == (50, 2)
+        assert "nextCursor" not in rest
+        with pytest.raises(Refused, match="unknown cursor"):
+            editor.call("session/list", cursor="x")
+
+
+def test_embedded_files_and_links_are_part_of_the_prompt(tmp_path: Path) -> None:
+    blocks = [
+        {"type": "text", "text": "compare"},
+        {"type": "resource_link", "name": "a.py", "uri": "file:///x/a.py"},
+        {"type": "resource", "resource": {"uri": "file:///x/b.py", "text": "unsaved"}},
+    ]
+    with running("-f", mock_plan(tmp_path, ["{prompt}"])) as editor:
+        session = editor.open(tmp_path)
+        editor.call("session/prompt", sessionId=session, prompt=blocks)
+    transcript = run_amplifier("session", "show", session, "--output", "json").stdout
+    assert "[a.py](file:///x/a.py)" in transcript
+    assert '<file path=\\"/x/b.py\\">\\nunsaved\\n</file>' in transcript
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ([], "the prompt is empty"),
+        ("text", "must be a list"),
+        ([{"type": "audio", "data": "", "mimeType": "audio/wav"}], "of the type 'audio'"),
+        ([{"type": "image", "data": "%", "mimeType": "image/png"}], "not valid base64"),
+        ([{"type": "image", "data": "aaaa", "mimeType": "image/png"}], "not an image"),
+    ],
+)
+def test_prompts_that_cannot_be_sent_are_refused(
+    tmp_path: Path, blocks: object, message: str
+) -> None:
+    with running("-f", mock_plan(tmp_path, ["one"])) as editor:
+        session = editor.open(tmp_path)
+        with pytest.raises(Refused, match=message) as refused:
+            editor.call("session/prompt", sessionId=session, prompt=blocks)
+        assert refused.value.code == -32602
+        assert editor.prompt(session, "go on")["stopReason"] == "end_turn"
+
+
+def test_without_a_provider_the_editor_learns_how_to_set_one_up(tmp_path: Path) -> None:
+    with running() as editor:
+        methods = editor.initialize(auth={"terminal": True})["authMethods"]
+        assert [(one["type"], one["args"]) for one in methods] == [("terminal", ["init"])]
+        with pytest.raises(Refused, match="no provider is set up") as refused:
+            editor.call("session/new", cwd=str(tmp_path), mcpServers=[])
+        assert refused.value.code == -32000
+
+
+def test_errors_of_a_provider_answer_the_prompt_and_the_session_goes_on(tmp_path: Path) -> None:
+    plan = mock_plan(
+        tmp_path, [{"error": {"type": "RateLimitError", "message": "slow down"}}, "fine"]
+    )
+    with running("-f", plan) as editor:
+        session = editor.open(tmp_path)
+        with pytest.raises(Refused, match="slow down") as refused:
+            editor.prompt(session, "first")
+        assert refused.value.data["exit_code"] == 75
+        assert editor.prompt(session, "again")["stopReason"] == "end_turn"
