@@ -2,10 +2,11 @@
 
 # Without `from __future__ import annotations`, whose strings Typer would compile at every start.
 import asyncio
+from typing import Annotated
 
 import typer
 
-from amplifier_app.base.stdio import claim_stdout
+from amplifier_app.base.stdio import Output, claim_stdout
 from amplifier_app.commands.run.request import Request
 from amplifier_app.commands.typer_options import takes_options
 from amplifier_serve.acp.server import Server
@@ -34,3 +35,40 @@ def acp(request: Request) -> None:
     """
     with claim_stdout() as output:
         asyncio.run(Server(request.validate(), claim_stdin(), output).serve())
+
+
+@app.command()
+@takes_options(Request, *_OPTIONS)
+def mcp(
+    *,
+    request: Request,
+    http: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            show_default=False,
+            help="Serve HTTP on this port of 127.0.0.1 instead of stdin and stdout; 0 chooses one. Clients "
+            "need the token in AMPLIFIER_SERVE_TOKEN, or the one that is printed.",
+        ),
+    ] = None,
+) -> None:
+    """Speak the Model Context Protocol, for other agents.
+
+    The plan and each of its agents is a tool. They work in the current directory.
+    """
+    # Imports what a run needs, which an editor's server does not.
+    from amplifier_app.commands.event_loop import run_loop
+    from amplifier_app.commands.run.choose import choose
+    from amplifier_serve.mcp_http import serve_http
+    from amplifier_serve.mcp_server import McpServer, serve_stdio
+    from amplifier_serve.project import without_untrusted_project
+
+    with claim_stdout() as output:
+        request, notice = without_untrusted_project(request.validate())
+        server = McpServer(request, choose(request, Output(-1)), notice)
+        if http is None:
+            run_loop(serve_stdio(server, claim_stdin(), output))
+        else:
+            run_loop(serve_http(server, http))

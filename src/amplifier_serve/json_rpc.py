@@ -84,6 +84,7 @@ class Peer:
         self._ids = itertools.count(1)
         self._waiting: dict[Any, asyncio.Future[Any]] = {}
         self._running: dict[Any, asyncio.Future[Any]] = {}
+        self._unanswered: set[asyncio.Future[Any]] = set()
         self._ended = asyncio.Event()
         self._line: list[bytes] = []
         self._length = 0
@@ -117,6 +118,26 @@ class Peer:
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification."""
         self._send({"method": method, "params": params})
+
+    def cancel(self, id: Any, *, answers: bool = True) -> None:
+        """Cancel a request of the other side.
+
+        Args:
+            id: Its id; unknown ones are ignored.
+            answers: Whether the request is answered, with the error for it.
+        """
+        running = self._running.get(id) if isinstance(id, str | int) else None
+        if running is not None:
+            if not answers:
+                self._unanswered.add(running)
+            running.cancel()
+
+    async def cancel_all(self) -> None:
+        """Cancel all requests of the other side, and wait until they have ended."""
+        running = list(self._running.values())
+        for request in running:
+            request.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def _finish(self, id: int, future: asyncio.Future[Any]) -> None:
         self._waiting.pop(id, None)
@@ -204,10 +225,7 @@ class Peer:
         params = fields.get("params")
         given = cast("dict[str, Any]", params if isinstance(params, dict) else {})
         if method == _CANCEL:
-            request = given.get("requestId")
-            running = self._running.get(request) if isinstance(request, str | int) else None
-            if running is not None:
-                running.cancel()
+            self.cancel(given.get("requestId"))
             return
         is_request = "id" in fields
         try:
@@ -236,11 +254,11 @@ class Peer:
     def _answer(self, id: Any, method: str, ended: asyncio.Future[Any]) -> None:
         if self._running.get(id) is ended:
             del self._running[id]
-        if ended.cancelled():
+        if ended in self._unanswered:
+            self._unanswered.discard(ended)
+        elif ended.cancelled():
             self._refuse(id, RpcError(CANCELLED, "the request was cancelled"))
-            return
-        error = ended.exception()
-        if error is None:
+        elif (error := ended.exception()) is None:
             self._send({"id": id, "result": ended.result()})
         elif isinstance(error, RpcError):
             self._refuse(id, error)

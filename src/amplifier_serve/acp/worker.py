@@ -22,7 +22,6 @@ from amplifier_app.runtime.continuation import reopening_options
 from amplifier_app.runtime.session import OpenSession
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
-from amplifier_app.trust import project_or_fault
 from amplifier_serve.acp.commands import Commands
 from amplifier_serve.acp.content import read_prompt, replay
 from amplifier_serve.acp.mcp_servers import mount_servers
@@ -39,6 +38,7 @@ from amplifier_serve.json_rpc import (
     RpcError,
     claim_stdin,
 )
+from amplifier_serve.project import without_untrusted_project
 from amplifier_support.environment import forbid_inspection
 
 _AUTHENTICATION_REQUIRED = -32000
@@ -136,13 +136,9 @@ class Worker:
         if not isinstance(servers, list):
             raise RpcError(INVALID_PARAMS, "'mcpServers' must be a list")
         self._servers = servers
-        project = None if request.trust or request.no_project else project_or_fault()
-        if isinstance(project, ConfigError):
-            request = request._replace(no_project=True)
-            self._updates.hold(
-                f"{project.message}: its settings and instructions are ignored. To trust it, run "
-                "'amplifier trust' in its directory."
-            )
+        request, notice = without_untrusted_project(request)
+        if notice:
+            self._updates.hold(notice)
         try:
             session = await self._open(request)
             if method == "session/load":

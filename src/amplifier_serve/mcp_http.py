@@ -1,0 +1,217 @@
+"""The Model Context Protocol over HTTP: one POST per message, on loopback, with a token.
+
+Answers are JSON. Notifications to the client and calls of it, which need a stream, are left out: with an era
+before 2026-07-28, calls that ask for approval are denied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import inspect
+import json
+import os
+import secrets
+import threading
+from concurrent.futures import Future
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+
+from amplifier_app.base.errors import UsageError
+from amplifier_app.base.json_text import json_line
+from amplifier_app.base.stdio import to_stderr
+from amplifier_serve.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    RpcError,
+)
+from amplifier_serve.mcp_server import NEWEST, VERSION_KEY, Caller, McpServer
+from amplifier_support.fields import to_mapping
+
+HOST = "127.0.0.1"
+TOKEN_VARIABLE = "AMPLIFIER_SERVE_TOKEN"
+HEADER_MISMATCH = -32020
+_MAX_BODY = 4 * 1024 * 1024
+_ORIGINS = ("127.0.0.1", "localhost", "[::1]")
+_ENCODED, _END = "=?base64?", "?="
+
+
+class _Refused(Exception):
+    """A request that is refused before it is read, with the status of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+async def serve_http(server: McpServer, port: int) -> None:
+    """Serve in threads until the task is cancelled; requests run in the event loop.
+
+    Args:
+        server: Answers the requests.
+        port: The port; 0 for any that is free.
+
+    Raises:
+        UsageError: The port cannot be used.
+    """
+    loop = asyncio.get_running_loop()
+
+    class Handler(_Handler):
+        token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(32)
+
+        def call(self, method: str, params: dict[str, Any]) -> Future[Any]:
+            return asyncio.run_coroutine_threadsafe(_answer(server, method, params), loop)
+
+    try:
+        http = ThreadingHTTPServer((HOST, port), Handler)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"--http: cannot use port {port}: {reason}") from error
+    http.daemon_threads = True
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    to_stderr(f"amplifier: serving http://{HOST}:{http.server_address[1]}/mcp")
+    if TOKEN_VARIABLE not in os.environ:
+        to_stderr(f"amplifier: token {Handler.token}")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        http.shutdown()
+        http.server_close()
+        await server.close()
+
+
+async def _answer(server: McpServer, method: str, params: dict[str, Any]) -> Any:
+    result = server.handle(method, params, Caller())
+    return await result if inspect.isawaitable(result) else result
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    token = ""
+
+    def call(self, method: str, params: dict[str, Any]) -> Future[Any]:
+        """Begin a request in the event loop."""
+        raise NotImplementedError
+
+    def do_POST(self) -> None:
+        try:
+            self._check_caller()
+            body = self._body()
+        except _Refused as refused:
+            self.close_connection = True
+            self._send(refused.status, {"error": str(refused)})
+            return
+        id: Any = None
+        try:
+            message = _parse(body)
+            id = message.get("id")
+            self._check_headers(message)
+            params = cast("dict[str, Any]", message.get("params") or {})
+            result = self.call(message["method"], params).result()
+        except RpcError as error:
+            status = 404 if error.code == -32601 else 400 if error.code <= -32020 else 200
+            self._send(status, {"jsonrpc": "2.0", "id": id, "error": error.as_json()})
+            return
+        # Modules may raise anything; it is the answer to this request.
+        except Exception as error:
+            failed = RpcError(INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+            self._send(500, {"jsonrpc": "2.0", "id": id, "error": failed.as_json()})
+            return
+        if "id" in message:
+            self._send(200, {"jsonrpc": "2.0", "id": id, "result": result})
+        else:
+            self._send(202, None)
+
+    def do_GET(self) -> None:
+        self._send(405, {"error": "only POST is served"}, Allow="POST")
+
+    do_DELETE = do_PUT = do_GET
+
+    def _check_caller(self) -> None:
+        """Refuse pages in a browser, and everyone who does not have the token."""
+        if not _is_local(self.headers.get("Host") or ""):
+            raise _Refused(403, "unknown host")
+        origin = self.headers.get("Origin")
+        if origin is not None and not _is_local(origin.partition("://")[2]):
+            raise _Refused(403, "requests of other origins are refused")
+        given = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            raise _Refused(401, "the token is missing or wrong")
+
+    def _body(self) -> bytes:
+        length = self.headers.get("Content-Length") or ""
+        if not length.isdecimal():
+            raise _Refused(411, "Content-Length is missing")
+        if int(length) > _MAX_BODY:
+            raise _Refused(413, f"a message has at most {_MAX_BODY:,} bytes")
+        return self.rfile.read(int(length))
+
+    def _check_headers(self, message: dict[str, Any]) -> None:
+        """In the newest era, headers repeat what proxies want to know of the body."""
+        params = to_mapping(message.get("params"))
+        version = to_mapping(params.get("_meta")).get(VERSION_KEY)
+        header = self.headers.get("MCP-Protocol-Version")
+        if version is None:
+            if header is not None and header.strip() == NEWEST:
+                raise RpcError(INVALID_PARAMS, f"'_meta' must have '{VERSION_KEY}'")
+            return
+        expected = {"MCP-Protocol-Version": version, "Mcp-Method": message["method"]}
+        if message["method"] == "tools/call":
+            expected["Mcp-Name"] = params.get("name")
+        for name, value in expected.items():
+            if _decoded(self.headers.get(name)) != value:
+                text = f"the header {name} differs from the message"
+                raise RpcError(HEADER_MISMATCH, text)
+
+    def _send(self, status: int, answer: Any, **headers: str) -> None:
+        body = b"" if answer is None else json_line(answer).encode()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if body:
+            self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing for each request."""
+
+
+def _is_local(host: str) -> bool:
+    name, _, port = host.rpartition(":")
+    return (name if name and port.isdecimal() else host) in _ORIGINS
+
+
+def _decoded(value: str | None) -> str | None:
+    """A header whose text may be encoded, because headers are ASCII."""
+    value = None if value is None else value.strip()
+    if value is None or not (value.startswith(_ENCODED) and value.endswith(_END)):
+        return value
+    try:
+        return base64.b64decode(value[len(_ENCODED) : -len(_END)], validate=True).decode()
+    except ValueError:
+        return None
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    """
+    Raises:
+        RpcError: It is not a message.
+    """
+    try:
+        message: Any = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RpcError(PARSE_ERROR, "the message is not valid JSON") from error
+    if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+        raise RpcError(INVALID_REQUEST, "expected one request")
+    fields = cast("dict[str, Any]", message)
+    if not isinstance(fields.get("params") or {}, dict):
+        raise RpcError(INVALID_PARAMS, "'params' must be a JSON object")
+    return fields

@@ -1,0 +1,403 @@
+"""The Model Context Protocol: a plan and its agents as tools of other agents.
+
+Three eras of the protocol: 2026-07-28, whose requests stand alone, and two before it, which begin with
+`initialize`. A question for approval reaches the caller as an elicitation: in the newest era the call ends with
+`input_required`, and goes on when it is made again with the answer; before that, the server asks the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from amplifier_app import api
+from amplifier_app.base.errors import AppError
+from amplifier_app.base.stdio import Output
+from amplifier_app.base.version import version_line
+from amplifier_app.commands.run.choose import Chosen
+from amplifier_app.commands.run.request import Request
+from amplifier_app.plan.agent_plan import agent_plan
+from amplifier_app.runtime import describe
+from amplifier_app.sessions.store import SessionStore
+from amplifier_serve.json_rpc import INVALID_PARAMS, NO_SUCH_METHOD, Peer, RpcError
+from amplifier_support.fields import to_mapping
+
+NEWEST = "2026-07-28"
+EARLIER = ("2025-11-25", "2025-06-18")
+UNSUPPORTED_VERSION = -32022
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+_CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+_SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+_WAIT_SECONDS = 600.0
+"""Seconds that a call waits for the answer to its question; then it is denied."""
+_LIST_MILLISECONDS = 60_000
+"""How long a client may keep the list of tools."""
+_APPROVAL = "approval"
+_ANSWER_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "answer": {"type": "string", "enum": ["allow", "deny"], "description": "Allow the call?"}
+    },
+    "required": ["answer"],
+}
+_OUTPUT_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "response": {"type": "string", "description": "The answer."},
+        "session_id": {"type": "string", "description": "Pass it to continue the conversation."},
+        "outcome": {"type": "string", "description": "'ok', or why there is no complete answer."},
+        "error": {"type": ["string", "null"]},
+        "cost": {"type": ["number", "null"], "description": "US dollars."},
+    },
+    "required": ["response", "session_id", "outcome", "error", "cost"],
+}
+
+Notify = Callable[[str, Mapping[str, Any]], None]
+AskClient = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+
+class Caller:
+    """The side that a request comes from.
+
+    Attributes:
+        notify: Sends it a notification; None if it cannot get one.
+        ask: Calls it; None if it cannot be called.
+        capabilities: What it said that it can do.
+    """
+
+    def __init__(self, notify: Notify | None = None, ask: AskClient | None = None) -> None:
+        self.notify = notify
+        self.ask = ask
+        self.capabilities: Mapping[str, Any] = {}
+
+
+class _Call:
+    """A running prompt.
+
+    Attributes:
+        running: Its result.
+        question: The message of a question that waits for an answer; None without one.
+        answer: Takes the answer.
+    """
+
+    def __init__(self) -> None:
+        self.running: asyncio.Task[dict[str, Any]]
+        self.asked = asyncio.Event()
+        self.question = ""
+        self.answer: asyncio.Future[bool]
+
+    async def ask(self, question: str) -> bool:
+        """Ask in the result of the request that waits for the prompt."""
+        self.question, self.answer = question, asyncio.get_running_loop().create_future()
+        self.asked.set()
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                return await self.answer
+        except TimeoutError:
+            return False
+        finally:
+            self.asked.clear()
+
+
+class McpServer:
+    """Answers requests, whatever brings them.
+
+    Args:
+        request: The options of the plan.
+        chosen: The plan.
+        notice: Something that the client should know; empty for nothing.
+    """
+
+    def __init__(self, request: Request, chosen: Chosen, notice: str = "") -> None:
+        self._notice = notice
+        self._plans = _plans_by_tool(request, chosen)
+        self._descriptions = _descriptions(chosen)
+        self._calls: dict[str, _Call] = {}
+        self._working_dir = os.getcwd()
+
+    def handle(self, method: str, params: dict[str, Any], caller: Caller) -> Awaitable[Any] | Any:
+        """Answer a request, or take a notification.
+
+        Raises:
+            RpcError: The error to answer with; also when what it returns is awaited.
+        """
+        meta = to_mapping(params.get("_meta"))
+        version = meta.get(VERSION_KEY)
+        if version is not None:
+            caller.capabilities = to_mapping(meta.get(_CAPABILITIES_KEY))
+            if version != NEWEST and version not in EARLIER:
+                supported = {"supported": [NEWEST, *EARLIER], "requested": version}
+                message = f"unsupported protocol version {version!r}"
+                raise RpcError(UNSUPPORTED_VERSION, message, supported)
+        is_newest = version == NEWEST
+        if is_newest and not isinstance(meta.get(_CAPABILITIES_KEY), Mapping):
+            raise RpcError(INVALID_PARAMS, f"'_meta' must have '{_CAPABILITIES_KEY}'")
+        match method:
+            case "server/discover":
+                return self._discover()
+            case "initialize" if not is_newest:
+                return self._initialize(params, caller)
+            case "ping" if not is_newest:
+                return {}
+            case "tools/list":
+                return _complete({"tools": self._tools()}, is_newest, is_list=True)
+            case "tools/call":
+                return self._call(params, caller, is_newest)
+            case _ if method.startswith("notifications/"):
+                return None
+            case _:
+                raise RpcError(NO_SUCH_METHOD, f"unknown method '{method}'")
+
+    async def close(self) -> None:
+        """Stop the prompts that wait for an answer."""
+        for call in self._calls.values():
+            call.running.cancel()
+        await asyncio.gather(
+            *(call.running for call in self._calls.values()), return_exceptions=True
+        )
+
+    def _discover(self) -> dict[str, Any]:
+        about = {
+            "supportedVersions": [NEWEST, *EARLIER],
+            "capabilities": {"tools": {}},
+            "instructions": self._instructions,
+            "_meta": {_SERVER_KEY: _server_info()},
+        }
+        return _complete(about, True, is_list=True)
+
+    def _initialize(self, params: dict[str, Any], caller: Caller) -> dict[str, Any]:
+        caller.capabilities = to_mapping(params.get("capabilities"))
+        requested = params.get("protocolVersion")
+        return {
+            "protocolVersion": requested if requested in EARLIER else EARLIER[0],
+            "capabilities": {"tools": {}},
+            "serverInfo": _server_info(),
+            "instructions": self._instructions,
+        }
+
+    @property
+    def _instructions(self) -> str:
+        return (
+            "Each tool sends a prompt to an agent of Amplifier, which works on its own in "
+            f"{self._working_dir} and returns its answer. It sees nothing of your conversation: the "
+            "prompt has to say everything it needs. Pass session_id of an answer to continue. "
+            f"{self._notice}"
+        ).rstrip()
+
+    def _tools(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "description": self._descriptions[name],
+                "inputSchema": {
+                    "type": "object",
+                    "properties": {
+                        "prompt": {
+                            "type": "string",
+                            "description": "The task, complete in itself.",
+                        },
+                        "session_id": {"type": "string", "description": "A session to continue."},
+                    },
+                    "required": ["prompt"],
+                    "additionalProperties": False,
+                },
+                "outputSchema": _OUTPUT_SCHEMA,
+            }
+            for name in self._plans
+        ]
+
+    # Calls
+
+    async def _call(
+        self, params: dict[str, Any], caller: Caller, is_newest: bool
+    ) -> dict[str, Any]:
+        state = params.get("requestState")
+        if state is not None:
+            call = self._answered(state, to_mapping(params.get("inputResponses")))
+        else:
+            call = self._begin(params, caller, is_newest)
+        asked = asyncio.create_task(call.asked.wait())
+        try:
+            await asyncio.wait({call.running, asked}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            call.running.cancel()
+            await asyncio.wait({call.running})
+            raise
+        finally:
+            asked.cancel()
+        if call.running.done():
+            return _complete(call.running.result(), is_newest)
+        token = secrets.token_urlsafe(16)
+        self._calls[token] = call
+        call.running.add_done_callback(lambda _: self._calls.pop(token, None))
+        request = {"method": "elicitation/create", "params": _elicitation(call.question)}
+        return {
+            "resultType": "input_required",
+            "inputRequests": {_APPROVAL: request},
+            "requestState": token,
+        }
+
+    def _answered(self, state: Any, responses: Mapping[str, Any]) -> _Call:
+        call = self._calls.pop(state, None) if isinstance(state, str) else None
+        if call is None:
+            raise RpcError(INVALID_PARAMS, "unknown 'requestState': the call has ended")
+        if not call.answer.done():
+            call.answer.set_result(_is_yes(responses.get(_APPROVAL)))
+        call.asked.clear()
+        return call
+
+    def _begin(self, params: dict[str, Any], caller: Caller, is_newest: bool) -> _Call:
+        plan = self._plans.get(str(params.get("name")))
+        if plan is None:
+            raise RpcError(INVALID_PARAMS, f"unknown tool {params.get('name')!r}")
+        arguments = to_mapping(params.get("arguments"))
+        prompt, session_id = arguments.get("prompt"), arguments.get("session_id")
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise RpcError(INVALID_PARAMS, "'prompt' must be a text that is not empty")
+        if session_id is not None:
+            self._check_session(session_id)
+        call = _Call()
+        can_ask = "elicitation" in caller.capabilities
+
+        async def approve(question: api.Approval) -> str:
+            text = _question(question)
+            if not can_ask:
+                return "deny"
+            if is_newest:
+                is_allowed = await call.ask(text)
+            elif caller.ask is None:
+                return "deny"
+            else:
+                try:
+                    is_allowed = _is_yes(await caller.ask("elicitation/create", _elicitation(text)))
+                except RpcError:
+                    return "deny"
+            return "allow" if is_allowed else "deny"
+
+        progress = to_mapping(params.get("_meta")).get("progressToken")
+        notify = caller.notify if isinstance(progress, str | int) else None
+
+        def report(number: int, message: str) -> None:
+            if notify is not None:
+                about = {"progressToken": progress, "progress": number, "message": message}
+                notify("notifications/progress", about)
+
+        call.running = asyncio.create_task(_run(plan, prompt, session_id, approve, report))
+        return call
+
+    def _check_session(self, session_id: Any) -> None:
+        """Refuse sessions of other directories: the caller works in this one."""
+        store, project = SessionStore(), None
+        with contextlib.suppress(AppError):  # not an id
+            if isinstance(session_id, str) and store.exists(session_id):
+                project = store.find(session_id).metadata.get("project")
+        if project == self._working_dir:
+            return
+        raise RpcError(INVALID_PARAMS, f"no session {session_id!r} of {self._working_dir}")
+
+
+async def _run(
+    plan: api.Plan,
+    prompt: str,
+    session_id: str | None,
+    approve: api.Approver,
+    report: Callable[[int, str], None],
+) -> dict[str, Any]:
+    """Send the prompt, and return the result of the tool."""
+    steps = 0
+    try:
+        async with api.open_session(plan, session_id=session_id, approve=approve) as session:
+            result: Mapping[str, Any] = {}
+            async for event in session.stream(prompt):
+                if event["type"] == "tool_start":
+                    steps += 1
+                    report(steps, describe.call(event["name"], event["input"]))
+                result = event
+            answer, id = api.to_answer(result), session.id
+    except AppError as error:
+        return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+    data = {
+        "response": answer.text,
+        "session_id": id,
+        "outcome": answer.outcome,
+        "error": answer.error,
+        "cost": answer.cost,
+    }
+    text = answer.text if answer.is_ok else f"{answer.error}\n\n{answer.text}".strip()
+    content = [{"type": "text", "text": text}]
+    return {"content": content, "structuredContent": data, "isError": not answer.is_ok}
+
+
+def _plans_by_tool(request: Request, chosen: Chosen) -> dict[str, api.Plan]:
+    """The plan of each tool: the plan itself, and each of its agents."""
+    plans = {_tool_name(chosen.plan.name): api.Plan(chosen, request)}
+    for agent in chosen.plan.mount_plan().get("agents", {}):
+        narrowed = chosen._replace(plan=agent_plan(chosen.plan, agent))
+        plans.setdefault(_tool_name(agent), api.Plan(narrowed, request))
+    return plans
+
+
+def _descriptions(chosen: Chosen) -> dict[str, str]:
+    name = chosen.plan.name
+    about = to_mapping(chosen.plan.data).get("description")
+    shown = about if isinstance(about, str) else f"Runs the plan '{name}'."
+    descriptions = {_tool_name(name): f"Send a prompt to an agent with tools. {shown}"}
+    for agent, config in chosen.plan.mount_plan().get("agents", {}).items():
+        described = to_mapping(config).get("description")
+        text = described if isinstance(described, str) else f"The agent '{agent}'."
+        descriptions.setdefault(_tool_name(agent), f"Send a prompt to an agent. {text}")
+    return descriptions
+
+
+def _tool_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:64] or "agent"
+
+
+def _server_info() -> dict[str, str]:
+    return {"name": "amplifier", "title": "Amplifier", "version": version_line().split()[-1]}
+
+
+def _complete(result: dict[str, Any], is_newest: bool, *, is_list: bool = False) -> dict[str, Any]:
+    """A result as the era of the request has it."""
+    if not is_newest:
+        return result
+    cached = {"ttlMs": _LIST_MILLISECONDS, "cacheScope": "private"} if is_list else {}
+    return {"resultType": "complete", **cached, **result}
+
+
+def _question(question: api.Approval) -> str:
+    agent, reason = question.get("agent"), question.get("reason")
+    text = f"{agent}: {question['question']}" if agent else str(question["question"])
+    return f"{text}\n{reason}" if reason else text
+
+
+def _elicitation(question: str) -> dict[str, Any]:
+    return {"mode": "form", "message": question, "requestedSchema": _ANSWER_SCHEMA}
+
+
+def _is_yes(result: Any) -> bool:
+    fields = cast("Mapping[str, Any]", result if isinstance(result, Mapping) else {})
+    content = to_mapping(fields.get("content"))
+    return fields.get("action") == "accept" and content.get("answer") == "allow"
+
+
+async def serve_stdio(server: McpServer, source: int, output: Output) -> None:
+    """Serve one client until it closes the connection."""
+    caller = Caller()
+
+    def handle(method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
+        if method == "notifications/cancelled":
+            peer.cancel(params.get("requestId"), answers=False)
+            return None
+        return server.handle(method, params, caller)
+
+    peer = Peer(source, output, handle)
+    caller.notify, caller.ask = peer.notify, peer.request
+    await peer.serve()
+    await peer.cancel_all()
+    await server.close()

@@ -1,0 +1,19 @@
+"""A project that is not trusted: a client cannot be asked, so it is ignored, and the client is told."""
+
+from __future__ import annotations
+
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.commands.run.request import Request
+from amplifier_app.trust import project_or_fault
+
+
+def without_untrusted_project(request: Request) -> tuple[Request, str]:
+    """The request without the project of the working directory if it is not trusted, and what to say then."""
+    project = None if request.trust or request.no_project else project_or_fault()
+    if not isinstance(project, ConfigError):
+        return request, ""
+    text = (
+        f"{project.message}: its settings and instructions are ignored. To trust it, run "
+        "'amplifier trust' in its directory."
+    )
+    return request._replace(no_project=True), text
