@@ -2,9 +2,9 @@
 
 A session as JSON: all that is stored, or as a trajectory in ATIF.
 
-ATIF is the Agent Trajectory Interchange Format of the Harbor project, version 1.7: a list of steps by
+ATIF is the Agent Trajectory Interchange Format of the Harbor project, version 1.8: a list of steps by
 `system`, `user` and `agent`; an agent's step has its tool calls, their results and its metrics. The trajectories
-of sub-agents are part of that of their parent.
+of sub-agents are part of that of their parent. Steps that a fork took over are copied context.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def session_markdown(session: Exported) -> Iterator[str]:
         yield from as_markdown(heading, build_parts(conversation, Visibility()))
 
 
-ATIF_VERSION = "ATIF-v1.7"
+ATIF_VERSION = "ATIF-v1.8"
 
 
 def as_data(session: Exported) -> dict[str, Any]:
@@ -134,9 +134,14 @@ def _trajectory(
 
 def _atif_steps(session: Exported, spawned: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     items = filter(_is_atif_step, session.conversation)
+    taken_over = to_mapping(session.metadata.get("forked_from")).get("step")
+    is_copy = isinstance(taken_over, int) and taken_over > 0
     for number, item in enumerate(items, 1):
         step = _atif_step(item)
         step["step_id"] = number
+        if is_copy:
+            step["is_copied_context"] = True
+            is_copy = not (isinstance(item, Step) and item.number == taken_over)
         _refer_to(spawned, step)
         yield step
 
@@ -158,8 +163,21 @@ def _atif_step(item: Item) -> dict[str, Any]:
         return {"step_id": 0, "source": "user", "message": item.text}
     if isinstance(item, Step):
         return _agent_step(item)
+    if item.is_attachment:
+        return {"step_id": 0, "source": "user", "message": [*_content_parts(item.message)]}
     text = as_text(item.message.get("content"))
     return {"step_id": 0, "source": "system" if item.is_instruction else "user", "message": text}
+
+
+def _content_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The texts and images of a message; the format refers to images by a URL."""
+    for block in blocks_in(message, "text"):
+        yield {"type": "text", "text": str(block.get("text", ""))}
+    for block in blocks_in(message, "image"):
+        source = to_mapping(block.get("source"))
+        media_type, data = source.get("media_type"), source.get("data")
+        url = f"data:{media_type};base64,{data}"
+        yield {"type": "image", "source": {"media_type": media_type, "path": url}}
 
 
 def _agent_step(step: Step) -> dict[str, Any]:

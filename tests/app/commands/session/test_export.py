@@ -1,5 +1,6 @@
 """`amplifier session export|import` as their users meet them."""
 
+import base64
 import gzip
 import json
 import re
@@ -31,6 +32,8 @@ from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
 from tests.support import planted
 from tests.support.cli import Finished, run_amplifier
+from tests.support.images import RED_PNG
+from tests.support.plans import mock_plan
 
 SECRET = planted.SECRETS["github-classic"]
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m"
@@ -183,7 +186,7 @@ def test_markdown_and_data_have_the_sub_sessions(home: Path) -> None:
 
 def test_a_trajectory_follows_the_interchange_format(home: Path) -> None:
     found = json.loads(session(home, "export", "s1", "--atif").stdout)
-    assert found["schema_version"] == "ATIF-v1.7"
+    assert found["schema_version"] == "ATIF-v1.8"
     assert [step["step_id"] for step in found["steps"]] == [1, 2, 3, 4]
     assert [step["source"] for step in found["steps"]] == ["system", "user", "agent", "agent"]
     step = found["steps"][2]
@@ -198,6 +201,32 @@ def test_a_trajectory_follows_the_interchange_format(home: Path) -> None:
     }
     [spawned] = found["subagent_trajectories"]
     assert (spawned["trajectory_id"], len(spawned["steps"])) == ("s1-x", 1)
+
+
+def test_the_trajectory_of_a_fork_marks_what_it_took_over(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
+    (tmp_path / "red.png").write_bytes(RED_PNG)
+    for arguments in (
+        ("--session", "first", "--attach", "red.png", "one"),
+        ("--session", "first", "two"),
+        ("--fork", "first", "three"),
+    ):
+        done = run_amplifier("run", "-f", plan, *arguments, cwd=tmp_path)
+        assert done.code == 0, done.stderr
+    fork = SessionStore().latest(str(tmp_path))
+    found = json.loads(run_amplifier("session", "export", fork.id, "--atif").stdout)
+    copied = [(step["source"], step.get("is_copied_context", False)) for step in found["steps"]]
+    assert copied == [
+        *(("user", True), ("user", True), ("agent", True), ("user", True), ("agent", True)),
+        *(("user", False), ("agent", False)),
+    ]
+    text, image = found["steps"][0]["message"]
+    assert text["text"].startswith("[red.png")
+    encoded = base64.b64encode(RED_PNG).decode()
+    assert image["source"] == {
+        "media_type": "image/png",
+        "path": f"data:image/png;base64,{encoded}",
+    }
 
 
 def test_results_of_sub_agents_refer_to_their_trajectories() -> None:
