@@ -13,12 +13,9 @@ import inspect
 import json
 import os
 import secrets
-import threading
 from concurrent.futures import Future
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
-from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.stdio import to_stderr
 from amplifier_serve.json_rpc import (
@@ -28,23 +25,14 @@ from amplifier_serve.json_rpc import (
     PARSE_ERROR,
     RpcError,
 )
+from amplifier_serve.local_http import HOST, LocalHandler, Refused, start_server
 from amplifier_serve.mcp_server import NEWEST, VERSION_KEY, Caller, McpServer
 from amplifier_support.fields import to_mapping
 
-HOST = "127.0.0.1"
 TOKEN_VARIABLE = "AMPLIFIER_SERVE_TOKEN"
 HEADER_MISMATCH = -32020
 _MAX_BODY = 4 * 1024 * 1024
-_ORIGINS = ("127.0.0.1", "localhost", "[::1]")
 _ENCODED, _END = "=?base64?", "?="
-
-
-class _Refused(Exception):
-    """A request that is refused before it is read, with the status of HTTP."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 async def serve_http(server: McpServer, port: int) -> None:
@@ -65,13 +53,7 @@ async def serve_http(server: McpServer, port: int) -> None:
         def call(self, method: str, params: dict[str, Any]) -> Future[Any]:
             return asyncio.run_coroutine_threadsafe(_answer(server, method, params), loop)
 
-    try:
-        http = ThreadingHTTPServer((HOST, port), Handler)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"--http: cannot use port {port}: {reason}") from error
-    http.daemon_threads = True
-    threading.Thread(target=http.serve_forever, daemon=True).start()
+    http = start_server(Handler, port, "--http")
     to_stderr(f"amplifier: serving http://{HOST}:{http.server_address[1]}/mcp")
     if TOKEN_VARIABLE not in os.environ:
         to_stderr(f"amplifier: token {Handler.token}")
@@ -88,11 +70,9 @@ async def _answer(server: McpServer, method: str, params: dict[str, Any]) -> Any
     return await result if inspect.isawaitable(result) else result
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LocalHandler):
     """One connection of a client."""
 
-    protocol_version = "HTTP/1.1"
-    timeout = 60
     token = ""
 
     def call(self, method: str, params: dict[str, Any]) -> Future[Any]:
@@ -103,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._check_caller()
             body = self._body()
-        except _Refused as refused:
+        except Refused as refused:
             self.close_connection = True
             self._send(refused.status, {"error": str(refused)})
             return
@@ -135,21 +115,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _check_caller(self) -> None:
         """Refuse pages in a browser, and everyone who does not have the token."""
-        if not _is_local(self.headers.get("Host") or ""):
-            raise _Refused(403, "unknown host")
-        origin = self.headers.get("Origin")
-        if origin is not None and not _is_local(origin.partition("://")[2]):
-            raise _Refused(403, "requests of other origins are refused")
+        self.refuse_strangers()
         given = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), self.token.encode()):
-            raise _Refused(401, "the token is missing or wrong")
+            raise Refused(401, "the token is missing or wrong")
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length") or ""
         if not length.isdecimal():
-            raise _Refused(411, "Content-Length is missing")
+            raise Refused(411, "Content-Length is missing")
         if int(length) > _MAX_BODY:
-            raise _Refused(413, f"a message has at most {_MAX_BODY:,} bytes")
+            raise Refused(413, f"a message has at most {_MAX_BODY:,} bytes")
         return self.rfile.read(int(length))
 
     def _check_headers(self, message: dict[str, Any]) -> None:
@@ -171,22 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, answer: Any, **headers: str) -> None:
         body = b"" if answer is None else json_line(answer).encode()
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        if body:
-            self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing for each request."""
-
-
-def _is_local(host: str) -> bool:
-    name, _, port = host.rpartition(":")
-    return (name if name and port.isdecimal() else host) in _ORIGINS
+        self.answer(status, body, "application/json", **headers)
 
 
 def _decoded(value: str | None) -> str | None:

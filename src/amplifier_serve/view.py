@@ -1,0 +1,287 @@
+"""`amplifier view`: the sessions of this machine in a browser, live and read-only."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import hmac
+import html
+import os
+import secrets
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from functools import cached_property
+from http.cookies import CookieError, SimpleCookie
+from typing import Annotated, Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import typer
+
+from amplifier_app.base.errors import AppError
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.export.page import as_page
+from amplifier_app.runtime.export.parts import export_session, redactor
+from amplifier_app.sessions.folder import SessionFolder
+from amplifier_app.sessions.index import Index, Page, ask_index
+from amplifier_app.sessions.store import SessionStore
+from amplifier_serve.local_http import HOST, LocalHandler, Refused, start_server
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_COOKIE = "amplifier-view"
+_LISTED = 200
+"""Sessions in the list."""
+_STYLE = """
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }
+body { margin: 0; height: 100vh; display: flex; flex-direction: column }
+header { padding: .6rem 1rem; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent) }
+main { padding: 1rem; overflow: auto } iframe { flex: 1; border: 0; width: 100% }
+table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: .25rem .7rem .25rem 0 }
+.number { text-align: right !important; white-space: nowrap } td { vertical-align: top }
+"""
+_SCRIPT = """
+let known;
+async function look() {
+  try {
+    const now = await (await fetch("VERSION")).text();
+    if (known !== undefined && now !== known) {
+      const frame = document.querySelector("iframe");
+      if (frame === null) { location.reload(); return; }
+      const top = frame.contentWindow.scrollY, all = frame.contentDocument.documentElement;
+      const atEnd = top + frame.clientHeight >= all.scrollHeight - 40;
+      frame.addEventListener("load", () => frame.contentWindow.scrollTo(
+        0, atEnd ? frame.contentDocument.documentElement.scrollHeight : top), { once: true });
+      frame.contentWindow.location.reload();
+    }
+    known = now;
+  } catch { document.title = "(ended) " + document.title.replace("(ended) ", ""); }
+  setTimeout(look, 1000);
+}
+look();
+"""
+
+
+@app.command()
+def view(
+    session: Annotated[
+        str | None,
+        typer.Argument(metavar="[SESSION]", help="The session to open first.", show_default=False),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 chooses one.")
+    ] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+) -> None:
+    """Show the sessions of this machine in a browser, live and read-only, until Ctrl-C.
+
+    Only the browser that opens the printed address first can read them. Secrets are replaced as in
+    'amplifier session export'.
+    """
+    path = "/"
+    if session is not None:
+        path = f"/session/{quote(SessionStore().find(session).id)}"
+
+    class Handler(_Handler):
+        token = _Token()
+        shown = _Sessions()
+
+    server = start_server(Handler, port, "--port")
+    address = f"http://{HOST}:{server.server_address[1]}{path}?token={Handler.token.once}"
+    print(address, flush=True)
+    if not no_open and sys.stdout.isatty() and _has_display():
+        webbrowser.open(address)
+    try:
+        threading.Event().wait()
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _has_display() -> bool:
+    return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+
+
+class _Token:
+    """What lets one browser in.
+
+    Attributes:
+        once: In the address; the first request with it gets the cookie.
+        cookie: In the requests of that browser.
+    """
+
+    def __init__(self) -> None:
+        self.once = secrets.token_urlsafe(32)
+        self.cookie = secrets.token_urlsafe(32)
+        self._lock = threading.Lock()
+        self._is_used = False
+
+    def use(self, given: str) -> bool:
+        """Return True for the first request that has the token of the address."""
+        with self._lock:
+            if self._is_used or not hmac.compare_digest(given.encode(), self.once.encode()):
+                return False
+            self._is_used = True
+            return True
+
+
+class _Sessions:
+    """The saved sessions as pages."""
+
+    @cached_property
+    def _redact(self) -> Callable[[Any], Any]:
+        return redactor().value
+
+    def version(self, session_id: str | None) -> str:
+        """A text that changes with the session, or with the list."""
+        store = SessionStore()
+        if session_id is None:
+            return f"{hash(tuple(self._page().listed)):x}"
+        folder = store.find(session_id).path
+        states: list[str] = []
+        for name in ("transcript.jsonl", "metadata.json", "events.jsonl"):
+            try:
+                found = os.stat(folder / name)
+            except OSError:  # not every session has all of them
+                continue
+            states.append(f"{found.st_mtime_ns}-{found.st_size}")
+        return " ".join(states)
+
+    def list_page(self) -> str:
+        """The list of sessions, last used first."""
+        page = self._page()
+        rows: list[str] = []
+        for entry in page.listed:
+            session = entry.session
+            cost = "" if session.cost is None else describe.cost(session.cost)
+            cells = (
+                f'<td><a href="/session/{quote(session.id)}">{self._text(session.about)}</a></td>',
+                f"<td>{self._text(session.project or '')}</td>",
+                f"<td>{_text(describe.age(session.updated))}</td>",
+                f"<td>{_text(session.model or '')}</td>",
+                f"<td class=number>{session.prompts or ''}</td><td class=number>{_text(cost)}</td>",
+            )
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        heads = "".join(f"<th>{name}</th>" for name in ("Session", "Directory", "Used", "Model"))
+        heads += "<th class=number>Prompts</th><th class=number>Cost</th>"
+        more = page.total - len(page.listed)
+        note = f"<p>{more} older: amplifier session list</p>" if more > 0 else ""
+        body = f"<main><table><tr>{heads}</tr>{''.join(rows)}</table>{note}</main>"
+        return _document("Sessions", body, "/version")
+
+    def frame_page(self, session_id: str) -> str:
+        """The page around a session, which shows it again when it changes."""
+        found = SessionStore().find(session_id)
+        title = found.metadata.get("title")
+        shown = self._redact(title) if isinstance(title, str) else found.id
+        source = f"/session/{quote(found.id)}"
+        header = f'<header><a href="/">Sessions</a> · {_text(shown)}</header>'
+        # No script of the conversation runs, whatever it has in it.
+        frame = f'<iframe sandbox="allow-same-origin" src="{source}/page"></iframe>'
+        return _document(shown, header + frame, f"{source}/version")
+
+    def session_page(self, session_id: str) -> str:
+        """The conversation of a session, without secrets."""
+        store = SessionStore()
+        session = store.find(session_id)
+        below, _ = ask_index(store.root, lambda index: index.list_sub_sessions(session.id))
+        spawned = [SessionFolder(store.root / one.id) for one in below]
+        return "".join(as_page(export_session(session, spawned, self._redact)))
+
+    def _text(self, text: str) -> str:
+        return _text(self._redact(text))
+
+    @staticmethod
+    def _page() -> Page:
+        def first(index: Index) -> Page:
+            return index.page(None, _LISTED)
+
+        return ask_index(SessionStore().root, first)[0]
+
+
+class _Handler(LocalHandler):
+    """One connection of a browser."""
+
+    token: _Token
+    shown: _Sessions
+
+    def do_GET(self) -> None:
+        try:
+            self.refuse_strangers()
+            url = urlsplit(self.path)
+            if self._let_in(url.path, parse_qs(url.query).get("token", [""])[0]):
+                return
+            page = self._page(url.path)
+        except Refused as refused:
+            self._send(refused.status, f"{refused}\n", "text/plain")
+        except AppError as error:
+            self._send(404, f"{error.message}\n", "text/plain")
+        else:
+            is_version = url.path.endswith("/version")
+            self._send(200, page, "text/plain" if is_version else "text/html")
+
+    do_HEAD = do_GET
+
+    def _let_in(self, path: str, given: str) -> bool:
+        """Answer the first request with the token; False for those that have the cookie.
+
+        Raises:
+            Refused: It has neither.
+        """
+        if given and self.token.use(given):
+            cookie = f"{_COOKIE}={self.token.cookie}; Path=/; HttpOnly; SameSite=Strict"
+            self.answer(
+                303, b"", "", Location=path, Set_Cookie=cookie, Referrer_Policy="no-referrer"
+            )
+            return True
+        try:
+            cookies = SimpleCookie(self.headers.get("Cookie"))
+        except CookieError:
+            cookies = SimpleCookie()
+        kept = cookies[_COOKIE].value if _COOKIE in cookies else ""
+        if not hmac.compare_digest(kept.encode(), self.token.cookie.encode()):
+            raise Refused(401, "open the address that 'amplifier view' has printed; it works once")
+        return False
+
+    def _page(self, path: str) -> str:
+        match path.strip("/").split("/"):
+            case [""]:
+                return self.shown.list_page()
+            case ["version"]:
+                return self.shown.version(None)
+            case ["session", id]:
+                return self.shown.frame_page(id)
+            case ["session", id, "page"]:
+                return self.shown.session_page(id)
+            case ["session", id, "version"]:
+                return self.shown.version(id)
+            case _:
+                raise Refused(404, "there is no such page")
+
+    def _send(self, status: int, text: str, content_type: str) -> None:
+        body = text.encode("utf-8", "replace")
+        self.answer(
+            status,
+            body,
+            f"{content_type}; charset=utf-8",
+            Referrer_Policy="no-referrer",
+            X_Frame_Options="SAMEORIGIN",
+        )
+
+
+def _document(title: str, body: str, version: str) -> str:
+    nonce = secrets.token_urlsafe(16)
+    policy = (
+        f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; "
+        "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'"
+    )
+    script = _SCRIPT.replace("VERSION", version)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width">'
+        f'<title>{_text(title)}</title><style nonce="{nonce}">{_STYLE}</style></head>'
+        f'<body>{body}<script nonce="{nonce}">{script}</script></body></html>\n'
+    )
+
+
+def _text(text: str) -> str:
+    return html.escape(text)

@@ -1,0 +1,97 @@
+"""The sessions of this machine in a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.plans import held_plan, let_go, mock_plan
+from tests.support.waiting import wait_until
+
+SECRET = "sk-ant-api03-" + "Ab3dEf6hIj9l" * 8
+
+
+@contextlib.contextmanager
+def viewing(*arguments: str) -> Generator[str]:
+    """The address that `amplifier view` prints."""
+    process = start_amplifier("view", "--no-open", *arguments, stderr=subprocess.DEVNULL)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().decode().strip()
+    finally:
+        process.terminate()
+        assert process.wait(60) == 143
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def browser(address: str) -> Generator[httpx2.Client]:
+    """A browser that has opened the address."""
+    base = address.partition("?")[0].rpartition("/")[0]
+    base = base[: base.index("/", 8)] if "/" in base[8:] else base
+    with httpx2.Client(base_url=base, follow_redirects=True, timeout=60) as client:
+        assert client.get(address).status_code == 200
+        yield client
+
+
+def test_sessions_are_listed_and_shown_without_secrets(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"})
+    prompt = f"<script>alert(1)</script> {SECRET}"
+    done = run_amplifier("run", "-f", plan, "--session", "one", prompt, cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    with viewing() as address, browser(address) as client:
+        pages = [client.get(path).text for path in ("/", "/session/one", "/session/one/page")]
+        assert '<a href="/session/one">' in pages[0]
+        assert str(tmp_path) in pages[0]
+        assert 'src="/session/one/page"' in pages[1]
+        assert "You said: " in pages[2]
+        for page in pages:
+            assert SECRET not in page
+            assert "<script>alert" not in page
+            assert "Content-Security-Policy" in page
+        assert client.get("/session/two").status_code == 404
+        assert client.get("/session/..%2F..").status_code == 404
+        assert client.get("/elsewhere").status_code == 404
+
+
+def test_a_page_changes_with_its_session(tmp_path: Path) -> None:
+    plan = held_plan(tmp_path, ["the answer"])
+    running = start_amplifier("run", "-f", plan, "--session", "live", "the question", cwd=tmp_path)
+    with viewing() as address, browser(address) as client:
+        wait_until(lambda: "the question" in client.get("/session/live/page").text)
+        before = client.get("/session/live/version").text, client.get("/version").text
+        let_go(tmp_path)
+        running.communicate(timeout=60)
+        assert "the answer" in client.get("/session/live/page").text
+        assert client.get("/session/live/version").text != before[0]
+        assert client.get("/version").text != before[1]
+
+
+def test_one_browser_is_let_in(tmp_path: Path) -> None:
+    run_amplifier("run", "-f", mock_plan(tmp_path, ["x"]), "--session", "one", "x", cwd=tmp_path)
+    with viewing("one") as address, browser(address) as client:
+        assert "/session/one?token=" in address
+        base = str(client.base_url)
+        assert httpx2.get(base).status_code == 401
+        assert httpx2.get(address).status_code == 401  # the token was used
+        assert httpx2.get(base, headers={"Cookie": "amplifier-view=x"}).status_code == 401
+        assert client.get("/", headers={"Host": "example.com"}).status_code == 403
+        assert client.get("/", headers={"Origin": "https://example.com"}).status_code == 403
+        assert client.post("/").status_code == 501
+        cookie = next(iter(client.cookies.jar))
+        assert cookie.has_nonstandard_attr("HttpOnly")
+        assert cookie.get_nonstandard_attr("SameSite") == "Strict"
+
+
+@pytest.mark.parametrize("session", ["nothing", "../x"])
+def test_an_unknown_session_is_an_error(session: str) -> None:
+    done = run_amplifier("view", "--no-open", session)
+    assert done.code == 6
+    assert "session" in done.stderr
