@@ -190,6 +190,7 @@ def test_a_prompt_answered_over_http(options: list[str], parser: set[str], tmp_p
     assert loaded.build_parts("amplifier_modules") == {
         *("_shared", "context_simple", "hooks_backup", "hooks_logging", "loop_streaming"),
         *("provider_anthropic", "tool_bash", "tool_filesystem", "tool_search", "tool_todo"),
+        "tool_skills",
         *("hooks_approval", "hooks_context_files", "hooks_status", "tool_task", "tool_web"),
     }
     assert loaded.build_parts("amplifier_app.commands") <= {

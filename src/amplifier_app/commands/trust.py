@@ -17,7 +17,7 @@ from amplifier_app.base.stdio import stdin_is_tty, to_stderr
 from amplifier_app.chat.terminal_modes import forget_typed
 from amplifier_app.render.table import Column, Format, OutputOption, print_table
 from amplifier_app.trust import Content, Record, TrustStore, examine, review
-from amplifier_app.trust.instructions import instruction_files, trusted_dir
+from amplifier_app.trust.instructions import instruction_sources, trusted_dir
 from amplifier_support.project_folders import project_folders
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -60,7 +60,7 @@ def trust(
 
     Shows the project's .amplifier folder and what it selects outside that folder, or the changes
     since you last trusted it, and asks. Settings, profiles, agents and modules of a project apply
-    only if you trust it, and only then does the model read its AGENTS.md or CLAUDE.md.
+    only if you trust it, and only then does the model read its AGENTS.md, CLAUDE.md and skills.
     """
     if sum((show, yes or always, revoke, list_)) > 1:
         raise UsageError("--show, --yes or --always, --revoke and --list are mutually exclusive")
@@ -94,7 +94,7 @@ def _look(
 
 def _project(path: Path | None) -> Path:
     folder = paths.project_dir(path)
-    if folder is None and instruction_files(str(path or os.getcwd())):
+    if folder is None and instruction_sources(str(path or os.getcwd())):
         root = project_folders(str(path or os.getcwd()))[0]
         return Path(root, paths.PROJECT_FOLDER)
     if folder is None:
@@ -103,7 +103,8 @@ def _project(path: Path | None) -> Path:
             hint = "Pass the folder of a project."
             raise ConfigError(f"{where} is not a folder", hint=hint, is_usage=True)
         raise ConfigError(
-            f"no project at {where}", hint="A project has a .amplifier folder or an AGENTS.md."
+            f"no project at {where}",
+            hint="A project has a .amplifier folder, an AGENTS.md or skills.",
         )
     return folder
 
@@ -147,7 +148,7 @@ def _print(content: Content, record: Record | None, *, trusted: bool, whole: boo
     print(f"{visible(str(content.root))}: {_state(record, trusted)}")
     if trusted and not whole:
         return
-    if texts := instruction_files(str(content.root)):
+    if texts := instruction_sources(str(content.root)):
         print("\nInstructions, also when they change:\n")
         print("\n".join(f"  {visible(str(text))}" for text in texts))
     before = {} if record is None or record.always or trusted else record.entries
@@ -180,7 +181,7 @@ def _facts(content: Content, record: Record | None, *, trusted: bool) -> dict[st
         "time": record.time if record else None,
         "hash": content.hash,
         "trusted_hash": record.hash if record else None,
-        "instructions": [str(text) for text in instruction_files(str(content.root))],
+        "instructions": [str(text) for text in instruction_sources(str(content.root))],
         "files": [
             {"name": name, "kind": entry.kind, "size": entry.size, "sha256": entry.digest}
             for name, entry in content.entries.items()
@@ -234,7 +235,7 @@ def _now(record: Record) -> str:
     """Describe whether a project has changed since it was trusted."""
     folder = paths.project_dir(record.root)
     if folder is None or folder.parent != record.root:
-        is_text = not record.entries and instruction_files(str(record.root))
+        is_text = not record.entries and instruction_sources(str(record.root))
         return "trusted" if is_text else "gone"
     if record.always:
         return "trusted"

@@ -34,7 +34,15 @@ def test_default_has_the_tools_of_an_engineer_and_asks_before_changes() -> None:
     assert plan["session"]["context"]["module"] == "context-simple"
     tools = [tool["module"] for tool in plan["tools"]]
     assert tools == [
-        *("tool-filesystem", "tool-bash", "tool-search", "tool-todo", "tool-task", "tool-web")
+        *(
+            "tool-filesystem",
+            "tool-bash",
+            "tool-search",
+            "tool-todo",
+            "tool-skills",
+            "tool-task",
+            "tool-web",
+        )
     ]
     hooks = [hook["module"] for hook in plan["hooks"]]
     assert hooks == [

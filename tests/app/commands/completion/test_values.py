@@ -126,9 +126,14 @@ def test_tools_are_offered_under_the_names_they_are_mounted_as(tmp_path: Path) -
     plan = {
         "session": {"orchestrator": "loop-basic", "context": "context-simple"},
         "providers": ["provider-mock"],
-        "tools": sorted(declared),
+        "tools": [
+            {"module": name, "config": {"paths": ["skills"]} if name == "tool-skills" else {}}
+            for name in sorted(declared)
+        ],
         "agents": {"helper": {"description": "Helps."}},
     }
+    (tmp_path / "skills" / "one").mkdir(parents=True)
+    (tmp_path / "skills" / "one" / "SKILL.md").write_text("---\ndescription: One.\n---\n")
     (tmp_path / "plan.yaml").write_text(json.dumps(plan))
     done = run_amplifier("tool", "list", "-f", "plan.yaml", "--output", "json", cwd=tmp_path)
     mounted = [tool["name"] for tool in json.loads(done.stdout)]

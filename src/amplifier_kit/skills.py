@@ -1,0 +1,114 @@
+"""`amplifier skill list|show|validate`."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amplifier_app.base import paths
+from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.outcome import Ending
+from amplifier_app.base.sanitize import for_terminal
+from amplifier_app.base.stdio import to_stderr
+from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.trust.instructions import trusted_dir
+from amplifier_modules.tool_skills.catalogue import (
+    FILE,
+    Catalogue,
+    InvalidSkill,
+    Skill,
+    find_skills,
+    list_files,
+    list_roots,
+    read_instructions,
+    read_skill,
+)
+from amplifier_support.project_folders import project_folders
+from amplifier_support.text import did_you_mean
+
+app = typer.Typer(
+    help="List, show and check skills.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+_NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The skill.")]
+
+
+@app.command("list")
+def list_skills(output: OutputOption = "text") -> None:
+    """List the skills of this directory: those of a trusted project, and your own.
+
+    Folders with a SKILL.md that cannot be used are reported on stderr.
+    """
+    catalogue = _find()
+    for problem in catalogue.problems:
+        to_stderr(for_terminal(f"amplifier: warning: {problem}"))
+    skills = list(catalogue.skills.values())
+    if output == "json":
+        print(json_text([skill._asdict() for skill in skills]))
+        return
+    if not skills:
+        to_stderr("No skills. They are folders with a SKILL.md: see 'amplifier docs tool-skills'.")
+        return
+    rows = [(skill.name, skill.origin, skill.description) for skill in skills]
+    print_table(
+        (Column("SKILL"), Column("FROM", drop=1), Column("DESCRIPTION", "wrap", least=30)), rows
+    )
+
+
+@app.command()
+def show(name: _NameArgument) -> None:
+    """Show a skill as the model gets it."""
+    skills = _find().skills
+    skill = skills.get(name)
+    if skill is None:
+        hint = did_you_mean(name, skills) or "List them with: amplifier skill list"
+        raise ConfigError(f"there is no skill {name!r} here", hint=hint)
+    try:
+        text = read_instructions(skill)
+    except InvalidSkill as error:
+        raise ConfigError(f"{skill.folder}: {error}") from error
+    files = "".join(f"\n  {file}" for file in list_files(skill))
+    print(for_terminal(f"{skill.description}\n{skill.folder}{files}\n\n{text}"))
+
+
+@app.command()
+def validate(
+    context: typer.Context,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Folders with a SKILL.md.")
+    ],
+) -> None:
+    """Check skills against the format of agentskills.io.
+
+    Exits with 3 if one cannot be used, or breaks a rule of the format.
+    """
+    faults = [fault for folder in folders for fault in _faults(folder)]
+    for fault in faults:
+        print(for_terminal(fault))
+    if faults:
+        context.exit(Ending.MODULE.exit_code)
+    print("1 skill is valid" if len(folders) == 1 else f"{len(folders)} skills are valid")
+
+
+def _faults(folder: Path) -> Sequence[str]:
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder", hint=f"Pass the folder that has {FILE}.")
+    try:
+        skill: Skill = read_skill(str(folder.resolve()))
+    except InvalidSkill as error:
+        return [f"{folder}: {error}"]
+    return [f"{folder}: {warning}" for warning in skill.warnings]
+
+
+def _find() -> Catalogue:
+    working_dir = os.getcwd()
+    trusted, folders = trusted_dir(working_dir), project_folders(working_dir)
+    used = folders[folders.index(trusted) :] if trusted in folders else []
+    return find_skills(list_roots(used, str(paths.config_dir())))

@@ -1,0 +1,235 @@
+"""Skills in folders, in the format of agentskills.io: a folder with `SKILL.md`, whose front matter has a name and a
+description."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from amplifier_support.files import open_regular
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.project_folders import is_shared
+from amplifier_support.text import printable
+
+FILE = "SKILL.md"
+MAX_BYTES = 200_000
+"""Bytes of a `SKILL.md`."""
+_MAX_DEPTH, _MAX_FOLDERS = 6, 2000
+_MAX_FILES = 100
+"""Files of a skill that are named to the model."""
+_IGNORED = frozenset({".git", "node_modules", "__pycache__"})
+_OF_PROJECT = (".agents/skills", ".amplifier/skills", ".claude/skills")
+_OF_USER = ("~/.agents/skills", "~/.claude/skills")
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_MAX_NAME, _MAX_DESCRIPTION, _MAX_COMPATIBILITY = 64, 1024, 500
+_KEYS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
+
+
+class InvalidSkill(Exception):
+    """A folder is not a skill that can be used; the message says why."""
+
+
+class Root(NamedTuple):
+    """A folder with skills.
+
+    Attributes:
+        folder: The folder.
+        origin: Where it belongs: `project`, `user` or `plan`.
+        bounds: A folder that no skill may lead out of; None without one.
+    """
+
+    folder: str
+    origin: str
+    bounds: str | None = None
+
+
+class Skill(NamedTuple):
+    """A skill.
+
+    Attributes:
+        name: Its name, which is unique in a catalogue.
+        description: What it is for.
+        folder: Its folder, absolute.
+        origin: See `Root`.
+        warnings: What its author should change.
+    """
+
+    name: str
+    description: str
+    folder: str
+    origin: str
+    warnings: tuple[str, ...] = ()
+
+
+class Catalogue(NamedTuple):
+    """The skills of some folders.
+
+    Attributes:
+        skills: The skills by name; the first of a name counts.
+        problems: A line for each folder that is left out.
+    """
+
+    skills: dict[str, Skill]
+    problems: list[str]
+
+
+def list_roots(
+    project_folders: Iterable[str], config_dir: str | None, extra: Iterable[str] = ()
+) -> list[Root]:
+    """The folders to look in, the nearest first.
+
+    Args:
+        project_folders: The folders of a trusted project, from its root to the working directory.
+        config_dir: The user's own configuration folder.
+        extra: Folders that the plan names.
+    """
+    roots = [Root(os.path.expanduser(folder), "plan") for folder in extra]
+    folders = [*project_folders]
+    for folder in folders[::-1]:
+        roots += [Root(os.path.join(folder, name), "project", folders[0]) for name in _OF_PROJECT]
+    if config_dir is not None:
+        roots.append(Root(os.path.join(config_dir, "skills"), "user"))
+    # AMPLIFIER_HOME stands for everything of the user.
+    if not os.environ.get("AMPLIFIER_HOME"):
+        roots += [Root(os.path.expanduser(name), "user") for name in _OF_USER]
+    return roots
+
+
+def find_skills(roots: Iterable[Root]) -> Catalogue:
+    """The skills below some folders; invalid ones are reported, never used."""
+    skills: dict[str, Skill] = {}
+    problems: list[str] = []
+    seen: set[str] = set()
+    for root in roots:
+        for folder in _skill_folders(root, seen):
+            try:
+                skill = read_skill(folder, root.origin)
+            except InvalidSkill as error:
+                problems.append(f"{printable(folder)}: {error}")
+                continue
+            skills.setdefault(skill.name, skill)
+    return Catalogue(skills, problems)
+
+
+def _skill_folders(root: Root, seen: set[str]) -> Iterator[str]:
+    """Folders with a `SKILL.md`; what is below one belongs to it."""
+    waiting, count = [(root.folder, 0)], 0
+    while waiting and count < _MAX_FOLDERS:
+        folder, depth = waiting.pop(0)
+        count += 1
+        real = os.path.realpath(folder)
+        is_outside = root.bounds is not None and not Path(real).is_relative_to(root.bounds)
+        if real in seen or is_outside:
+            continue
+        seen.add(real)
+        try:
+            with os.scandir(real) as entries:
+                names = {entry.name: entry.is_dir() for entry in entries}
+        except OSError:  # it does not exist, or is not ours to read
+            continue
+        if depth and FILE in names:
+            yield real
+        elif depth < _MAX_DEPTH and not (depth and is_shared(real)):
+            waiting += [
+                (os.path.join(real, name), depth + 1)
+                for name in sorted(names)
+                if names[name] and name not in _IGNORED
+            ]
+
+
+def read_skill(folder: str, origin: str = "plan") -> Skill:
+    """The skill in a folder.
+
+    Raises:
+        InvalidSkill: It has no description, or cannot be read.
+    """
+    fields, _ = _read(folder)
+    base = os.path.basename(os.path.normpath(folder))
+    name, description = fields.get("name", base), fields.get("description")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
+        raise InvalidSkill(
+            f"name: expected at most {_MAX_NAME} lower-case letters, digits and single hyphens, got "
+            f"{printable(str(name))[:80]!r}"
+        )
+    if not isinstance(description, str) or not description.strip():
+        raise InvalidSkill(
+            "description: it is missing, so no model would know when to use the skill"
+        )
+    warnings = _warnings(fields, name, base, description)
+    text = " ".join(printable(description).split())[:_MAX_DESCRIPTION]
+    return Skill(name, text, folder, origin, tuple(warnings))
+
+
+def _warnings(fields: dict[str, Any], name: str, base: str, description: str) -> Iterator[str]:
+    if "name" not in fields:
+        yield "name: it is missing; the folder's name is used"
+    elif name != base:
+        yield f"name: {name!r} differs from the folder's name {base!r}"
+    if len(description) > _MAX_DESCRIPTION:
+        yield f"description: it has more than {_MAX_DESCRIPTION:,} characters"
+    compatibility = fields.get("compatibility")
+    if compatibility is not None and (
+        not isinstance(compatibility, str) or len(compatibility) > _MAX_COMPATIBILITY
+    ):
+        yield f"compatibility: expected text of at most {_MAX_COMPATIBILITY} characters"
+    metadata = fields.get("metadata", {})
+    if not isinstance(metadata, dict):
+        yield "metadata: expected a mapping"
+    unknown = sorted(str(key) for key in fields.keys() - _KEYS)
+    if unknown:
+        yield f"unknown keys: {', '.join(unknown)}"
+
+
+def read_instructions(skill: Skill) -> str:
+    """The text of a skill, without its front matter.
+
+    Raises:
+        InvalidSkill: It can no longer be read.
+    """
+    return _read(skill.folder)[1].strip()
+
+
+def list_files(skill: Skill) -> list[str]:
+    """The other files of a skill, relative to its folder; at most `_MAX_FILES`."""
+    found: list[str] = []
+    for folder, folders, names in os.walk(skill.folder):
+        folders[:] = sorted(name for name in folders if name not in _IGNORED)
+        for name in sorted(names):
+            path = os.path.relpath(os.path.join(folder, name), skill.folder)
+            if path != FILE:
+                found.append(path)
+            if len(found) == _MAX_FILES:
+                return found
+    return found
+
+
+def _read(folder: str) -> tuple[dict[str, Any], str]:
+    """The front matter of a `SKILL.md`, and the text below it."""
+    import yaml  # Most sessions have no skills.
+
+    try:
+        with open(open_regular(os.path.join(folder, FILE), os.O_RDONLY), "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InvalidSkill(f"cannot read {FILE}: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise InvalidSkill(f"{FILE} is larger than {MAX_BYTES:,} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidSkill(f"{FILE} is not UTF-8 text") from error
+    match = _FRONT_MATTER.match(text)
+    if match is None:
+        raise InvalidSkill(f"{FILE} does not begin with front matter between two lines '---'")
+    try:
+        fields: Any = yaml.safe_load(match[1])
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise InvalidSkill(f"front matter: not valid YAML: {problem[:200]}") from error
+    if not isinstance(fields, dict):
+        raise InvalidSkill("front matter: expected a mapping")
+    return cast("dict[str, Any]", fields), text[match.end() :]

@@ -1,0 +1,135 @@
+"""The tool `skill`, which gives the model the instructions of a skill."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from pydantic import Field
+
+from amplifier_core.models import ToolResult
+from amplifier_modules._shared.module.config import ModuleConfig
+from amplifier_modules._shared.module.tools import CheckedTool
+from amplifier_modules.tool_skills.catalogue import (
+    Catalogue,
+    InvalidSkill,
+    find_skills,
+    list_files,
+    list_roots,
+    read_instructions,
+)
+from amplifier_support.project_folders import project_folders
+from amplifier_support.session_capabilities import CONFIG_DIR, TRUSTED_DIR, WORKING_DIR
+from amplifier_support.text import cut_text
+
+logger = logging.getLogger(__name__)
+
+MODULE_ID = "tool-skills"
+LOADED = "skill:loaded"
+"""Event: the model was given a skill."""
+_MAX_CATALOGUE = 16_000
+"""Characters of all descriptions; with more skills, each gets fewer."""
+_SHORTEST = 60
+
+
+class SkillsConfig(ModuleConfig):
+    """Settings of tool-skills.
+
+    Attributes:
+        paths: More folders with skills, which count before all others.
+        project: Whether skills of a trusted project are used.
+        user: Whether the user's own skills are used.
+    """
+
+    paths: list[str] = Field(default_factory=list[str])
+    project: bool = True
+    user: bool = True
+
+
+class SkillTool(CheckedTool):
+    """Loads a skill; mounted only if there are some.
+
+    Args:
+        coordinator: The session's coordinator.
+        catalogue: The skills.
+    """
+
+    name = "skill"
+    failures = (InvalidSkill,)
+
+    def __init__(self, coordinator: Any, catalogue: Catalogue) -> None:
+        self._coordinator = coordinator
+        self._skills = catalogue.skills
+        self._loaded: set[str] = set()
+        limit = max(_SHORTEST, _MAX_CATALOGUE // len(self._skills))
+        lines = [
+            f"- {skill.name}: {cut_text(skill.description, limit)}"
+            for skill in self._skills.values()
+        ]
+        self.description = (
+            "Load a skill: instructions for a kind of task, written by experts in it. Load a skill as "
+            "soon as a task is of its kind, before you begin, and follow it. Skills:\n"
+            + "\n".join(lines)
+        )
+        self.input_schema: dict[str, Any] = {  # pyright: ignore[reportIncompatibleVariableOverride]
+            "type": "object",
+            "properties": {
+                "name": {
+                    "type": "string",
+                    "enum": list(self._skills),
+                    "description": "The skill to load.",
+                }
+            },
+            "required": ["name"],
+        }
+
+    async def run(self, values: dict[str, Any]) -> ToolResult:
+        skill = self._skills.get(values["name"])
+        if skill is None:
+            raise InvalidSkill(f"there is no skill {values['name']!r}: {', '.join(self._skills)}")
+        text, files = read_instructions(skill), list_files(skill)
+        self._loaded.add(skill.name)
+        await self._coordinator.hooks.emit(LOADED, {"name": skill.name, "folder": skill.folder})
+        parts = [f'<skill_content name="{skill.name}">', text, "", f"Folder: {skill.folder}"]
+        if files:
+            parts.append("Files in it: " + ", ".join(files))
+        return ToolResult(output="\n".join([*parts, "</skill_content>"]))
+
+    def list_as_text(self, argument: str = "") -> str:
+        """The skills, for the chat."""
+        width = max(map(len, self._skills))
+        return "\n".join(
+            f"{'*' if skill.name in self._loaded else ' '} {skill.name:{width}}  {skill.origin:7}  "
+            f"{cut_text(skill.description, 200)}"
+            for skill in self._skills.values()
+        )
+
+
+async def mount(coordinator: Any, settings: SkillsConfig) -> None:
+    """Mount `skill`, if there are skills. Settings as in `SkillsConfig`."""
+    working_dir = WORKING_DIR.of(coordinator) or os.getcwd()
+    trusted, folders = TRUSTED_DIR.of(coordinator), project_folders(working_dir)
+    used = folders[folders.index(trusted) :] if trusted is not None and trusted in folders else []
+    roots = list_roots(
+        used if settings.project else [],
+        CONFIG_DIR.of(coordinator) if settings.user else None,
+        [os.path.join(working_dir, os.path.expanduser(path)) for path in settings.paths],
+    )
+    if not settings.user:
+        roots = [root for root in roots if root.origin != "user"]
+    catalogue = find_skills(roots)
+    for problem in catalogue.problems:
+        logger.warning("a skill is left out: %s", problem)
+    if not catalogue.skills:
+        return
+    tool = SkillTool(coordinator, catalogue)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: [LOADED])
+    command = {
+        "name": "skills",
+        "summary": "List the skills; * marks those that were loaded",
+        "handler": tool.list_as_text,
+        "during_turn": True,
+    }
+    coordinator.register_contributor("chat.commands", MODULE_ID, lambda: command)
+    await coordinator.mount("tools", tool, name=tool.name)

@@ -1,0 +1,150 @@
+"""Skills: found, offered to the model, and loaded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_modules.tool_skills.catalogue import Root, find_skills, list_roots
+from tests.support.cli import run_amplifier
+from tests.support.llm_server import Reply, ScriptedLLM, ToolCall
+
+
+def add_skill(
+    folder: Path, name: str, description: str = "Does things.", text: str = "Do it."
+) -> Path:
+    skill = folder / name
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text(
+        f"---\nname: {name}\ndescription: {description}\n---\n{text}\n", encoding="utf-8"
+    )
+    return skill
+
+
+def run(
+    folder: Path, home: Path, *replies: Any, options: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """Run the default profile in a folder, and return the bodies of its requests."""
+    with ScriptedLLM.running([*replies, "done"]) as server:
+        env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.base_url}
+        done = run_amplifier("run", *options, "go", cwd=folder, home=home, env=env)
+        assert done.code == 0, done.stderr
+        return [request.body for request in server.completions]
+
+
+def tool_in(body: dict[str, Any]) -> dict[str, Any] | None:
+    return next((tool for tool in body["tools"] if tool["name"] == "skill"), None)
+
+
+def test_a_skill_of_a_trusted_project_is_loaded(tmp_path: Path) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    skill = add_skill(project / ".agents/skills", "notes", "Write notes.", "First, think.")
+    (skill / "scripts").mkdir()
+    (skill / "scripts" / "run.sh").write_text("exit\n")
+    call = Reply(tool_calls=[ToolCall("skill", {"name": "notes"})])
+    first, second = run(project, home, call, options=("--trust",))
+    tool = tool_in(first)
+    assert tool is not None
+    assert "- notes: Write notes." in tool["description"]
+    assert tool["input_schema"]["properties"]["name"]["enum"] == ["notes"]
+    loaded = str(second["messages"][-1])
+    assert '<skill_content name="notes">' in loaded
+    assert "First, think." in loaded
+    assert "scripts/run.sh" in loaded
+    assert str(skill) in loaded
+
+
+def test_nothing_is_read_from_a_project_that_is_not_trusted(tmp_path: Path) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    add_skill(project / ".agents/skills", "notes", "A secret description.")
+    for folder in (".amplifier/skills", ".claude/skills"):
+        add_skill(project / folder, "more")
+    (body,) = run(project, home, options=("--no-project",))
+    assert tool_in(body) is None
+    assert "secret description" not in str(body)
+    assert run_amplifier("skill", "list", cwd=project, home=home).stdout == ""
+    trusted = run_amplifier("trust", "--yes", cwd=project, home=home)
+    assert trusted.code == 0, trusted.stderr
+    assert str(project / ".agents/skills") in trusted.stdout
+    listed = run_amplifier("skill", "list", cwd=project, home=home).stdout
+    assert "notes" in listed
+    (body,) = run(project, home)
+    assert tool_in(body) is not None
+
+
+def test_without_skills_a_request_has_no_word_of_them(tmp_path: Path) -> None:
+    (body,) = run(tmp_path, tmp_path / "home")
+    assert tool_in(body) is None
+    assert "skill" not in str(body).lower()
+
+
+def test_the_user_has_skills_in_every_directory(tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "work"
+    folder.mkdir()
+    home.mkdir()
+    add_skill(home / "skills", "mine")
+    (body,) = run(folder, home)
+    assert tool_in(body) is not None
+
+
+def test_the_nearest_of_a_name_counts_and_invalid_ones_are_reported(tmp_path: Path) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    add_skill(near, "same", "near")
+    add_skill(far, "same", "far")
+    add_skill(far / "nested" / "deep", "below", "below")
+    (far / "empty").mkdir()
+    (far / "empty" / "SKILL.md").write_text("---\nname: empty\n---\n")
+    (far / "Upper Case").mkdir()
+    (far / "Upper Case" / "SKILL.md").write_text("---\ndescription: x\n---\n")
+    (far / "broken").mkdir()
+    (far / "broken" / "SKILL.md").write_text("---\nname: [\n---\n")
+    (far / "plain").mkdir()
+    (far / "plain" / "SKILL.md").write_text("no front matter")
+    (far / "pipe").mkdir()
+    os.mkfifo(far / "pipe" / "SKILL.md")
+    (far / "node_modules").mkdir()
+    add_skill(far / "node_modules", "ignored")
+    found = find_skills([Root(str(near), "plan"), Root(str(far), "user")])
+    assert {name: skill.description for name, skill in found.skills.items()} == {
+        "same": "near",
+        "below": "below",
+    }
+    reasons = "\n".join(sorted(found.problems))
+    for reason in (
+        "description: it is missing",
+        "lower-case",
+        "not valid YAML",
+        "front matter",
+        "pipe",
+    ):
+        assert reason in reasons
+    assert len(found.problems) == 5
+
+
+def test_links_do_not_lead_out_of_a_project(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / ".agents").mkdir(parents=True)
+    add_skill(tmp_path / "outside", "stranger")
+    inside = add_skill(project / "shared", "friend")
+    skills = project / ".agents" / "skills"
+    skills.mkdir()
+    (skills / "stranger").symlink_to(tmp_path / "outside" / "stranger")
+    (skills / "friend").symlink_to(inside)
+    (skills / "loop").symlink_to(skills)
+    found = find_skills(list_roots([str(project)], None))
+    assert list(found.skills) == ["friend"]
+
+
+@pytest.mark.parametrize("count", [50, 200])
+def test_a_large_catalogue_stays_small(tmp_path: Path, count: int) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    for number in range(count):
+        add_skill(project / ".agents/skills", f"skill-{number}", "word " * 150)
+    (body,) = run(project, home, options=("--trust",))
+    tool = tool_in(body)
+    assert tool is not None
+    assert len(tool["input_schema"]["properties"]["name"]["enum"]) == count
+    assert len(tool["description"]) < 20_000
