@@ -318,12 +318,14 @@ class PromptFiles:
         self._images: dict[str, tuple[AttachedImage, ...]] = {}
         self._quoted: set[str] = set()
         self._refused: str | None = None
+        self._latest: tuple[str, Included] | None = None  # read, and not sent yet
 
     def is_refused(self, text: str) -> bool:
         """Report the files that cannot be added to a prompt, unless it was refused before; return whether there are any."""
+        self._latest = None  # files may have changed since
         if text in self._typed or text == self._refused:
             return False
-        problems = with_files(text, os.getcwd(), self._quoted).problems
+        problems = self._read(text).problems
         if problems:
             self._refused = text
             for problem in problems:
@@ -336,7 +338,7 @@ class PromptFiles:
         """Return a prompt with the files it mentions, unless it has them already."""
         if text in self._typed:
             return text
-        included = with_files(text, os.getcwd(), self._quoted)
+        included, self._latest = self._read(text), None
         for note in included.notes:
             self._renderer.notice(note, "info", "chat")
         if text != self._refused:
@@ -350,7 +352,13 @@ class PromptFiles:
 
     def has_images(self, text: str) -> bool:
         """Return True if a prompt mentions images."""
-        return bool(with_files(text, os.getcwd(), self._quoted).images)
+        return bool(self._read(text).images)
+
+    def _read(self, text: str) -> Included:
+        """Return a prompt with its files, which are read once until it is sent."""
+        if self._latest is None or self._latest[0] != text:
+            self._latest = text, with_files(text, os.getcwd(), self._quoted)
+        return self._latest[1]
 
     def take_images(self, text: str) -> tuple[AttachedImage, ...]:
         """Return the images of a prompt that `add_to` returned, the first time."""

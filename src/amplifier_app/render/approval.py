@@ -31,7 +31,6 @@ _MAX_LINE = 100_000
 _WIDEST_FRAME = 120
 _NARROWEST_FRAME = 30
 _SHORTEST_RANGE = 24
-_SIDE = paint("│", "dim")
 _OPTIONS = ("session", "always", "outside")
 """Words in the options of a request besides yes and no."""
 _ACTIONS = {"edit_file": "Edit", "write_file": "Write", "bash": "Run", "web_fetch": "Read"}
@@ -81,48 +80,71 @@ def card_lines(
     """
     framed = framed and width >= _NARROWEST_FRAME
     width = min(width, _WIDEST_FRAME) if framed else width
-    limit, context = (_MAX_ALL, _WIDE_CONTEXT) if whole else (_MAX_CHANGED, _CONTEXT)
-    preview = None if request.is_proposal else build_preview(request, context)
+    inner = width - 4 if framed else width - 2
+    preview = None
+    if not request.is_proposal:
+        preview = build_preview(request, _WIDE_CONTEXT if whole else _CONTEXT)
+    name, about, right = _heading(request, agent, preview)
+    head = _top(name, about, right, inner) if framed else None
+    above = [] if head is not None else _header(name, about, right, inner if framed else width)
+    notes = _card_notes(request, preview, inner)
+    taken = len(notes) + len(above) + (head is not None) + framed
+    room = _MAX_ALL if whole or height is None else max(height - taken, 3)
+    if preview is not None:
+        body = _edit_lines(preview.diff, inner, room, whole=whole)
+    else:
+        body = _call_body(request, inner, room, whole=whole)
+    if framed:
+        # A heading that does not fit between the corners is below them.
+        lines = [*above, *body, *notes]
+        return _frame(head or _top("", "", "", inner) or "", lines, inner)
+    return [*above, *(f"  {line}" for line in (*body, *notes))]
+
+
+def _heading(request: ToolApproval, agent: str, preview: Preview | None) -> tuple[str, str, str]:
+    """The action, what it is about, and what is shown at the right: changes, and the position of the call."""
     action = _ACTIONS.get(request.tool_name, request.tool_name)
     action = "Proposal" if request.is_proposal else action
-    name = visible(f"{agent}: {action}" if agent else action, 200)
     right = [summary([preview.diff])] if preview else []
     if request.total > 1:
         right.append(f"{request.position} of {request.total}")
-    about = visible(preview.path, _MAX_LINE) if preview else ""
-    inner = width - 4 if framed else width - 2
-    head = _top(name, about, " · ".join(right), inner) if framed else None
-    above = _header(name, about, " · ".join(right), inner if framed else width)
+    name = visible(f"{agent}: {action}" if agent else action, 200)
+    return name, visible(preview.path, _MAX_LINE) if preview else "", " · ".join(right)
+
+
+def _card_notes(request: ToolApproval, preview: Preview | None, width: int) -> list[str]:
     notes = list(preview.notes) if preview is not None else []
     if request.reason:
         because = "asking because " if request.reason.startswith("it ") else ""
         notes.append(because + request.reason)
-    below = [line for note in notes for line in _note_lines(note, inner)]
-    taken = len(below) + (1 if head is not None else len(above)) + (1 if framed else 0)
-    room = _MAX_ALL if whole or height is None else max(height - taken, 3)
-    if preview is not None:
-        body = diff_lines(preview.diff, inner, limit=limit, context=context)
-        for fewer in range(min(limit, room) - 1, 0, -1):
-            if whole or len(body) <= room:
-                break
-            body = diff_lines(preview.diff, inner, limit=fewer, context=context)
-    else:
-        limit = room if request.is_proposal else min(_MAX_LINES, room)
-        body = list(
-            _proposal_lines(request, inner) if request.is_proposal else _input_lines(request, inner)
-        )
-        if not whole and len(body) > limit:
-            most = limit - 1
-            left = describe.count(len(body) - most, "more line")
-            body = [*body[:most], paint(f"… {left}", "dim")]
-    lines = [*body, *below]
-    if not framed:
-        return [*above, *(f"  {line}" for line in lines)]
-    if head is None:
-        # It does not fit between the corners.
-        lines, head = [*above, *lines], _top("", "", "", inner)
-    sides = [f"{_SIDE} {line}{' ' * (inner - cells(line))} {_SIDE}" for line in lines]
-    return [head or "", *sides, paint(f"╰{'─' * (inner + 2)}╯", "dim")]
+    return [line for note in notes for line in _note_lines(note, width)]
+
+
+def _edit_lines(diff: FileDiff, width: int, room: int, *, whole: bool) -> list[str]:
+    """The changes, with as many of them as fit `room` lines."""
+    limit, context = (_MAX_ALL, _WIDE_CONTEXT) if whole else (_MAX_CHANGED, _CONTEXT)
+    lines = diff_lines(diff, width, limit=limit, context=context)
+    for fewer in range(min(limit, room) - 1, 0, -1):
+        if whole or len(lines) <= room:
+            break
+        lines = diff_lines(diff, width, limit=fewer, context=context)
+    return lines
+
+
+def _call_body(request: ToolApproval, width: int, room: int, *, whole: bool) -> list[str]:
+    """The input of a call, or a proposal."""
+    limit = room if request.is_proposal else min(_MAX_LINES, room)
+    lines = [*(_proposal_lines if request.is_proposal else _input_lines)(request, width)]
+    if whole or len(lines) <= limit:
+        return lines
+    left = describe.count(len(lines) - limit + 1, "more line")
+    return [*lines[: limit - 1], paint(f"… {left}", "dim")]
+
+
+def _frame(top: str, lines: list[str], inner: int) -> list[str]:
+    side = paint("│", "dim")
+    rows = [f"{side} {line}{' ' * (inner - cells(line))} {side}" for line in lines]
+    return [top, *rows, paint(f"╰{'─' * (inner + 2)}╯", "dim")]
 
 
 def _top(name: str, about: str, right: str, inner: int) -> str | None:

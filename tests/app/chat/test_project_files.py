@@ -10,11 +10,14 @@ import pytest
 from amplifier_app.chat.project_files import (
     MAX_BYTES,
     Included,
+    PromptFiles,
     matching,
     project_files,
     to_mention,
     with_files,
 )
+from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_support.files import open_inside
 
 
 @pytest.fixture
@@ -134,3 +137,25 @@ def test_what_cannot_be_added_is_reported_and_the_prompt_is_kept(project: Path) 
         "@large.txt:1-500",
         "src/parse.py was not added: it has 50 lines, not 60-60",
     ]
+
+
+def test_the_files_of_a_message_are_read_once(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    opened: list[str] = []
+
+    def open_counted(folder: str, path: str) -> int:
+        opened.append(path)
+        return open_inside(folder, path)
+
+    monkeypatch.setattr("amplifier_app.chat.project_files.open_inside", open_counted)
+    files = PromptFiles(Renderer())
+    text = "see @notes.md"
+    for content in ("notes", "changed"):
+        (project / "notes.md").write_text(f"{content}\n")
+        opened.clear()
+        assert not files.is_refused(text)
+        assert not files.has_images(text)
+        assert content in files.add_to(text)
+        assert opened == ["notes.md"]

@@ -12,6 +12,7 @@ The folder is in the user's settings folder, and in the `.amplifier` of a truste
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Iterator
@@ -26,6 +27,7 @@ from amplifier_app.plan.documents.document import read_markdown
 from amplifier_app.plan.tree.nodes import read_text
 from amplifier_app.plan.tree.problems import PlanError, Problems
 from amplifier_app.runtime.observers.observer import Renderer
+from amplifier_support.files import open_regular
 from amplifier_support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -111,7 +113,8 @@ def _read(file: Path) -> CommandFile:
         UsageError: The file cannot be read, or has no prompt.
     """
     try:
-        with file.open("rb") as stream:
+        # A pipe would block the start of the chat.
+        with open(open_regular(os.path.realpath(file), os.O_RDONLY), "rb") as stream:
             data = stream.read(_MAX_BYTES + 1)
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

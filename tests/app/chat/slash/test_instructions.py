@@ -86,11 +86,15 @@ def test_commands_come_from_the_user_and_from_a_trusted_project(project: Path) -
     (own / "Upper.md").write_text("x")
     (own / "binary.md").write_bytes(b"\xff")
     os.mkfifo(own / "notes.txt")
+    os.mkfifo(own / "pipe.md")
+    (project / "linked.md").write_text("From a link\n")
+    (own / "linked.md").symlink_to(project / "linked.md")
     run_amplifier("trust", "--yes", cwd=project)
     shown = chat(
         project,
         ("/changes 'v 1' x", r"You said: Explain since v 1\."),
         ("/both now", "You said: From the project"),
+        ("/linked", "You said: From a link"),
         ("/help", r"/changes SINCE +Explain changes \(user\)"),
     )
     assert "From the project\n\nnow" in shown.replace("\r", "")
@@ -99,6 +103,7 @@ def test_commands_come_from_the_user_and_from_a_trusted_project(project: Path) -
             ("help", "/help already exists"),
             ("empty", "no prompt"),
             ("Upper", "lower-case letters"),
+            ("pipe", "cannot read it: it is not a regular file"),
         ),
         *(("binary", "it is not UTF-8 text"), ("broken", "is not a command")),
     ):
