@@ -147,7 +147,7 @@ def drawn(screen: pyte.Screen) -> str:
     """The screen as SVG."""
     rows = [*_rows(screen)]
     width = round(COLUMNS * _CELL_WIDTH + 2 * _MARGIN)
-    height = len(rows) * _LINE_HEIGHT + 2 * _MARGIN
+    height = sum(row.startswith("<text") for row in rows) * _LINE_HEIGHT + 2 * _MARGIN
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" aria-label="A chat with amplifier">',
@@ -166,8 +166,22 @@ def _rows(screen: pyte.Screen) -> Iterator[str]:
     for number in range(last + 1):
         y = _MARGIN + (number + 1) * _LINE_HEIGHT - 4
         cells = [screen.buffer[number][column] for column in range(COLUMNS)]
+        yield from _shades(cells, y)
         spans = "".join(_spans(cells))
         yield f'<text x="{_MARGIN}" y="{y}">{_steady(spans)}</text>'
+
+
+def _shades(cells: list[Any], y: int) -> Iterator[str]:
+    column = 0
+    for colour, run in groupby(cells, lambda cell: cell.bg):
+        length = len([*run])
+        if len(colour) == 6:
+            x, width = _MARGIN + column * _CELL_WIDTH, length * _CELL_WIDTH
+            yield (
+                f'<rect x="{x:.1f}" y="{y - 14}" width="{width:.1f}" height="{_LINE_HEIGHT}" '
+                f'fill="#{colour}"/>'
+            )
+        column += length
 
 
 def _spans(cells: list[Any]) -> Iterator[str]:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import re
+import select
 import shlex
 import subprocess
 import tempfile
@@ -32,7 +33,7 @@ from prompt_toolkit.filters import (
     is_searching,
     vi_navigation_mode,
 )
-from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
 from prompt_toolkit.history import History
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import store_typeahead
@@ -69,14 +70,14 @@ from amplifier_app.chat.project_files import Folds, dropped_image, to_mention
 from amplifier_app.chat.slash.registry import is_command
 from amplifier_app.chat.terminal import TYPING_PAUSE, Listener, Sent, State
 from amplifier_app.chat.terminal_modes import KeyMode
-from amplifier_app.render.ansi import clip
+from amplifier_app.render.ansi import clip, has_colours, paint
 from amplifier_app.render.screen import ERASE_DOWN, reflows
+from amplifier_app.render.theme import BACKGROUND_QUERY, use_background
 from amplifier_support.environment import without_secrets
 from amplifier_support.programs import find_program
 
 STYLE = Style.from_dict(
     {
-        "prompt": "bold",
         "status": "fg:ansibrightblack",
         "waiting": "fg:ansibrightblack",
         "search-match": "fg:ansibrightblack",
@@ -204,8 +205,8 @@ def _length(text: AnyFormattedText) -> int:
     return len(text.value) if isinstance(text, ANSI) else len(str(text))
 
 
-def _line_prefix(line: int, wrapped: int) -> StyleAndTextTuples:
-    return [("class:prompt", "› ")] if line == wrapped == 0 else [("", "  ")]
+def _line_prefix(line: int, wrapped: int) -> AnyFormattedText:
+    return ANSI(paint("› ", "bold accent")) if line == wrapped == 0 else "  "
 
 
 class Keyboard(Protocol):
@@ -462,6 +463,64 @@ _PROMPT_MARK, _OUTPUT_MARK = "\x1b]133;A\x1b\\", "\x1b]133;C\x1b\\"
 # No colours, lines are wrapped, the cursor is shown, pasted text is not marked.
 _AS_IT_WAS = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?2004l"
 
+_ANSWER_SECONDS = 0.5
+"""Seconds in which a terminal answers that answers at all."""
+_ANSWER = re.compile(r"(?:\x1b|\A)\]11;([^\x07\x1b]{0,64})(?:\x07|\x1b\\)")
+_BEGUN_ANSWER = re.compile(r"\x1b(?:\][\d;:/a-zA-Z]{0,64}\x1b?)?\Z")
+
+
+class BackgroundQuery:
+    """Asks the terminal for its background, and takes the answer out of what is typed, whenever it comes.
+
+    Args:
+        app: The application that reads the keyboard.
+    """
+
+    def __init__(self, app: Application[None]) -> None:
+        self._app = app
+        self._asked: float | None = None  # until the answer has come
+        self._begun = ""
+        reader: Any = getattr(app.input, "stdin_reader", None)
+        if reader is not None:
+            self._read: Callable[[], str] = reader.read
+            reader.read = self._read_typed
+
+    def ask(self) -> str:
+        """Return the question for the terminal."""
+        self._asked = time.monotonic()
+        return BACKGROUND_QUERY
+
+    def wait(self) -> None:
+        """Wait for an answer that may still come; what is typed meanwhile is kept."""
+        source = self._app.input
+        while (left := self._seconds_left) > 0 and select.select([source.fileno()], [], [], left)[
+            0
+        ]:
+            store_typeahead(source, source.read_keys())
+
+    @property
+    def _seconds_left(self) -> float:
+        return 0.0 if self._asked is None else self._asked + _ANSWER_SECONDS - time.monotonic()
+
+    def _read_typed(self) -> str:
+        data = self._begun + self._read()
+        self._begun = ""
+        if self._asked is None:
+            return data
+        data = _ANSWER.sub(self._take, data)
+        begun = _BEGUN_ANSWER.search(data)
+        # A lone Esc is a key, unless the answer may still come.
+        if begun and (begun[0] != "\x1b" or self._seconds_left > 0):
+            data, self._begun = data[: begun.start()], begun[0]
+        return data
+
+    def _take(self, answer: re.Match[str]) -> str:
+        self._asked = None
+        use_background(answer[1])
+        self._app.invalidate()
+        return ""
+
+
 _LEAVE_NOTE = "Ctrl-C again to leave"
 
 
@@ -473,10 +532,17 @@ class ChatApplication:
         history: Earlier inputs.
         keys: The mode of the keyboard, entered.
         vi: Use the keys of vi instead of those of Emacs.
+        asks_background: Ask the terminal for its background, which decides on the theme.
     """
 
     def __init__(
-        self, output: Output, *, history: History, keys: KeyMode, vi: bool = False
+        self,
+        output: Output,
+        *,
+        history: History,
+        keys: KeyMode,
+        vi: bool = False,
+        asks_background: bool = False,
     ) -> None:
         self.echoes = False
         self._output = output
@@ -519,6 +585,7 @@ class ChatApplication:
         self._app.ttimeoutlen = 0.05
         self._app.timeoutlen = 0.3
         self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundQuery(self._app) if asks_background else None
         self._last_key = -TYPING_PAUSE
         self._app.key_processor.before_key_press += lambda _: self._key_pressed()
 
@@ -607,6 +674,7 @@ class ChatApplication:
         if not self._is_drawn:
             yield
             return
+        self._await_background()
         app.renderer.erase()
         # As `prompt_toolkit.application.in_terminal` does, which can only be awaited.
         app._running_in_terminal = True  # pyright: ignore[reportPrivateUsage]
@@ -631,6 +699,8 @@ class ChatApplication:
         drawn = asyncio.Event()
         self._app.after_render += lambda _: drawn.set()
         self._output.write("\r")
+        if self._background is not None:
+            self._output.write(self._background.ask())
         run = self._app.run_async(handle_sigint=False, set_exception_handler=False)
         self._task = asyncio.create_task(run)
         self._task.add_done_callback(self._leave_if_failed)
@@ -648,6 +718,7 @@ class ChatApplication:
 
     def restore(self) -> None:
         """Leave the terminal as it was if the event loop has ended without the application."""
+        self._await_background()
         if self._app.is_running:
             self._app.renderer.erase()
             self._app._is_running = False  # pyright: ignore[reportPrivateUsage]
@@ -741,6 +812,11 @@ class ChatApplication:
         lines = self.buffer._working_lines  # pyright: ignore[reportPrivateUsage]
         return self.buffer.working_index < len(lines) - 1
 
+    def _await_background(self) -> None:
+        """Leave no answer of the terminal to the next reader."""
+        if self._background is not None:
+            self._background.wait()
+
     # Drawing
 
     def _key_pressed(self) -> None:
@@ -791,7 +867,7 @@ class ChatApplication:
 
 def _color_depth() -> ColorDepth | None:
     """Return the colours of the terminal; None leaves it to prompt_toolkit."""
-    if os.environ.get("NO_COLOR"):
+    if not has_colours():
         return ColorDepth.MONOCHROME
     true_color = os.environ.get("COLORTERM") in ("truecolor", "24bit")
     return ColorDepth.TRUE_COLOR if true_color else None

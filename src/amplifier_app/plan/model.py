@@ -177,8 +177,8 @@ class ResolvedPlan:
         return self._resolution.sources
 
     @property
-    def display(self) -> Mapping[str, str]:
-        """The settings under `display`: `show` and `screen`."""
+    def display(self) -> Mapping[str, Any]:
+        """The settings under `display`."""
         return self.merged.display
 
     @property

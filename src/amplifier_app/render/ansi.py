@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from amplifier_support.lazy_pattern import lazy_pattern
 
 _STYLES = {"bold": 1, "dim": 2, "italic": 3, "underline": 4, "reverse": 7, "strike": 9}
 # Not blue, bright colours, white and black: each cannot be read on some background.
-_COLOURS = {"red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36}
+_COLOURS: dict[str, str | int] = {
+    **{"red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36},
+    "accent": 36,
+}
+_theme: dict[str, str | int] | None = _COLOURS
 
 _SEQUENCE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
@@ -20,14 +24,31 @@ _WORD = lazy_pattern(r"\S+")
 
 
 def paint(text: str, style: str) -> str:
-    """Return text in a style, such as `bold red`; without colours if `NO_COLOR` is set."""
-    codes = _codes(style, bool(os.environ.get("NO_COLOR")))
+    """Return text in a style, such as `bold red`; without colours if there are none."""
+    codes = _codes(style, has_colours())
     return f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text
 
 
+def use_colours(colours: Mapping[str, str] | None) -> None:
+    """Use these colours, as parameters of colour sequences by name, or else the usual ones; None for no colours."""
+    global _theme
+    _theme = None if colours is None else _COLOURS | dict(colours)
+    _codes.cache_clear()
+
+
+def has_colours() -> bool:
+    """Return False if the theme or `NO_COLOR` leaves out colours."""
+    return _theme is not None and not os.environ.get("NO_COLOR")
+
+
+def has_colour(name: str) -> bool:
+    """Return True if a style of the theme, such as `message`, has a colour here."""
+    return has_colours() and name in (_theme or ())
+
+
 @cache
-def _codes(style: str, no_colour: bool) -> str:
-    known = _STYLES if no_colour else _STYLES | _COLOURS
+def _codes(style: str, coloured: bool) -> str:
+    known = _STYLES | (_theme or {}) if coloured else _STYLES
     return ";".join(str(known[name]) for name in style.split() if name in known)
 
 
@@ -182,6 +203,24 @@ def _words(line: str) -> Iterable[tuple[int, int]]:
                 start = position + 1
         if start < match.end():
             yield start, match.end()
+
+
+def message_lines(rows: Sequence[str], width: int) -> list[str]:
+    """Return a message of the user as lines, shaded so that they are found when scrolling.
+
+    Args:
+        rows: The message, in rows of at most `width` - 2 cells.
+        width: The cells of a line.
+    """
+    shaded = has_colour("message")
+    # As wide as the text: a longer shade would be wrapped when the terminal becomes narrower.
+    room = min(max(map(cells, rows), default=0) + 3, width) if shaded else 0
+    lines: list[str] = []
+    for row in rows:
+        text = f"{row}{' ' * (room - 2 - cells(row))}"
+        sign, gap = ("", "  ") if lines else (paint("›", "message bold accent"), " ")
+        lines.append(sign + paint(f"{gap}{text}", "message"))
+    return lines
 
 
 def clip_middle(text: str, width: int) -> str:

@@ -142,22 +142,22 @@ def _call_body(request: ToolApproval, width: int, room: int, *, whole: bool) -> 
 
 
 def _frame(top: str, lines: list[str], inner: int) -> list[str]:
-    side = paint("│", "dim")
+    side = paint("│", "accent")
     rows = [f"{side} {line}{' ' * (inner - cells(line))} {side}" for line in lines]
-    return [top, *rows, paint(f"╰{'─' * (inner + 2)}╯", "dim")]
+    return [top, *rows, paint(f"╰{'─' * (inner + 2)}╯", "accent")]
 
 
 def _top(name: str, about: str, right: str, inner: int) -> str | None:
     """Return the upper side of a frame with what is in it; None if that does not fit."""
-    left = f"{paint(name, 'bold')}  {about}" if about else paint(name, "bold")
+    left = f"{paint(name, 'bold accent')}  {about}" if about else paint(name, "bold accent")
     room = inner + 2 - sum(cells(part) + 2 for part in (left, right) if part)
     if room < 1:
         return None
     begin, end = (f" {part} " if part else "" for part in (left, paint(right, "dim")))
     # One cell of the line is left after the text at the right.
     after = 1 if right else 0
-    line = paint("─" * (room - after), "dim")
-    return f"{paint('╭', 'dim')}{begin}{line}{end}{paint('─' * after + '╮', 'dim')}"
+    line = paint("─" * (room - after), "accent")
+    return f"{paint('╭', 'accent')}{begin}{line}{end}{paint('─' * after + '╮', 'accent')}"
 
 
 def key_lines(
@@ -299,7 +299,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 def _header(name: str, about: str, right: str, width: int) -> list[str]:
     left = f"{name}  {about}" if about else name
-    painted = left.replace(name, paint(name, "bold"), 1)
+    painted = left.replace(name, paint(name, "bold accent"), 1)
     room = width - cells(left) - cells(right)
     if not right:
         return [painted] if room >= 0 else wrapped(left, width)

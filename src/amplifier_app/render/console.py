@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console, ConsoleDimensions, RenderableType
 
+from amplifier_app.render.ansi import has_colours
 from amplifier_app.render.screen import Screen
 
 
@@ -15,7 +16,12 @@ class ScreenConsole(Console):
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         super().__init__(
-            file=io.StringIO(), force_terminal=True, markup=False, emoji=False, highlight=False
+            file=io.StringIO(),
+            force_terminal=True,
+            no_color=not has_colours(),
+            markup=False,
+            emoji=False,
+            highlight=False,
         )
 
     @property

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from amplifier_app.base.sanitize import for_terminal
-from amplifier_app.render.ansi import clip, paint, wrapped
+from amplifier_app.render.ansi import clip, message_lines, paint, wrapped
 from amplifier_app.render.markdown import markdown_lines
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.export.parts import Heading, Part
@@ -64,8 +64,7 @@ def _part(kind: str, text: str, width: int, *, markdown: bool) -> list[str]:
         number, _, rest = text.partition(" ")
         return [clip(f"{paint(f'{number:>4}', 'dim')} {rest}", width)]
     if kind == "prompt":
-        styled = [paint(wrapped_line, "bold") for wrapped_line in _wrapped_lines(text, width - 2)]
-        return [f"{paint('›', 'bold')} {styled[0]}", *(f"  {one}" for one in styled[1:])]
+        return message_lines(_wrapped_lines(text, width - 2), width)
     style = "dim italic" if kind == "thinking" else "dim"
     return [paint(wrapped_line, style) for wrapped_line in _wrapped_lines(text, width)]
 

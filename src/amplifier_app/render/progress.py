@@ -153,7 +153,7 @@ def _attempt(data: dict[str, Any]) -> str:
 
 def spinner() -> str:
     """Return the current frame of the spinner."""
-    return paint(SPINNER[int(time.monotonic() / SPINNER_SECONDS) % len(SPINNER)], "cyan")
+    return paint(SPINNER[int(time.monotonic() / SPINNER_SECONDS) % len(SPINNER)], "accent")
 
 
 def with_hint(line: str, hint: str, width: int) -> str:

@@ -22,7 +22,7 @@ from amplifier_app.base.sanitize import (
     visible,
     with_colours,
 )
-from amplifier_app.render.ansi import cells, clip, fold, paint
+from amplifier_app.render.ansi import cells, clip, fold, message_lines, paint
 from amplifier_app.render.call_lines import FinishedCall, about_call, call_key, measure_seconds
 from amplifier_app.render.diff import Shown, checklist_lines, draw_call, todo_items
 from amplifier_app.render.markdown import MarkdownStream
@@ -640,8 +640,8 @@ class TerminalRenderer(Renderer):
     def message_sent(self, text: str) -> None:
         self._message.print_finished()
         self._scrollback.begin("message", always=True)
-        first, *rest = self._scrollback.wrapped(for_terminal(text), 2)
-        self._scrollback.print([f"{paint('›', 'bold')} {first}", *(f"  {line}" for line in rest)])
+        rows = self._scrollback.wrapped(for_terminal(text), 2)
+        self._scrollback.print(message_lines(rows, self._screen.width))
         self._refresh()
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, choose, with_fork
 from amplifier_app.commands.run.request import Request
+from amplifier_app.render.theme import use_theme
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.observer import Renderer
 
@@ -88,16 +89,19 @@ def _with_changes(request: Request, changes: Mapping[str, Any]) -> Request:
 def _terminal(
     part: _Part, chosen: Chosen, stdout: Output
 ) -> Generator[ChatApplication | PlainTerminal]:
-    if not part.request.draws(chosen.plan.display):
+    display = chosen.plan.display
+    if not part.request.draws(display):
         yield PlainTerminal(stdout)
         return
+    asks_background = use_theme(display.get("theme", "auto"))
     with KeyMode(0) as keys:
         history, failure = project_history(os.getcwd())
         terminal = ChatApplication(
             stdout,
             history=history,
             keys=keys,
-            vi=chosen.plan.display.get("keys") == "vi",
+            vi=display.get("keys") == "vi",
+            asks_background=asks_background,
         )
         if failure:
             terminal.commit(f"! prompt history is unavailable: {failure}\n")

@@ -152,7 +152,7 @@ async def open_chosen(
 def choose_renderer(
     request: Request,
     invocation: Invocation,
-    display: Mapping[str, str],
+    display: Mapping[str, Any],
     *,
     screen: Screen | None = None,
     hold: bool = False,
@@ -166,7 +166,7 @@ def choose_renderer(
         screen: Where to draw on a terminal; None for stdout.
         hold: Whether stdout gets only the final answer of a run with several attempts.
     """
-    renderer = _renderer(request, invocation, request.screen_mode(display), screen, hold)
+    renderer = _renderer(request, invocation, display, screen, hold)
     level = request.show or cast("Shown", display.get("show") or "user")
     renderer.signals = display.get("signals") != "none"
     renderer.visibility = Visibility(level, folds=renderer.folds_thinking)
@@ -174,9 +174,13 @@ def choose_renderer(
 
 
 def _renderer(
-    request: Request, invocation: Invocation, mode: str, screen: Screen | None, hold: bool
+    request: Request,
+    invocation: Invocation,
+    display: Mapping[str, Any],
+    screen: Screen | None,
+    hold: bool,
 ) -> Renderer:
-    stdout, quiet = invocation.stdout, request.quiet
+    stdout, quiet, mode = invocation.stdout, request.quiet, request.screen_mode(display)
     if invocation.output == "json":
         return text.StderrNotices(quiet=quiet)
     if invocation.output == "stream-json":
@@ -199,7 +203,9 @@ def _renderer(
         return PlainRenderer(stdout, quiet=quiet)
     from amplifier_app.render.screen import AnsiScreen
     from amplifier_app.render.terminal import TerminalRenderer
+    from amplifier_app.render.theme import use_theme
 
+    use_theme(display.get("theme", "auto"))
     return TerminalRenderer(screen or AnsiScreen(stdout), quiet=quiet, chat=screen is not None)
 
 

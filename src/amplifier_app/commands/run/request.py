@@ -364,11 +364,11 @@ class Request(NamedTuple):
         switches = {"hooks-context-files": self.no_context_files, "tool-web": self.no_web}
         return [module for module, is_off in switches.items() if is_off]
 
-    def screen_mode(self, display: Mapping[str, str]) -> str:
+    def screen_mode(self, display: Mapping[str, Any]) -> str:
         """`full`, `plain` or `answer`: as requested, or else as set."""
         return self.screen or display.get("screen") or "full"
 
-    def draws(self, display: Mapping[str, str]) -> bool:
+    def draws(self, display: Mapping[str, Any]) -> bool:
         """Return True to draw on the terminal, False to write lines only."""
         return self.screen_mode(display) == "full" and not is_dumb()
 

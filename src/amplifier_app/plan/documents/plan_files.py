@@ -87,7 +87,7 @@ class MergedPlan(NamedTuple):
     fetch: OpenFetcher
     overlays: tuple[str, ...] = ()
     sources: Mapping[str, Scalar] = MappingProxyType({})
-    display: Mapping[str, str] = MappingProxyType({})
+    display: Mapping[str, Any] = MappingProxyType({})
     project: Path | None = None
     files: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -13,13 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import Location
 from amplifier_app.plan.documents.document import Document
 from amplifier_app.plan.documents.reading import Reader
-from amplifier_app.plan.schema.grammar import SETTINGS
-from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, read_text
+from amplifier_app.plan.schema.grammar import SETTINGS, THEMES
+from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, plain_data
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_support.named_tuple import NamedTuple
 
@@ -75,13 +76,16 @@ class Settings(NamedTuple):
         }
 
     @property
-    def display(self) -> Mapping[str, str]:
-        """The keys of `display`."""
-        found: dict[str, str] = {}
+    def display(self) -> Mapping[str, Any]:
+        """The keys of `display`; the path of a theme is absolute."""
+        found: dict[str, Any] = {}
         for settings in self.files:
             node = settings.tree.items.get("display")
             for key, value in node.items.items() if isinstance(node, MapNode) else ():
-                found[key] = read_text(value) or ""
+                found[key] = plain_data(value)
+            theme = found.get("theme")
+            if isinstance(theme, str) and theme not in THEMES:
+                found["theme"] = str(settings.path.parent / os.path.expanduser(theme))
         return found
 
 

@@ -491,6 +491,9 @@ PLAN = Shape(
     tables=("profile", "bundle"),
 )
 
+THEMES = ("auto", "light", "dark", "plain")
+"""Values of `display.theme` that are not files."""
+
 SETTINGS = Shape(
     "the settings file",
     "Settings: a partial plan that is applied to profiles.",
@@ -508,13 +511,17 @@ SETTINGS = Shape(
             ),
         ),
         "display": Fields(
-            "Defaults of `amplifier run --show`, `--screen` and `--plain`, the keys of the chat, and signals.",
-            "a mapping of show, screen, keys, signals",
+            "How runs and chats are shown.",
+            "a mapping of show, screen, theme, keys, signals",
             {
                 "show": Choice("Default of `--show`.", ("user", "developer", "internal")),
                 "screen": Choice(
                     "What runs draw on a terminal; `plain` is that of `--plain`.",
                     ("full", "plain", "answer"),
+                ),
+                "theme": Text(
+                    "Colours: auto (of the terminal's background), light, dark, plain, or a file.",
+                    examples=["light", "./theme.yaml"],
                 ),
                 "keys": Choice("Keys of the chat's input line.", ("emacs", "vi")),
                 "signals": Choice(

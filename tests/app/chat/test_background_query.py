@@ -1,0 +1,83 @@
+"""The answer of the terminal to the question for its background, among the keys that are typed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+from prompt_toolkit.application import Application
+from prompt_toolkit.input import create_input
+from prompt_toolkit.input.typeahead import get_typeahead
+from prompt_toolkit.output import DummyOutput
+
+from amplifier_app.chat.application import BackgroundQuery
+from amplifier_app.render import ansi, theme
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+
+ANSWER = "\x1b]11;rgb:ffff/ffff/ffff\x1b\\"
+
+
+@contextmanager
+def asked() -> Generator[tuple[BackgroundQuery, Application[None], int]]:
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs) as terminal:
+        import tty
+
+        tty.setraw(terminal)
+        app: Application[None] = Application(input=create_input(terminal), output=DummyOutput())
+        query = BackgroundQuery(app)
+        query.ask()
+        yield query, app, ours
+    os.close(ours)
+    ansi.use_colours({})
+
+
+def keys(app: Application[None]) -> str:
+    return "".join(press.data for press in app.input.read_keys())
+
+
+@pytest.mark.parametrize("cut", range(1, len(ANSWER)))
+def test_an_answer_in_pieces_is_not_typed(cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with asked() as (_, app, terminal):
+        os.write(terminal, f"a{ANSWER[:cut]}".encode())
+        typed = keys(app)
+        os.write(terminal, f"{ANSWER[cut:]}b".encode())
+        assert typed + keys(app) == "ab"
+        os.write(terminal, b"\x1b[A")
+        assert keys(app) == "\x1b[A"
+        assert "48;5;254" in ansi.paint("x", "message")
+
+
+def test_the_next_reader_gets_the_keys_and_not_the_answer() -> None:
+    with asked() as (query, app, terminal):
+        os.write(terminal, f"a{ANSWER}b".encode())
+        query.wait()
+        assert "".join(press.data for press in get_typeahead(app.input)) == "ab"
+        os.write(terminal, b"c")
+        query.wait()
+        assert keys(app) == "c"
+
+
+@pytest.mark.parametrize(
+    ("report", "is_light"),
+    [
+        *(("rgb:ffff/ffff/ffff", True), ("rgb:ff/ff/e0", True), ("rgb:fdf6/e3e3/d5d5", True)),
+        *(("rgb:0/0/0", False), ("rgba:1e1e/1e1e/2e2e/ffff", False), ("rgb:0000/2b2b/3636", False)),
+    ],
+)
+def test_a_background_is_light_or_dark(
+    report: str, is_light: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    theme.use_background(report)
+    assert ("48;5;254" in ansi.paint("x", "message")) is is_light
+    theme.use_background("nonsense")
+    assert ("48;5;254" in ansi.paint("x", "message")) is is_light
+    ansi.use_colours({})

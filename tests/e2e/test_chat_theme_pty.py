@@ -1,0 +1,105 @@
+"""The colours of a chat: the theme of the settings, or the one for the background of the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import run_amplifier
+from tests.support.terminal import CTRL_D, ENTER, Terminal
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+
+QUERY = "\x1b]11;?\x1b\\"
+WHITE, BLACK = "\x1b]11;rgb:ffff/ffff/ffff\x1b\\", "\x1b]11;rgb:0000/0000/0000\x07"
+ON_LIGHT, ON_DARK = "48;5;254", "48;5;237"
+SHADE = re.compile(r"\x1b\[[\d;]*48;")
+COLOURS: dict[str, str | None] = {"NO_COLOR": None, "COLORTERM": None}
+
+
+def settings(text: str) -> None:
+    Path(os.environ["AMPLIFIER_HOME"], "settings.yaml").write_text(text)
+
+
+def ask_after(terminal: Terminal, keys: str) -> str:
+    """Send a prompt behind other keys; return what was shown as its message, with colours."""
+    while QUERY not in terminal.raw:
+        assert terminal.read() is None
+    terminal.prompt()
+    start = len(terminal.raw)
+    terminal.type(keys + "hello" + ENTER)
+    terminal.until("You said: hello, hello")
+    return terminal.raw[start:]
+
+
+@pytest.mark.parametrize(("answer", "shade"), [(WHITE, ON_LIGHT), (BLACK, ON_DARK)])
+def test_the_background_decides_and_its_answer_is_not_typed(
+    tmp_path: Path, answer: str, shade: str
+) -> None:
+    with Terminal("run", "-P", "mock", cwd=tmp_path, env=COLOURS) as terminal:
+        assert shade in ask_after(terminal, f"he{answer}llo, ")
+        terminal.prompt()
+        terminal.type(CTRL_D)
+        assert terminal.finish() == 0
+    assert "]11;rgb" not in terminal.raw
+
+
+@pytest.mark.parametrize("arguments", [["--plain"], []])
+def test_the_terminal_is_not_asked_without_colours(arguments: list[str], tmp_path: Path) -> None:
+    cases: list[dict[str, str | None]] = [{"NO_COLOR": "1"}, {**COLOURS, "TERM": "dumb"}]
+    for env in [COLOURS] if arguments else cases:
+        with Terminal("run", "-P", "mock", *arguments, cwd=tmp_path, env=env) as terminal:
+            terminal.prompt()
+            terminal.type("hello" + ENTER)
+            terminal.until("You said: hello")
+            terminal.prompt()
+            terminal.type(CTRL_D)
+            assert terminal.finish() == 0
+        assert QUERY not in terminal.raw
+        assert not SHADE.search(terminal.raw)
+
+
+@pytest.mark.parametrize(
+    ("theme", "shade"),
+    [("light", ON_LIGHT), ("dark", ON_DARK), ("plain", None), ("mine.yaml", "48;5;99")],
+)
+def test_a_theme_of_the_settings_asks_nothing(
+    theme: str, shade: str | None, tmp_path: Path
+) -> None:
+    settings(f"display: {{theme: {theme}}}\n")
+    home = Path(os.environ["AMPLIFIER_HOME"])
+    (home / "mine.yaml").write_text("base: light\nmessage: 7 on 99\n")
+    with Terminal("run", "-P", "mock", cwd=tmp_path, env=COLOURS) as terminal:
+        terminal.prompt()
+        terminal.type("hello" + ENTER)
+        terminal.until("You said: hello")
+    assert QUERY not in terminal.raw
+    assert bool(SHADE.search(terminal.raw)) is (shade is not None)
+    assert shade is None or shade in terminal.raw
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "cannot read the theme '.*mine.yaml': No such file"),
+        ("acent: 3", r"mine.yaml:1:\d+: unknown colour 'acent'; did you mean 'accent'"),
+        ("accent: blue", r"'accent' is not a colour; write a colour"),
+        ("accent: 256", r"'accent' is not a colour"),
+        ("base: bright", r"'base' must be dark or light"),
+        ("- accent", "is not a mapping of names to colours"),
+    ],
+)
+def test_a_theme_that_cannot_be_used_is_reported(
+    text: str | None, problem: str, tmp_path: Path
+) -> None:
+    settings("display: {theme: ./mine.yaml}\n")
+    if text is not None:
+        Path(os.environ["AMPLIFIER_HOME"], "mine.yaml").write_text(text)
+    with Terminal("run", "-P", "mock", cwd=tmp_path, size=(200, 30)) as terminal:
+        terminal.until(problem)
+        assert terminal.finish() == 78
+    assert run_amplifier("run", "-P", "mock", "hello", cwd=tmp_path).code == 0
