@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from amplifier_app.base.errors import AppError, SessionError, Terminated
@@ -36,7 +37,9 @@ from amplifier_app.chat.slash.registry import (
     is_shell_line,
     run_command,
 )
+from amplifier_app.chat.status_command import StatusCommand
 from amplifier_app.chat.terminal import ChatTerminal, Sent, State
+from amplifier_app.plan.schema.grammar import STATUS_FIELDS
 from amplifier_app.render.status_line import status_line
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import NO_MODES, NO_MODES_HINT, mode_control
@@ -50,6 +53,7 @@ from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
 from amplifier_app.runtime.status import read_status
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.process.commands import CommandError
+from amplifier_support.session_capabilities import SECRET_VARIABLES
 
 if TYPE_CHECKING:
     from amplifier_app.chat.project_files import PromptFiles
@@ -236,6 +240,14 @@ class Conversation:
         self._command: asyncio.Task[None] | None = None
         # Commands during the turn, changes of the mode.
         self._concurrent: set[asyncio.Task[Any]] = set()
+        chosen: Any = session.plan.display.get("status")
+        if isinstance(chosen, dict):
+            secrets = tuple(SECRET_VARIABLES.of(session.session.coordinator) or ())
+            command = StatusCommand(chosen["command"], secrets, self._in_background)
+            self._status_line = command.line
+        else:
+            fields = STATUS_FIELDS[:7] if chosen is None else chosen
+            self._status_line = partial(status_line, names=fields)
         # After the hooks that may change the text.
         hooks = session.session.coordinator.hooks
         hooks.register("steer:injected", lambda *_: terminal.refresh(), LAST, name="app-chat")
@@ -529,4 +541,4 @@ class Conversation:
         )
 
     def _status(self, width: int) -> str:
-        return status_line(read_status(self.session), width)
+        return self._status_line(read_status(self.session), width)

@@ -1,13 +1,16 @@
-"""The line below the prompt: modes, model, context, cost, token budget, branch and directory."""
+"""The line below the prompt: modes, model, context, cost, token budget, branch and directory, or chosen fields."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from amplifier_app.base.sanitize import one_line
+from amplifier_app.plan.schema.grammar import STATUS_FIELDS
 from amplifier_app.render.ansi import cells, clip, clip_middle, paint
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.status import Status
+from amplifier_app.sessions.summary import short_id
 
 _NEARLY_FULL = 80
 """Per cent of the context or the budget from which the number is highlighted."""
@@ -15,9 +18,23 @@ _NEARLY_FULL = 80
 _MAX_DIRECTORY = 40
 
 
-def status_line(status: Status, width: int) -> str:
-    """Return the line, at most `width` cells wide; fields are dropped from its right end."""
-    fields = [field for field in _fields(status) if field]
+_METER_CELLS = 5
+
+
+def status_line(status: Status, width: int, names: Sequence[str] = STATUS_FIELDS[:7]) -> str:
+    """Return the line, at most `width` cells wide; fields are dropped from its right end.
+
+    Args:
+        status: The state of the session.
+        width: The cells of a line.
+        names: The fields, of `STATUS_FIELDS`; the directory is at the right.
+    """
+    fields: list[str] = []
+    for has_meter in (True, False):
+        named = _fields(status, has_meter=has_meter)
+        fields = [field for name in names for field in named.get(name, ()) if field]
+        if cells(" · ".join(fields)) < width:
+            break
     directory = clip_middle(one_line(status.directory), _MAX_DIRECTORY)
     line = ""
     for field in fields:
@@ -26,19 +43,24 @@ def status_line(status: Status, width: int) -> str:
             return line or clip(longer, width)
         line = longer
     gap = width - cells(line) - cells(directory) - 1
-    return f"{line}{' ' * gap}{paint(directory, 'dim')}" if gap >= 2 else line
+    if "directory" not in names or gap < 2:
+        return line
+    return f"{line}{' ' * gap}{paint(directory, 'dim')}"
 
 
-def _fields(status: Status) -> list[str]:
-    return [
-        _mode(status),
-        paint(one_line(status.module_mode or "", 30), "bold"),
-        _model(status),
-        _context(status),
-        _cost(status),
-        _tokens(status),
-        paint(one_line(status.branch or "", 40), "dim"),
-    ]
+def _fields(status: Status, *, has_meter: bool) -> dict[str, list[str]]:
+    """The texts of each field, empty if there is nothing to show."""
+    return {
+        "mode": [_mode(status), paint(one_line(status.module_mode or "", 30), "bold")],
+        "model": [_model(status)],
+        "context": [_context(status, has_meter=has_meter)],
+        "cost": [_cost(status)],
+        "tokens": [_tokens(status)],
+        "branch": [paint(one_line(status.branch or "", 40), "dim")],
+        "profile": [paint(one_line(status.profile, 40), "dim")],
+        "provider": [paint(one_line(status.provider, 40), "dim")],
+        "session": [paint(short_id(status.session_id), "dim")],
+    }
 
 
 def _mode(status: Status) -> str:
@@ -55,13 +77,18 @@ def _model(status: Status) -> str:
     return paint(one_line(status.model or status.provider, 40), "dim")
 
 
-def _context(status: Status) -> str:
+def _context(status: Status, *, has_meter: bool) -> str:
     percent = status.context_percent
     if percent is None:
         used = status.context_used
         return paint(f"{describe.tokens(used)} tokens", "dim") if used else ""
     text = f"{percent} % of {describe.tokens(status.context_limit or 0)}"
-    return paint(text, "yellow" if percent >= _NEARLY_FULL else "dim")
+    style = "yellow" if percent >= _NEARLY_FULL else "dim"
+    if not has_meter:
+        return paint(text, style)
+    full = min(round(percent * _METER_CELLS / 100), _METER_CELLS)
+    meter = paint("▰" * full, "yellow" if percent >= _NEARLY_FULL else "accent")
+    return f"{meter}{paint('▱' * (_METER_CELLS - full) + f' {text}', style)}"
 
 
 def _cost(status: Status) -> str:

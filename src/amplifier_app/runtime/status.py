@@ -42,6 +42,7 @@ class Status(NamedTuple):
         token_budget: Tokens the session may use; None without a limit.
         policy: How approval requests are answered, if not by asking.
         module_mode: The active mode of those that a module defines; None if none is.
+        session_id: The id of the session.
     """
 
     mode: str | None
@@ -59,6 +60,7 @@ class Status(NamedTuple):
     token_budget: int | None = None
     policy: str | None = None
     module_mode: str | None = None
+    session_id: str = ""
 
     @property
     def context_percent(self) -> int | None:
@@ -107,6 +109,7 @@ def read_status(session: OpenSession) -> Status:
         module_mode=active_module_mode(session.session.coordinator),
         branch=git_branch(folder),
         directory=short_path(folder),
+        session_id=session.id,
     )
 
 

@@ -30,8 +30,9 @@ STATUS = Status(
 @pytest.mark.parametrize(
     ("width", "expected"),
     [
-        (80, " ask · claude-sonnet-5-5 · 38 % of 200k · $0.12 · main" + " " * 19 + "~/proj"),
-        (60, " ask · claude-sonnet-5-5 · 38 % of 200k · $0.12 · main"),
+        (80, " ask · claude-sonnet-5-5 · ▰▰▱▱▱ 38 % of 200k · $0.12 · main" + " " * 13 + "~/proj"),
+        (60, " ask · claude-sonnet-5-5 · ▰▰▱▱▱ 38 % of 200k · $0.12 · main"),
+        (58, " ask · claude-sonnet-5-5 · 38 % of 200k · $0.12 · main"),
         (50, " ask · claude-sonnet-5-5 · 38 % of 200k · $0.12"),
         (40, " ask · claude-sonnet-5-5 · 38 % of 200k"),
         (25, " ask · claude-sonnet-5-5"),
@@ -41,6 +42,27 @@ STATUS = Status(
 )
 def test_fields_are_dropped_from_the_right(width: int, expected: str) -> None:
     assert plain(status_line(STATUS, width)) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["session", "model"], " a1b2c3 · claude-sonnet-5-5"),
+        (["directory", "profile", "provider"], " default · anthropic" + " " * 33 + "~/proj"),
+        (["mode", "tokens"], " ask · plan"),
+        ([], ""),
+    ],
+)
+def test_chosen_fields_are_shown_in_their_order(names: list[str], expected: str) -> None:
+    status = STATUS._replace(session_id="20260131-120000-a1b2c3", module_mode="plan")
+    assert plain(status_line(status, 60, names)) == expected
+
+
+@pytest.mark.parametrize(
+    ("used", "meter"), [(0, "▱▱▱▱▱"), (15_000, "▱▱▱▱▱"), (100_000, "▰▰▱▱▱"), (300_000, "▰▰▰▰▰")]
+)
+def test_the_meter_shows_how_full_the_context_is(used: int, meter: str) -> None:
+    assert f" {meter} " in plain(status_line(STATUS._replace(context_used=used), 80))
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -81,7 +103,7 @@ def test_a_token_budget_is_shown_next_to_the_tokens() -> None:
 
 def test_a_nearly_full_context_and_a_nearly_used_budget_are_highlighted() -> None:
     line = status_line(STATUS._replace(context_used=160_000, budget=Decimal("0.15")), 80)
-    assert "\x1b[33m80 % of 200k\x1b[0m" in line
+    assert "\x1b[33m▱ 80 % of 200k\x1b[0m" in line
     assert "\x1b[33m$0.12 of $0.15\x1b[0m" in line
 
 

@@ -491,6 +491,42 @@ PLAN = Shape(
     tables=("profile", "bundle"),
 )
 
+STATUS_FIELDS = (
+    *("mode", "model", "context", "cost", "tokens", "branch", "directory"),
+    *("profile", "provider", "session"),
+)
+"""Fields of the status line; the first seven are shown by default."""
+
+
+class StatusRule(Fields):
+    """The status line: its fields, or the command that prints it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The status line of the chat: fields from left to right, or a command that prints it.",
+            f"a list of {', '.join(STATUS_FIELDS)}, or a mapping with 'command'",
+            {
+                "command": Text(
+                    "Shell command that gets the state as JSON on stdin and prints one line.",
+                    empty="refused",
+                )
+            },
+            filled=True,
+            examples=[["model", "context"], {"command": "jq -r .model"}],
+        )
+        self._field = Choice("A field.", STATUS_FIELDS)
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        if not isinstance(node, ListNode):
+            return super().read_value(node, where, check)
+        fields = [self._field.read(item, where, check) for item in node.items]
+        return ListNode([field for field in fields if field is not None], node.at)
+
+    def schema(self, printing: Printing) -> Schema:
+        items = {"items": {"enum": list(STATUS_FIELDS)}}
+        return {**super().schema(printing), "type": ["array", "object"], **items}
+
+
 THEMES = ("auto", "light", "dark", "plain")
 """Values of `display.theme` that are not files."""
 
@@ -512,7 +548,7 @@ SETTINGS = Shape(
         ),
         "display": Fields(
             "How runs and chats are shown.",
-            "a mapping of show, screen, theme, keys, signals",
+            "a mapping of show, screen, theme, status, keys, signals",
             {
                 "show": Choice("Default of `--show`.", ("user", "developer", "internal")),
                 "screen": Choice(
@@ -523,6 +559,7 @@ SETTINGS = Shape(
                     "Colours: auto (of the terminal's background), light, dark, plain, or a file.",
                     examples=["light", "./theme.yaml"],
                 ),
+                "status": StatusRule(),
                 "keys": Choice("Keys of the chat's input line.", ("emacs", "vi")),
                 "signals": Choice(
                     "Window title, links to files, and a bell after long prompts.", ("all", "none")
