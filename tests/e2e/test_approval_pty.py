@@ -46,8 +46,13 @@ def plan(folder: Path, *calls: dict[str, Any]) -> Path:
     )
 
 
-def run(folder: Path, *calls: dict[str, Any], size: tuple[int, int] = (80, 30)) -> Terminal:
-    return Terminal("run", "-f", plan(folder, *calls), "go", cwd=folder, size=size)
+def run(
+    folder: Path,
+    *calls: dict[str, Any],
+    size: tuple[int, int] = (80, 30),
+    env: dict[str, str | None] | None = None,
+) -> Terminal:
+    return Terminal("run", "-f", plan(folder, *calls), "go", cwd=folder, size=size, env=env)
 
 
 def test_an_edit_is_shown_and_approved_with_one_key(tmp_path: Path) -> None:
@@ -301,17 +306,24 @@ def test_ctrl_c_at_a_question_is_no_answer_to_it(tmp_path: Path) -> None:
 def test_the_whole_file_is_shown_on_request(tmp_path: Path) -> None:
     content = "".join(f"line {n}\n" for n in range(60))
     call = {"name": "write_file", "input": {"file_path": "new", "content": content}}
-    with run(tmp_path, call, size=(40, 24)) as terminal:
-        terminal.until("more changed lines")
-        terminal.until("[?] more")
-        assert "line 59" not in terminal.shown
-        terminal.type("v")
-        terminal.until("line 59")
-        terminal.until("[?] more")
-        terminal.type("n")
-        terminal.until("done here")
-        terminal.finish()
-    assert not (tmp_path / "new").exists()
+    script = tmp_path / "pager"
+    script.write_text(
+        "#!/bin/sh\n[ $LESS = R ] && [ $(grep -c 'line 1 \\|line 59 ') = 2 ] && echo line 1 and 59\n"
+    )
+    script.chmod(0o755)
+    for pager, is_paged in (("cat", False), (str(script), True)):
+        with run(tmp_path, call, size=(40, 24), env={"AMPLIFIER_PAGER": pager}) as terminal:
+            terminal.until("more changed lines")
+            terminal.until("[?] more")
+            assert "line 59" not in terminal.shown
+            terminal.type("v")
+            terminal.until("line 1 and 59" if is_paged else "line 59")
+            terminal.until("[?] more")
+            assert ("line 59" in terminal.shown) is not is_paged
+            terminal.type("n")
+            terminal.until("done here")
+            terminal.finish()
+        assert not (tmp_path / "new").exists()
 
 
 def test_plain_output_has_the_same_card_without_colours(tmp_path: Path) -> None:

@@ -45,15 +45,17 @@ def joined(pieces: Iterable[str]) -> Iterator[str]:
     yield "".join(part)
 
 
-def page_on(terminal: int, text: str) -> bool:
+def page_on(terminal: int, text: str, *, leaves_text: bool = True) -> bool:
     """Show `text` in the user's pager; return whether there is one.
 
     Args:
         terminal: The descriptor of the terminal, which nothing else uses meanwhile.
         text: The text.
+        leaves_text: Leave it on the screen; otherwise `less` restores what was there.
     """
     command = _pager()
-    return command is not None and _page(command, [text], terminal)
+    options = "FRX" if leaves_text else "R"
+    return command is not None and _page(command, [text], terminal, options)
 
 
 def _pager() -> list[str] | None:
@@ -70,10 +72,12 @@ def _pager() -> list[str] | None:
     return None if program is None else [program, *words[1:]]
 
 
-def _page(command: list[str], pieces: Iterable[str], terminal: int | None = None) -> bool:
+def _page(
+    command: list[str], pieces: Iterable[str], terminal: int | None = None, options: str = "FRX"
+) -> bool:
     """Return True if the pager could be started."""
     # Keep colours, leave the text on the screen, and end at once if all of it fits.
-    environment = {"LESS": "FRX", "LV": "-c", **without_secrets(os.environ)}
+    environment = {"LESS": options, "LV": "-c", **without_secrets(os.environ)}
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=terminal, stderr=terminal, env=environment

@@ -25,6 +25,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
 from amplifier_app.base.errors import AppError
+from amplifier_app.base.pager import page_on
 from amplifier_app.base.sanitize import one_line, visible
 from amplifier_app.base.stdio import terminal_size
 from amplifier_app.chat.application import edit
@@ -109,6 +110,14 @@ class _Card:
             card_lines(self._request, self._agent, columns, whole=one, height=height, framed=framed)
             for one in (whole, True)
         )
+        text = "".join(f"{line}\n" for line in shown)
+        if (
+            whole
+            and len(shown) > rows
+            and not self._is_plain
+            and page_on(self._fd, text, leaves_text=False)
+        ):
+            return
         self.shows_all = shown == all_lines
         self._write(["", *shown])
         self._began = self._began or asyncio.get_running_loop().time()

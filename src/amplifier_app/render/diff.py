@@ -6,11 +6,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher, unified_diff
+from itertools import pairwise
 from typing import Any, cast
 
 from amplifier_app.base.sanitize import for_terminal, one_line
-from amplifier_app.render.ansi import cells, clip, fold, paint, wrapped
+from amplifier_app.render.ansi import cells, clip, fold, has_colour, paint, wrapped
 from amplifier_app.render.call_lines import FinishedCall
+from amplifier_app.render.inline import Span, code_lines
 from amplifier_app.render.screen import image_blocks
 from amplifier_app.runtime import describe
 from amplifier_support.fields import read_field
@@ -18,6 +20,8 @@ from amplifier_support.named_tuple import NamedTuple
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _STYLES = {"-": "red", "+": "green"}
+_SHADES = {"-": "removed", "+": "added"}
+_MAX_HIGHLIGHTED = 2000
 _MAX_COMPARED = 500
 """Lines with more characters are not compared word by word."""
 
@@ -103,31 +107,62 @@ def diff_lines(
 ) -> list[str]:
     """Return a file's changes as coloured lines of at most `width` cells; longer ones are folded.
 
+    With a theme that has shades for them, changed lines are shaded and all have the colours of the language.
+
     Args:
         file: The changes.
         width: Cells per line.
         limit: Show at most so many changed lines and count the rest.
         context: Show at most so many unchanged lines around a change.
     """
-    shown, hidden = _select_lines(file.lines, limit, context)
+    selected, hidden = _select_lines(file.lines, limit, context)
+    shown = [line._replace(text=_clean(line.text)) for line in selected]
     digits = max((len(str(line.number)) for line in shown if line.mark != "@"), default=1)
-    bold = _changed_parts(shown)
-    lines: list[str] = []
+    changed = _changed_parts(shown)
+    code = _code(shown, file.path)
+    room = max(width - digits - 3, 8)
+    rows: list[tuple[str, str]] = []  # with the shade of each
     for index, line in enumerate(shown):
         if line.mark == "@":
             if index:
-                lines.append(paint(" " * digits + " ⋮", "dim"))
+                rows.append((paint(" " * digits + " ⋮", "dim"), ""))
             continue
-        number = paint(f"{line.number:>{digits}}", "dim")
-        style = _STYLES.get(line.mark, "")
-        text = _painted(line.text, style, bold.get(index, []))
-        first, *rest = fold(text, max(width - digits - 3, 8))
-        lines.append(f"{number} {paint(line.mark, style)} {first}".rstrip())
-        lines += [f"{' ' * digits}   {more}" for more in rest]
+        style, part, shade = _line_styles(line.mark)
+        first, *more = fold(_painted(code[index], style, part, changed.get(index, [])), room)
+        sign = paint(f"{line.mark} ", f"{_STYLES.get(line.mark, '')} {shade}")
+        rows.append((f"{paint(f'{line.number:>{digits}}', 'dim')} {sign}{first}", shade))
+        rows += [(f"{' ' * digits} {paint('  ', shade)}{row}", shade) for row in more]
     if hidden:
         left = describe.count(hidden, "more changed line")
-        lines.append(paint(f"{' ' * digits} … {left}", "dim"))
-    return lines
+        rows.append((paint(f"{' ' * digits} … {left}", "dim"), ""))
+    widest = max((cells(row) for row, shade in rows if shade), default=0)
+    return [
+        row + paint(" " * (widest - cells(row)), shade) if shade else row.rstrip()
+        for row, shade in rows
+    ]
+
+
+def _line_styles(mark: str) -> tuple[str, str, str]:
+    """The style of a line, that of changed parts in it, and its shade, if the theme has one."""
+    colour, shade = _STYLES.get(mark, ""), _SHADES.get(mark, "")
+    if shade and has_colour(shade):
+        return shade, f"{shade}-part", shade
+    return colour, f"bold underline {colour}", ""
+
+
+def _code(lines: Sequence[DiffLine], path: str) -> list[list[Span]]:
+    """The lines as spans: in the colours of the language if changes have shades, which leave these free."""
+    language = os.path.splitext(path)[1][1:]
+    spans = [[Span(line.text)] for line in lines]
+    if not language or not has_colour("added") or len(lines) > _MAX_HIGHLIGHTED:
+        return spans
+    # The old and the new text are read each as a whole: a comment can begin in a line above.
+    for marks in ("- ", "+ "):
+        numbers = [number for number, line in enumerate(lines) if line.mark in marks]
+        texts = [lines[number].text for number in numbers]
+        for number, highlighted in zip(numbers, code_lines(texts, language), strict=True):
+            spans[number] = highlighted
+    return spans
 
 
 def files_lines(files: Iterable[FileDiff], width: int) -> list[str]:
@@ -197,14 +232,19 @@ def _range(words: list[str], start: int, stop: int) -> tuple[int, int]:
     return begin, begin + sum(map(len, words[start:stop]))
 
 
-def _painted(text: str, style: str, bold: list[tuple[int, int]]) -> str:
+def _painted(spans: list[Span], style: str, part: str, changed: list[tuple[int, int]]) -> str:
+    """A line in a style, its changed parts in another one."""
     pieces: list[str] = []
-    position = 0
-    for start, stop in bold:
-        pieces.append(paint(_clean(text[position:start]), style))
-        pieces.append(paint(_clean(text[start:stop]), f"bold underline {style}"))
-        position = stop
-    return "".join([*pieces, paint(_clean(text[position:]), style)])
+    start = 0
+    for span in spans:
+        end = start + len(span.text)
+        edges = {start, end, *(edge for edges in changed for edge in edges if start < edge < end)}
+        for begin, stop in pairwise(sorted(edges)):
+            is_changed = any(first <= begin and stop <= last for first, last in changed)
+            text = span.text[begin - start : stop - start]
+            pieces.append(paint(text, f"{span.style} {part if is_changed else style}"))
+        start = end
+    return "".join(pieces)
 
 
 def _clean(text: str) -> str:

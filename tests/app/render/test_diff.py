@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_app.render.ansi import cells, plain
 from amplifier_app.render.diff import compare, diff_lines, files_lines, parse, summary
+from amplifier_app.render.theme import use_theme
 
 OLD = (
     "def f(path):\n    text = read(path)\n    if not text:\n        return None\n    return text\n"
@@ -54,6 +57,47 @@ def test_without_colours_the_marks_are_left(monkeypatch: pytest.MonkeyPatch) -> 
     lines = diff_lines(compare("a\n", "b\n"), 40)
     assert not any("3" in line for line in lines)
     assert [plain(line) for line in lines] == ["1 - a", "1 + b"]
+
+
+@pytest.fixture
+def dark_theme(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    use_theme("dark")
+    yield
+    use_theme("auto")
+
+
+RED, GREEN, STRONG = "48;2;58;26;28", "48;2;22;48;29", "48;2;42;100;56"
+
+
+@pytest.mark.usefixtures("dark_theme")
+@pytest.mark.parametrize("width", [14, 40])
+def test_shaded_changes_have_the_colours_of_the_language(width: int) -> None:
+    old = 'def f():\n    """Doc\n    in two lines."""\n    return 12\n'
+    file = compare(old, old.replace("12", "34"), "f.py")
+    lines = diff_lines(file, width)
+    assert all(cells(line) <= width for line in lines)
+    assert "\x1b[35mdef " in lines[0]
+    removed, added = ([line for line in lines if shade in line] for shade in (RED, GREEN))
+    assert f"\x1b[35;{GREEN}mreturn" in "".join(added)
+    assert f"\x1b[36;{STRONG}m34" in "".join(added)
+    # All changed lines are equally wide.
+    assert len({cells(line) for line in removed + added}) == 1
+    # A comment that begins in a line above keeps its colour.
+    assert "\x1b[32m    in two" in "".join(lines[1:4])
+    assert shown(file, 40)[-1].rstrip() == "4 +     return 34"
+    assert shown(file, 40)[0] == "1   def f():"
+
+
+@pytest.mark.usefixtures("dark_theme")
+def test_any_text_keeps_its_characters_with_shades() -> None:
+    for name in ("x.py", "x.unknown", "Makefile", "x.json"):
+        file = compare("a\n", "'''\nfoo \t{ [\n\nbar\x1b[2J = #x\n", name)
+        lines = diff_lines(file, 60)
+        assert [plain(line).rstrip() for line in lines] == [
+            *("1 - a", "1 + '''", "2 + foo     { [", "3 +", "4 + bar = #x"),
+        ]
 
 
 def test_long_lines_are_folded_and_control_characters_removed() -> None:
