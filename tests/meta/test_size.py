@@ -13,7 +13,7 @@ CODE_LINES = {
     "amplifier_serve": 1_850,
     "amplifier_kit": 4_700,
     "amplifier_modules": 19_400,
-    "amplifier_support": 5_400,
+    "amplifier_support": 5_500,
 }
 
 

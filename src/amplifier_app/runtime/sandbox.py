@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, cast
 
 from amplifier_app.base import paths
 from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.sanitize import visible
 from amplifier_app.plan.model import ResolvedPlan
+from amplifier_support.files import make_private_folder, open_regular, write_private
 from amplifier_support.sandbox.available import remember_in
 from amplifier_support.sandbox.policy import PolicyError, SandboxPolicy, is_at_least, parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 from amplifier_support.session_capabilities import SANDBOX, SESSION_DIR
+
+logger = logging.getLogger(__name__)
 
 _HINT = (
     "Run with --sandbox off, or set 'session.sandbox: {unavailable: warn}' in the plan or in your "
@@ -65,12 +72,56 @@ def _register(
             denied=_denied_paths(config),
         )
         coordinator.register_cleanup(sandbox.close)
+        _use_hosts(sandbox, asks=getattr(coordinator.approval_system, "is_interactive", False))
     elif policy != parent.policy and is_at_least(policy, parent.policy):
         sandbox = parent.with_policy(policy)
     else:
         return parent
     SANDBOX.register(coordinator, sandbox)
     return sandbox
+
+
+def _use_hosts(sandbox: Sandbox, *, asks: bool) -> None:
+    """Permit the hosts that the user has allowed in this folder for always, and let more be allowed.
+
+    Raises:
+        ConfigError: The file with them cannot be read.
+    """
+    file, folder = paths.config_dir() / "sandbox-hosts.json", os.path.realpath(os.getcwd())
+
+    def store(hosts: Sequence[str]) -> None:
+        try:
+            known = _read_hosts(file)
+            known[folder] = sorted({*known.get(folder, ()), *hosts})
+            make_private_folder(file.parent)
+            write_private(file, f"{json.dumps(known, indent=2)}\n".encode("ascii"))
+        except (ConfigError, OSError) as error:
+            logger.warning("cannot store the hosts, so they are for this session only: %s", error)
+
+    allowed = _read_hosts(file).get(folder)
+    policy = sandbox.policy_with(allowed) if allowed else None
+    if policy is not None:
+        sandbox.change(policy)
+    if asks:
+        sandbox.ask_about_hosts(str(file), store)
+
+
+def _read_hosts(file: Path) -> dict[str, list[str]]:
+    """
+    Raises:
+        ConfigError: The file cannot be read, or has another content.
+    """
+    try:
+        with open(open_regular(os.path.realpath(file), os.O_RDONLY), "rb") as stream:
+            content: Any = json.load(stream)
+        return {str(folder): _listed(hosts) for folder, hosts in dict(content).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"cannot read the hosts that commands may reach: {visible(str(file))}: {error}",
+            hint="Fix or remove the file.",
+        ) from error
 
 
 def _denied_paths(config: Mapping[str, Any]) -> Iterator[str]:

@@ -36,6 +36,7 @@ from amplifier_support.text import cut_text
 TOOL_OUTPUT = "tool:output"
 
 _ANSWER_SECONDS = 300.0
+_OUTSIDE = "Allow once, outside the sandbox"
 
 INTERVAL = 0.2
 """Seconds between two events of a command."""
@@ -262,6 +263,7 @@ class Finished(NamedTuple):
 
     Attributes:
         blocked: What the sandbox kept it from, of those notes.
+        hosts: The hosts that it wanted, of those that the sandbox can be told to allow.
     """
 
     ended: Ended
@@ -269,6 +271,23 @@ class Finished(NamedTuple):
     log: Path | None
     notes: list[str]
     blocked: list[str] = []  # noqa: RUF012 - never changed
+    hosts: list[str] = []  # noqa: RUF012 - never changed
+
+
+class Again(NamedTuple):
+    """An answer about a command that the sandbox blocked.
+
+    Attributes:
+        runs: Whether it runs again.
+        outside: Whether it does so outside the sandbox.
+        hosts: Hosts that this run may reach.
+        comment: What the user says to the model along with a denial.
+    """
+
+    runs: bool = False
+    outside: bool = False
+    hosts: tuple[str, ...] = ()
+    comment: str | None = None
 
 
 class Shell:
@@ -298,7 +317,8 @@ class Shell:
         self.sandbox = sandbox
         self._runner = ProcessRunner(sandbox)
         self._outside = ProcessRunner()
-        self._asked: set[str] = set()
+        self._once: list[ProcessRunner] = []
+        self._asked: set[tuple[str, ...]] = set()
         self._denials = Denials(sandbox, coordinator.hooks, "bash")
         self._captures: list[OutputCapture] = []
 
@@ -341,6 +361,7 @@ class Shell:
         capture: OutputCapture,
         also: Callable[[bytes], None] | None = None,
         outside: bool = False,
+        hosts: tuple[str, ...] = (),
         **about: Any,
     ) -> Finished:
         """Run it until it ends.
@@ -351,6 +372,7 @@ class Shell:
             capture: Receives its output; closed unless a process was left running.
             also: Also called with its output.
             outside: Whether the user allowed it to run outside the sandbox.
+            hosts: Hosts that the user allowed for this run.
             **about: Further data for the output events.
 
         Raises:
@@ -366,7 +388,13 @@ class Shell:
                 also(data)
 
         outside = outside or self._may_run_outside(job.line)
-        runner = self._outside if outside else self._runner
+        runner, sandbox, denials = self._runner, self.sandbox, self._denials
+        if outside:
+            runner = self._outside
+        elif hosts and sandbox is not None and (policy := sandbox.policy_with(hosts)) is not None:
+            sandbox = sandbox.with_policy(policy)
+            denials = Denials(sandbox, self._coordinator.hooks, "bash")
+            self._once.append(runner := ProcessRunner(sandbox))
         try:
             ended = await runner.run(job.command, timeout=timeout, output=output)
         except BaseException:
@@ -386,39 +414,75 @@ class Shell:
         if outside:
             about_sandbox = ["it ran outside the sandbox, as the user allowed for this once"]
         else:
-            about_sandbox = await self._denials.report(ended.exit_code, captured.text)
+            about_sandbox = await denials.report(ended.exit_code, captured.text)
+        wanted = [] if outside or sandbox is None else sandbox.take_unlisted()
         notes = [*self._folder.follow(job.folder, left), *about_sandbox]
         failed = not outside and ended.exit_code != 0
-        return Finished(ended, captured, log, notes, about_sandbox if failed else [])
+        return Finished(ended, captured, log, notes, about_sandbox if failed else [], wanted)
 
-    async def may_leave(self, line: str, blocked: list[str]) -> bool:
-        """Ask the user whether a command that the sandbox blocked may run again outside of it; once for each."""
-        system = self._coordinator.approval_system
-        mode = MODE.of(self._coordinator)
-        if line in self._asked or not isinstance(system, ToolApprovalSystem):
-            return False
+    async def ask_again(self, line: str, done: Finished, hosts: tuple[str, ...]) -> Again:
+        """Ask the user whether a command that the sandbox blocked may run again: with the hosts that it wants, or
+        outside. After a no, the same is not asked again.
+
+        Args:
+            line: The command.
+            done: How it ended.
+            hosts: The hosts that the user has allowed for this command.
+        """
+        system, mode = self._coordinator.approval_system, MODE.of(self._coordinator)
+        if not done.blocked or not isinstance(system, ToolApprovalSystem):
+            return Again()
         if not getattr(system, "is_interactive", False):
-            return False
+            return Again()
         if mode is not None and mode.mode in ("read-only", "propose"):
-            return False
+            return Again()
+        wanted = tuple(host for host in done.hosts if host not in hosts)
+        sandbox = self.sandbox
+        policy = None if sandbox is None or not wanted else sandbox.policy_with(wanted)
         rules = map(to_mapping, (self._coordinator.config or {}).get("approvals") or ())
-        if any(rule.get("action") == "deny" and rule.get("path") for rule in rules):
-            # The sandbox hides those files from commands; outside of it nothing does.
-            return False
-        self._asked.add(line)
+        # The sandbox hides those files from commands; outside of it nothing does.
+        may_leave = not any(rule.get("action") == "deny" and rule.get("path") for rule in rules)
+        asked = (line, *wanted)
+        if asked in self._asked or (policy is None and not may_leave):
+            return Again()
+        if policy is None or sandbox is None:
+            options = [_OUTSIDE, "Deny"]
+            question = "The sandbox blocked this command. Run it again outside of it?"
+            reason = f"{done.blocked[0]}. Run it again outside the sandbox, with all your rights?"
+        else:
+            options = ["Allow once", "Allow for this session", "Allow always"]
+            options += [*([_OUTSIDE] if may_leave else []), "Deny"]
+            names = ", ".join(wanted)
+            question = f"This command wants {names}. Run it again with access to that?"
+            reason = f"it wants {names}, which the sandbox does not allow"
         request = ToolApproval(
-            question=f"The sandbox blocked this command. Run it again outside of it?\n{line}",
+            question=f"{question}\n{line}",
             tool_name="bash",
             tool_input={"command": line},
-            working_dir=self.working_dir,
-            options=["Allow once, outside the sandbox", "Deny"],
-            reason=f"{blocked[0]}. Run it again outside the sandbox, with all your rights?",
+            working_dir=WORKING_DIR.of(self._coordinator) or os.getcwd(),
+            options=options,
+            reason=reason,
+            ranges=[", ".join(wanted)] if policy is not None else [],
+            stored_in=None if sandbox is None else sandbox.hosts_file,
         )
+        # Outside is offered once, whatever the answer: the next run may fail for the same reason.
+        if policy is None:
+            self._asked.add(asked)
         try:
             answer = await system.request_tool_approval(request, _ANSWER_SECONDS)
         except ApprovalTimeoutError:
-            return False
-        return answer.by == "user" and answer.option.lower().startswith("allow")
+            return Again()
+        if answer.by != "user" or not answer.option.lower().startswith("allow"):
+            self._asked.add(asked)
+            return Again(comment=answer.comment)
+        if policy is None or sandbox is None or answer.option == _OUTSIDE:
+            return Again(runs=True, outside=True)
+        if answer.option == options[0]:
+            return Again(runs=True, hosts=(*hosts, *wanted))
+        sandbox.change(policy)
+        if answer.option == options[2]:
+            sandbox.store_hosts(wanted)
+        return Again(runs=True, hosts=hosts)
 
     def capture(self, *, spill: bool = False) -> OutputCapture:
         """Create the capture for a command's output; with `spill` all of it goes to a file."""
@@ -434,7 +498,8 @@ class Shell:
     async def close(self) -> None:
         """Kill processes that commands left running."""
         await self._runner.close()
-        await self._outside.close()
+        for runner in (self._outside, *self._once):
+            await runner.close()
         for capture in self._captures:
             capture.close()
 

@@ -108,11 +108,20 @@ class BashTool:
     async def _run(self, line: str, folder: str | None, timeout: float) -> ToolResult:
         job = self._shell.job(line, folder, traced=True)
         done = await self._shell.run(job, timeout=timeout, capture=self._shell.capture())
-        if done.blocked and await self._shell.may_leave(line, done.blocked):
+        again = await self._shell.ask_again(line, done, ())
+        while again.runs:
             job = self._shell.job(line, folder, traced=True)
-            capture = self._shell.capture()
-            done = await self._shell.run(job, timeout=timeout, capture=capture, outside=True)
+            done = await self._shell.run(
+                job,
+                timeout=timeout,
+                capture=self._shell.capture(),
+                outside=again.outside,
+                hosts=again.hosts,
+            )
+            again = await self._shell.ask_again(line, done, again.hosts)
         notices = [] if self._background is None else self._background.take_notices()
+        if again.comment:
+            notices.append(f"the user said: {again.comment}")
         return to_result(done.ended, done.captured, timeout, done.log, [*notices, *done.notes])
 
 

@@ -400,6 +400,7 @@ class ProcessRunner:
 
     def __init__(self, sandbox: Sandbox | None = None) -> None:
         self._sandbox = sandbox
+        self._policy = None if sandbox is None else sandbox.policy
         self._visible: frozenset[str] = frozenset()
         self._supervisors: list[subprocess.Popen[bytes]] = []
         self._channel: socket.socket | None = None
@@ -475,8 +476,10 @@ class ProcessRunner:
             )
         except (SandboxUnavailable, OSError) as error:
             raise _refused("the sandbox", error) from error
-        if confinement is not None and not needed <= self._visible:
+        policy, before = self._sandbox.policy, self._policy
+        if policy != before or (confinement is not None and not needed <= self._visible):
             # Other namespaces are needed; commands in those that exist go on.
+            self._policy = policy
             self._visible |= needed
             self._hang_up()
         return command._replace(argv=argv, environment=environment, confinement=confinement)

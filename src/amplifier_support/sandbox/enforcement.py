@@ -127,7 +127,6 @@ class Enforcement:
 
     def view(self, needed: frozenset[str]) -> bytes:
         """See `Sandbox.view`."""
-        network = self._policy.network
         view = namespaces.View(
             folder=self._shared.folder,
             write=self._written,
@@ -136,8 +135,8 @@ class Enforcement:
             hidden=self._shared.hidden,
             fixed=self._shared.plan_files,
             private=self.temporary_folder,
-            network=network == "all",
-            proxy=self._proxy_socket() if isinstance(network, tuple) else "",
+            network=self._policy.network == "all",
+            proxy="" if self.hosts is None else self._proxy_socket(),
         )
         if self._must_not_appear is None:
             self._must_not_appear = namespaces.must_not_appear((*view.write, view.folder))
@@ -158,14 +157,25 @@ class Enforcement:
         self._missing = [path for path in self._missing if path not in made]
         return made
 
-    async def open_network(self, hosts: tuple[str, ...]) -> None:
-        """Start the proxy for these hosts.
+    @property
+    def hosts(self) -> tuple[str, ...] | None:
+        """The hosts that the proxy lets commands reach; None if they have no proxy."""
+        network = self._policy.network
+        if isinstance(network, tuple):
+            return network
+        asks = self._shared.hosts_file is not None and self._has_namespaces
+        return () if network == "none" and asks else None
+
+    async def open_network(self) -> None:
+        """Start the proxy if commands have one.
 
         Raises:
             OSError: It cannot be started.
         """
+        if self.hosts is None:
+            return
         if self._proxy is None:
-            self._proxy = Proxy(hosts)
+            self._proxy = Proxy(self.hosts)
             self._proxy_starts = asyncio.ensure_future(self._proxy.start(self._proxy_socket()))
         if self._proxy_starts is not None:
             await asyncio.shield(self._proxy_starts)
@@ -173,6 +183,10 @@ class Enforcement:
     def take_refusals(self) -> list[str]:
         """Why hosts were refused since the last call, each as a sentence."""
         return [] if self._proxy is None else self._proxy.take_refusals()
+
+    def take_unlisted(self) -> list[str]:
+        """See `Proxy.take_unlisted`."""
+        return [] if self._proxy is None else self._proxy.take_unlisted()
 
     def close(self) -> None:
         """End the proxy and forget the rules."""
@@ -196,7 +210,7 @@ class Enforcement:
     def _variables(self) -> dict[str, str]:
         private = self.temporary_folder
         caches = {name: os.path.join(private, path) for name, path in _CACHES.items()}
-        proxy = proxy_variables() if isinstance(self._policy.network, tuple) else {}
+        proxy = {} if self.hosts is None else proxy_variables()
         return {"TMPDIR": private, **caches, **proxy}
 
     def _write_roots(self) -> tuple[str, ...]:

@@ -68,7 +68,8 @@ class Proxy:
         ]
         self._own = AddressPolicy(own, setting=setting)
         self._public = AddressPolicy(setting=setting)
-        self._listed = ", ".join(hosts)
+        self._listed = ", ".join(hosts) or "none"
+        self._unlisted: dict[str, None] = {}
         self._refused: dict[str, str] = {}
         self._more_refused = 0
         self._server: asyncio.Server | None = None
@@ -100,6 +101,12 @@ class Proxy:
         self._refused.clear()
         self._more_refused = 0
         return refused
+
+    def take_unlisted(self) -> list[str]:
+        """Return the hosts, each with its port, that were refused since the last call because they are not listed."""
+        unlisted = [*self._unlisted]
+        self._unlisted.clear()
+        return unlisted
 
     def _note_refusal(self, host: str, why: str) -> None:
         if host in self._refused or len(self._refused) < _MAX_NAMED:
@@ -148,6 +155,8 @@ class Proxy:
         if not any(rule.covers(host, port, literal) for rule in self._rules.values()):
             why = f"{host}:{port} is not one of the hosts that commands may use: {self._listed}"
             self._note_refusal(f"{host}:{port}", why)
+            if len(self._unlisted) < _MAX_NAMED:
+                self._unlisted[f"{host}:{port}"] = None
             raise _Refusal("403 Forbidden", f"the sandbox refused the connection: {why}")
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from amplifier_support.files import is_below
 from amplifier_support.sandbox import available
 from amplifier_support.sandbox.confinement import Confined
-from amplifier_support.sandbox.policy import Level, SandboxPolicy, parse_policy
+from amplifier_support.sandbox.policy import Level, PolicyError, SandboxPolicy, parse_policy
 from amplifier_support.sandbox.session_state import SessionState
 
 if TYPE_CHECKING:
@@ -71,6 +71,58 @@ class Sandbox:
         other = Sandbox.__new__(Sandbox)
         other._set_up(policy, self._shared)
         return other
+
+    def change(self, policy: SandboxPolicy | None) -> None:
+        """Use another policy from the next command on; those that run keep theirs.
+
+        Raises:
+            SandboxUnavailable: The machine cannot enforce it.
+            PolicyError: One of its folders cannot be used.
+        """
+        missing = None if policy is None else available.missing(policy)
+        if policy is not None and missing is not None and policy.unavailable == "fail":
+            raise SandboxUnavailable(missing)
+        for place in () if policy is None else policy.write:
+            self._shared.resolved(place)
+        # What enforces the policy until now is closed with the session.
+        before = Sandbox.__new__(Sandbox)
+        before.__dict__.update(self.__dict__)
+        self._shared.sandboxes.append(before)
+        removed = self.removed
+        self._set_up(policy, self._shared)
+        self.removed = removed
+
+    def policy_with(self, hosts: Sequence[str]) -> SandboxPolicy | None:
+        """The policy with more hosts; None if it cannot name hosts, or they are no names or addresses of hosts."""
+        network = None if self.policy is None else self.policy.network
+        if self.policy is None or network == "all" or not self.has_namespaces:
+            return None
+        listed = network if isinstance(network, tuple) else ()
+        try:
+            return parse_policy(
+                {**self.policy.as_value(), "network": [*dict.fromkeys((*listed, *hosts))]}
+            )
+        except PolicyError:
+            return None
+
+    def ask_about_hosts(self, file: str, store: Callable[[Sequence[str]], None]) -> None:
+        """Find out which hosts commands want: someone can be asked about them.
+
+        Args:
+            file: The file in which hosts are kept for later sessions in this folder.
+            store: Keeps hosts there.
+        """
+        self._shared.hosts_file, self._shared.store_hosts = file, store
+
+    @property
+    def hosts_file(self) -> str | None:
+        """The file in which hosts are kept for later sessions; None if no one is asked about hosts."""
+        return self._shared.hosts_file
+
+    def store_hosts(self, hosts: Sequence[str]) -> None:
+        """Keep hosts for later sessions in this folder."""
+        if self._shared.store_hosts is not None:
+            self._shared.store_hosts(hosts)
 
     def for_commands(self, value: object = None) -> Sandbox:
         """The sandbox for something that will start commands; call it before the first one.
@@ -265,18 +317,23 @@ class Sandbox:
         return [] if self._enforcement is None else self._enforcement.take_made()
 
     async def open_network(self) -> None:
-        """Start the proxy for the hosts that the policy names; does nothing if there is none.
+        """Start the proxy for the hosts that the policy names, or that someone is asked about; does nothing without
+        any.
 
         Raises:
             OSError: It cannot be started.
         """
         policy = self.policy
-        if policy is not None and isinstance(policy.network, tuple) and self.has_namespaces:
-            await self._open_enforcement(policy).open_network(policy.network)
+        if policy is not None and self.has_namespaces:
+            await self._open_enforcement(policy).open_network()
 
     def take_refusals(self) -> list[str]:
         """Why hosts were refused since the last call, each as a sentence."""
         return [] if self._enforcement is None else self._enforcement.take_refusals()
+
+    def take_unlisted(self) -> list[str]:
+        """Return the hosts that were refused since the last call and could be added to the policy."""
+        return [] if self._enforcement is None else self._enforcement.take_unlisted()
 
     @property
     def temporary_folder(self) -> str | None:

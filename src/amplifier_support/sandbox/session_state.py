@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,9 @@ class SessionState:
         refused: What was missing for the first policy that must be enforced.
         without: What was missing for the first policy that need not be enforced.
         known: The folders that policies name, each with what it was at first.
+        hosts_file: The file with the hosts of this folder for later sessions. If there is one, someone can be asked
+            about a host that a command wants: its name must be known although commands have no network.
+        store_hosts: Keeps hosts there.
     """
 
     def __init__(
@@ -158,6 +161,8 @@ class SessionState:
         self.refused: str | None = None
         self.without: str | None = None
         self.known: dict[str, str] = {}
+        self.hosts_file: str | None = None
+        self.store_hosts: Callable[[Sequence[str]], None] | None = None
 
     @cached_property
     def hidden(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ _FILES = {
     "sessions": "Sessions",
     "model": "Model and permissions",
     "mode": "Model and permissions",
+    "sandbox": "Model and permissions",
     "files": "Files",
     "instructions": "Files",
     "undo": "Files",
