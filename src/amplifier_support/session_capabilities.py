@@ -135,6 +135,7 @@ REGISTER_APPROVAL_PROVIDER = Capability[Callable[[Any], Any]]("approval.register
 MODE = Capability[ModeControl]("approval.mode")
 APPROVAL_POLICY = Capability[Callable[..., dict[str, Any]]]("approval.policy")
 REMEMBERED_APPROVALS = Capability[Any]("approval.remembered")
+START_BACKGROUND = Capability[Callable[[str], Awaitable[str]]]("bash.start_background")
 OUTSIDE_SANDBOX = Capability[dict[str, str]]("approval.outside_sandbox")
 REDACT_EVENT = Capability[Callable[[str, dict[str, Any]], dict[str, Any]]]("redaction.event")
 UNDO = Capability[Callable[..., Any]]("backup.undo")

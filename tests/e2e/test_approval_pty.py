@@ -326,6 +326,59 @@ def test_the_whole_file_is_shown_on_request(tmp_path: Path) -> None:
         assert not (tmp_path / "new").exists()
 
 
+def own_keys(folder: Path, keys: str) -> None:
+    (folder / "settings.yaml").write_text(f"display: {{approval_keys: {keys}}}\n")
+
+
+def test_the_keys_can_be_changed_in_the_settings_of_the_user(tmp_path: Path) -> None:
+    home = Path(os.environ["AMPLIFIER_HOME"])
+    own_keys(home, "{y: j, n: k, p: '1', '?': m, t: y}")
+    with run(tmp_path, EDIT, CHAIN) as terminal:
+        terminal.until("j yes   1 yes to edits.*k no   y no, because.*m more")
+        terminal.type("m")
+        terminal.until("m less.*Esc no")
+        terminal.type("n")
+        terminal.until("ignored 'n'")
+        terminal.type("j")
+        terminal.until("Allow once")
+        terminal.until("j yes.*m more")
+        terminal.type("k")
+        terminal.until("done here")
+        terminal.finish()
+    assert "return {}" in (tmp_path / "parse.py").read_text()
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_project_cannot_change_what_a_key_means(tmp_path: Path) -> None:
+    (tmp_path / ".amplifier").mkdir()
+    own_keys(tmp_path / ".amplifier", "{y: n, n: y}")
+    run_amplifier("trust", "--yes", cwd=tmp_path)
+    with run(tmp_path, EDIT) as terminal:
+        terminal.until("'display.approval_keys' is ignored: only your own settings")
+        terminal.until("y yes .* n no .*[?] more")
+        terminal.type("n")
+        terminal.until("done here")
+    assert "return None" in (tmp_path / "parse.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("{y: n}", "'n' in 'display.approval_keys' has two meanings"),
+        ("{x: y}", "unknown key 'x' in display.approval_keys"),
+        ("{y: ab}", "expected one character"),
+        ("{y: 1}", "expected one character"),
+        ("{y: ' '}", "expected one character"),
+        ("y", "expected a mapping such as"),
+    ],
+)
+def test_keys_that_cannot_be_used_are_a_problem(tmp_path: Path, keys: str, problem: str) -> None:
+    own_keys(Path(os.environ["AMPLIFIER_HOME"]), keys)
+    done = run_amplifier("run", "-P", "mock", "hi", cwd=tmp_path)
+    assert done.code == 78
+    assert problem in done.stderr
+
+
 def test_plain_output_has_the_same_card_without_colours(tmp_path: Path) -> None:
     with Terminal("run", "--plain", "-f", plan(tmp_path, EDIT), cwd=tmp_path) as terminal:
         terminal.prompt()

@@ -19,6 +19,7 @@ PROVIDER = r"Provider \[\w+\]: "
 KEY_PROMPT = r"API key \([^)]*\): "
 ADDRESS = r"API address[^\n]*: "
 MODEL = r"\nModel \[[^\n]*\]: "
+MODE = r"Mode \[ask\]: "
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_from_nothing_to_a_first_answer(home: Path) -> None:
             assert server.base_url in answer(terminal, r"API address[^\n]*: ", "")
             assert "[2] claude-second" in answer(terminal, MODEL, "2")
             terminal.until(r"works \(claude-second, ")
-            terminal.until("anthropic is ready")
+            answer(terminal, rf"anthropic is ready.*{MODE}", "")
             assert terminal.finish() == 0
         assert KEY not in terminal.raw
         assert len(server.completions) == 1
@@ -75,7 +76,7 @@ def test_what_was_found_is_offered_first_and_enter_goes_on_with_it(home: Path) -
             assert "press Enter to keep it" in answer(terminal, KEY_PROMPT, "")
             answer(terminal, ADDRESS, "")
             answer(terminal, MODEL, "")
-            terminal.until("openai is ready")
+            answer(terminal, rf"openai is ready.*{MODE}", "")
             assert terminal.finish() == 0
     assert KeyStore().names() == {}
     assert KEY not in (home / "settings.yaml").read_text()
@@ -124,7 +125,7 @@ def test_after_a_refused_key_another_one_can_be_given(home: Path) -> None:
         answer(terminal, KEY_PROMPT, KEY)
         answer(terminal, ADDRESS, "")
         answer(terminal, MODEL, "")
-        terminal.until("openai is ready")
+        answer(terminal, rf"openai is ready.*{MODE}", "")
         assert terminal.finish() == 0
     assert KeyStore().read("OPENAI_API_KEY") == KEY
     assert left_behind(home) == [
@@ -143,6 +144,8 @@ def test_what_cannot_be_reached_can_be_saved_anyway(choice: str, saved: bool, ho
             answer(terminal, KEY_PROMPT, KEY)
             shown = answer(terminal, "quit: ", choice)
             assert "unreachable or busy" in shown
+            if saved:
+                answer(terminal, MODE, "")
             assert terminal.finish() == (0 if saved else 130)
     assert list(KeyStore().names()) == (["OPENAI_API_KEY"] if saved else [])
     assert (home / "settings.yaml").exists() == saved
@@ -176,7 +179,7 @@ def test_no_test_contacts_no_provider_and_invalid_answers_are_asked_again() -> N
             answer(terminal, r"not a URL[^\n]*\s+API address[^\n]*: ", server.base_url)
             answer(terminal, MODEL, "two words")
             answer(terminal, r"cannot contain spaces[^\n]*\s+Model[^\n]*: ", "m")
-            terminal.until("openai is ready")
+            answer(terminal, rf"openai is ready.*{MODE}", "")
             assert terminal.finish() == 0
         assert server.requests == []
     assert KeyStore().read("OPENAI_API_KEY") == KEY
@@ -190,8 +193,38 @@ def test_names_of_models_command_no_terminal() -> None:
     ):
         answer(terminal, KEY_PROMPT, KEY)
         answer(terminal, MODEL, "2")
-        terminal.until("openai is ready")
+        answer(terminal, rf"openai is ready.*{MODE}", "")
         assert terminal.finish() == 0
     assert "\x1b]" not in terminal.raw
     assert "\x1b[2J" not in terminal.raw
     assert "\u202e" not in terminal.raw
+
+
+def mode_in(home: Path) -> object:
+    return yaml.safe_load((home / "settings.yaml").read_text()).get("hooks")
+
+
+def test_the_mode_is_asked_until_one_is_chosen(home: Path) -> None:
+    with ScriptedLLM.running(["ready"] * 4, models=["m"]) as server:
+        options = ("init", "-p", "openai", "--base-url", server.base_url, "-m", "m", "--no-test")
+        for line, code in ((ENTER, 0), (CTRL_C, 130), (CTRL_D, 0)):
+            with Terminal(*options) as terminal:
+                answer(terminal, KEY_PROMPT, "")
+                shown = terminal.until(MODE)
+                assert re.search(r"\[2\] edits +edits in the working directory", shown)
+                terminal.type(line)
+                assert terminal.finish() == code
+            assert mode_in(home) is None
+        with Terminal(*options) as terminal:
+            answer(terminal, KEY_PROMPT, "")
+            answer(terminal, MODE, "7")
+            answer(terminal, r"Enter a number from 1 to 5, or a name\.\s+Mode \[ask\]: ", "edits")
+            terminal.until(r"settings.yaml: mode edits")
+            assert terminal.finish() == 0
+        assert mode_in(home) == [{"module": "hooks-approval", "config": {"mode": "edits"}}]
+        with Terminal(*options) as terminal:
+            answer(terminal, KEY_PROMPT, "")
+            assert "Mode [" not in terminal.until("Three things to try")
+            assert terminal.finish() == 0
+        with Terminal("run") as terminal:
+            terminal.until("edits · m")

@@ -8,8 +8,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from prompt_toolkit import PromptSession
@@ -50,7 +51,13 @@ _IGNORED = "press one of these keys, or type yes or no and press Enter"
 
 
 async def ask_about_tool(
-    fd: int, request: ToolApproval, agent: str, timeout: float | None, *, is_plain: bool = False
+    fd: int,
+    request: ToolApproval,
+    agent: str,
+    timeout: float | None,
+    *,
+    is_plain: bool = False,
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> ToolApprovalAnswer | None:
     """Return the answer to a request; None if the user presses Esc or Ctrl-D.
 
@@ -60,12 +67,13 @@ async def ask_about_tool(
         agent: The agent that makes it; empty for the session itself.
         timeout: Seconds to wait for an answer; None to wait forever.
         is_plain: Use no colours.
+        names: The keys that the user has chosen instead of the usual ones.
 
     Raises:
         Stopped: Ctrl-C was pressed.
         TimeoutError: No answer within `timeout` seconds.
     """
-    card = _Card(fd, request, agent, is_plain)
+    card = _Card(fd, request, agent, is_plain, names)
     # Earlier keys were not typed as an answer.
     forget_typed()
     async with asyncio.timeout(timeout):
@@ -89,7 +97,15 @@ async def ask_about_tool(
 
 
 class _Card:
-    def __init__(self, fd: int, request: ToolApproval, agent: str, is_plain: bool) -> None:
+    def __init__(
+        self,
+        fd: int,
+        request: ToolApproval,
+        agent: str,
+        is_plain: bool,
+        names: Mapping[str, str],
+    ) -> None:
+        self._names = names
         self._fd = fd
         self._request = request
         self._agent = agent
@@ -181,12 +197,15 @@ class _Card:
         if "p" in self._options and len(self._request.ranges) > 1:
             more += ["left", "right"]
         more += ["e", "c"] if self._request.is_proposal else ["t", "?"]
-        keys = _AnswerKeys((*self._options, *more), self._began or 0.0)
+        keys = _AnswerKeys((*self._options, *more), self._began or 0.0, self._names)
+        bold = {*_KEY_NAMES, *self._names.values()}
 
         def text() -> StyleAndTextTuples:
             note = wrapped(keys.note, self._width) if keys.note else []
             style = "" if self._is_plain else "fg:ansiyellow"
-            return [(style, f"{line}\n") for line in note] + _with_bold_keys(self._key_lines())
+            return [(style, f"{line}\n") for line in note] + _with_bold_keys(
+                self._key_lines(), bold
+            )
 
         window = Window(
             FormattedTextControl(text, show_cursor=False),
@@ -217,6 +236,7 @@ class _Card:
             range_=self._range,
             more=self._shows_keys,
             shows_all=self.shows_all,
+            names=self._names,
         )
 
     async def comment(self) -> str | None:
@@ -289,25 +309,27 @@ class _AnswerKeys:
     Args:
         keys: The keys that answer.
         began: When the card appeared, by the clock of the event loop.
+        names: The keys that the user has chosen instead of these.
 
     Attributes:
         note: The text that was ignored last, and how to answer.
     """
 
-    def __init__(self, keys: Iterable[str], began: float) -> None:
+    def __init__(self, keys: Iterable[str], began: float, names: Mapping[str, str]) -> None:
         self.bindings = KeyBindings()
         self.note = ""
         self._began = began
         self._typed = ""
         self._waiting: asyncio.TimerHandle | None = None
-        self._answers = {key: key for key in keys if key in _ANSWERING} | {"no": "n"}
+        self._answers = {names.get(key, key): key for key in keys if key in _ANSWERING}
+        self._answers["no"] = "n"
         if "y" in self._answers:
             self._answers["yes"] = "y"
         self.bindings.add(Keys.Any)(self._receive)
         at_start = Condition(lambda: not self._typed)
         for key in keys:
             if key not in _ANSWERING:
-                self.bindings.add(key, filter=at_start)(self._ending_with(key))
+                self.bindings.add(names.get(key, key), filter=at_start)(self._ending_with(key))
         for key in ("escape", "c-d", "c-c", "c-z", "<sigint>"):
             self.bindings.add(key)(self._ending_with(key))
 
@@ -338,14 +360,14 @@ class _AnswerKeys:
             app.exit(result=answer)
 
 
-def _with_bold_keys(lines: list[str]) -> StyleAndTextTuples:
+def _with_bold_keys(lines: list[str], keys: Collection[str]) -> StyleAndTextTuples:
     """The lines with the name of each key, at the start of an item, in bold."""
     parts: StyleAndTextTuples = []
     for number, line in enumerate(lines):
         parts.append(("", "\n" if number else ""))
         for item in re.split(r"( {2,})", line):
             key, space, rest = item.partition(" ")
-            parts.append(("bold" if key in _KEY_NAMES else "", key))
+            parts.append(("bold" if key in keys else "", key))
             parts.append(("", space + rest))
     return parts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -53,7 +54,7 @@ from amplifier_app.runtime.observers.observer import FIRST, LAST, Renderer
 from amplifier_app.runtime.status import read_status
 from amplifier_app.sessions.store import SessionStore
 from amplifier_support.process.commands import CommandError
-from amplifier_support.session_capabilities import SECRET_VARIABLES
+from amplifier_support.session_capabilities import SECRET_VARIABLES, START_BACKGROUND
 
 if TYPE_CHECKING:
     from amplifier_app.chat.project_files import PromptFiles
@@ -128,6 +129,24 @@ _MAX_OUTPUT_BYTES = 100_000
 """The end of its output that is offered for the prompt."""
 
 
+_IN_BACKGROUND = re.compile(r"(?<![&\\])\s*&\s*\Z")
+
+
+async def _start_in_background(command: str, coordinator: Any, renderer: Renderer) -> None:
+    """Start a shell command of the user that `/bashes` lists."""
+    start = START_BACKGROUND.of(coordinator)
+    if start is None:
+        text = "no module of this session runs background commands; tool-bash does"
+        renderer.notice(text, "error", "chat")
+        return
+    try:
+        renderer.reply(await start(command))
+    # A module may raise anything; the chat continues.
+    except Exception as error:
+        text = f"cannot start the command: {one_line(str(error), 400)}"
+        renderer.notice(text, "error", "chat")
+
+
 async def run_shell_line(
     text: str, session: OpenSession, renderer: Renderer, terminal: ChatTerminal
 ) -> str | None:
@@ -136,8 +155,11 @@ async def run_shell_line(
     if not command:
         renderer.notice("! expects a shell command", "error", "chat")
         return None
+    coordinator = session.session.coordinator
+    if _IN_BACKGROUND.search(command):
+        await _start_in_background(_IN_BACKGROUND.sub("", command), coordinator, renderer)
+        return None
     try:
-        coordinator = session.session.coordinator
         result = await run_shell(command, coordinator, most_bytes=_MAX_OUTPUT_BYTES)
     except CommandError as error:
         renderer.notice(f"cannot run the command: {error}", "error", "chat")

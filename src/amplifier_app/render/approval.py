@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from amplifier_app.base.json_text import value_text
@@ -167,6 +168,7 @@ def key_lines(
     range_: int | None = None,
     more: bool = False,
     shows_all: bool = False,
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Return the keys that answer the question: one line as far as possible, and more on request.
 
@@ -176,15 +178,20 @@ def key_lines(
         range_: The position of the calls that an answer applies to; by default the usual one.
         more: Show all keys.
         shows_all: The card has nothing more to show.
+        names: The keys that the user has chosen instead of the usual ones.
     """
+
+    def named(*items: str) -> list[str]:
+        parts = [item.split(" ", 1) for item in items]
+        return [f"{names.get(key, key)} {text}" for key, text in parts]
+
     if request.is_proposal:
-        more_keys = [] if shows_all else ["v show all of it"]
-        keys = ["g go, asking for edits", "a go in auto", "e edit", "c comment", "n no", *more_keys]
-        return _joined(keys, "   ", width)
+        keys = ["g go, asking for edits", "a go in auto", "e edit", "c comment", "n no"]
+        return _joined(named(*keys, *([] if shows_all else ["v show all of it"])), "   ", width)
     calls = range_text(request, range_)
     offered = {word: any(word in option.lower() for option in request.options) for word in _OPTIONS}
-    items = ["y yes", *([f"p yes to {calls}"] if offered["session"] else [])]
-    items += ["n no", "t no, because …", "? less" if more else "? more"]
+    items = named("y yes", *([f"p yes to {calls}"] if offered["session"] else []))
+    items += named("n no", "t no, because …", "? less" if more else "? more")
     needed = sum(map(cells, items))
     gap = "   " if needed + 3 * (len(items) - 1) <= width else "  "
     spare = width - needed - len(gap) * (len(items) - 1)
@@ -202,11 +209,11 @@ def key_lines(
         )
         rest.append(f"P yes to {calls}, also in later sessions in {visible(where, 400)}")
     if offered["session"] and len(request.ranges) > 1:
-        rest.append("← → p and P for fewer or more calls")
+        rest.append(f"← → {names.get('p', 'p')} and {names.get('P', 'P')} for fewer or more calls")
     if offered["outside"]:
         rest.append("o yes, once and outside the sandbox, with all your rights")
     rest += [*([] if shows_all else ["v show all of it"]), "Esc no", "Ctrl-C stop the prompt"]
-    return [*lines, *(part for item in rest for part in wrapped(item, width))]
+    return [*lines, *(part for item in named(*rest) for part in wrapped(item, width))]
 
 
 def range_text(request: ToolApproval, range_: int | None = None) -> str:

@@ -46,6 +46,7 @@ from amplifier_app.runtime.observers.observer import (
 )
 from amplifier_app.runtime.observers.visibility import Visibility
 from amplifier_app.runtime.turns.turn import EventHandler, SubSession, TurnResult, is_answer, peek
+from amplifier_app.sessions.summary import short_id
 
 MAX_LINES = 6
 _TODO_LINES = 2
@@ -549,7 +550,7 @@ class TerminalRenderer(Renderer):
             self.full_result_hint = "/show N shows a whole result"
         elif facts.saved:
             self.full_result_hint = (
-                f"amplifier session show {facts.session_id} --call N shows a whole result"
+                f"amplifier session show {short_id(facts.session_id)} --call N shows a whole result"
             )
         self._progress.start_call(facts.model or facts.provider)
         self._title = f"amplifier · {os.path.basename(facts.working_dir) or facts.working_dir}"

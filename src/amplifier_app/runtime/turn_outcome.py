@@ -7,6 +7,7 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.runtime.budget_limits import describe_reached
 from amplifier_app.runtime.describe import count
 from amplifier_app.runtime.turns.turn import DeniedCall, LimitReached, TurnResult
+from amplifier_app.sessions.summary import short_id
 
 _RAISE_OPTIONS = {"max_tokens": "--max-tokens-total N", "max_cost": "--max-cost DOLLARS"}
 _NO_ANSWER = "the model ended without an answer"
@@ -25,7 +26,7 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
         denied: The outcome if an approval request was denied in it; None if none was.
         session_id: The session to resume; None if it is not saved.
     """
-    resume = f"Resume with: amplifier run --resume {session_id}" if session_id else None
+    resume = f"Resume with: amplifier run --resume {short_id(session_id)}" if session_id else None
     if turn.status == "cancelled":
         return Outcome(Ending.INTERRUPTED, "the prompt was stopped", resume)
     if turn.status == "error":
@@ -42,7 +43,7 @@ def outcome_of_turn(turn: TurnResult, denied: Outcome | None, session_id: str | 
         return denied
     unapproved = next((call for call in turn.denied if call.by_default), None)
     if unapproved is not None:
-        rules = f": amplifier policy suggest {session_id}" if session_id else ""
+        rules = f": amplifier policy suggest {short_id(session_id)}" if session_id else ""
         hint = f"Add rules to 'approvals' for what should be allowed{rules}."
         return Outcome(Ending.DENIED, f"no rule allowed a call of '{unapproved.name}'", hint)
     refused = next((call for call in turn.denied if not (call.by_tool or call.by_sandbox)), None)
@@ -104,7 +105,7 @@ def _raise(limit: LimitReached, session_id: str | None) -> str:
     option = _RAISE_OPTIONS.get(limit.name, f"--set session.budget.{limit.name}=N")
     if session_id is None:
         return f"Raise it with {option}."
-    return f"Raise it and resume with: amplifier run --resume {session_id} {option}"
+    return f"Raise it and resume with: amplifier run --resume {short_id(session_id)} {option}"
 
 
 def _joined(*sentences: str | None) -> str:

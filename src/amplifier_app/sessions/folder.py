@@ -15,7 +15,13 @@ from amplifier_app.base.sanitize import one_line
 from amplifier_app.sessions.conversation import Conversation, read_conversation
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.removal import AlreadyExists, is_remnant
-from amplifier_app.sessions.summary import SCHEMA_VERSION, Metadata, read_metadata, time_text
+from amplifier_app.sessions.summary import (
+    SCHEMA_VERSION,
+    Metadata,
+    read_metadata,
+    short_id,
+    time_text,
+)
 from amplifier_app.sessions.tool_calls import CallNumbers
 from amplifier_app.sessions.transcript import (
     Reading,
@@ -323,7 +329,7 @@ def _require_content(transcript: Path, metadata: dict[str, Any]) -> None:
     note = f" (it had {prompts} {'prompt' if prompts == 1 else 'prompts'})" if prompts else ""
     raise SessionError(
         f"the transcript of session {path.name} {state}{note}: {transcript}",
-        hint=f"Restore the file, or remove the session: amplifier session delete {path.name}",
+        hint=f"Restore the file, or remove the session: amplifier session delete {short_id(path.name)}",
     )
 
 

@@ -27,7 +27,7 @@ from amplifier_app.sessions.folder import SessionFolder, now
 from amplifier_app.sessions.lock import SessionLock
 from amplifier_app.sessions.removal import UNFINISHED, AlreadyExists
 from amplifier_app.sessions.store import SessionStore, new_session_id
-from amplifier_app.sessions.summary import ID, SCHEMA_VERSION
+from amplifier_app.sessions.summary import ID, SCHEMA_VERSION, short_id
 from amplifier_support.files import (
     FOLDER_MODE,
     create_atomically,
@@ -156,7 +156,7 @@ def _end_of_step(source: SessionFolder, number: int) -> int:
     has = f"it has steps 1 to {count}" if count else "it has none"
     raise UsageError(
         f"session {source.id} has no step {number}; {has}",
-        hint=f"Show them: amplifier session show {source.id}",
+        hint=f"Show them: amplifier session show {short_id(source.id)}",
     )
 
 

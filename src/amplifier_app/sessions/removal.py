@@ -16,7 +16,7 @@ from pathlib import Path
 
 from amplifier_app.base.errors import SessionError
 from amplifier_app.sessions.lock import SessionLock, is_locked
-from amplifier_app.sessions.summary import SessionSummary
+from amplifier_app.sessions.summary import SessionSummary, short_id
 from amplifier_support.files import sync_folder
 
 REMOVED = ".removed-"
@@ -32,7 +32,7 @@ class AlreadyExists(SessionError):
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"session {session_id} already exists",
-            hint=f"Resume it: amplifier run --resume {session_id}",
+            hint=f"Resume it: amplifier run --resume {short_id(session_id)}",
         )
 
 

@@ -21,7 +21,7 @@ from amplifier_app.sessions.conversation import read_conversation
 from amplifier_app.sessions.folder import IMPORTED_PLAN, make_title, write_metadata
 from amplifier_app.sessions.lock import SessionLock, is_locked
 from amplifier_app.sessions.removal import is_remnant, remove_folder
-from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata, time_text
+from amplifier_app.sessions.summary import SCHEMA_VERSION, read_metadata, short_id, time_text
 from amplifier_app.sessions.transcript import is_message
 from amplifier_support import journal
 from amplifier_support.files import (
@@ -140,7 +140,7 @@ def _transcript(path: Path) -> list[Finding]:
     if not file.exists() or (file.is_file() and not file.stat().st_size):
         if not prompts:
             return []
-        hint = f"Restore it, or remove the session: amplifier session delete {path.name}"
+        hint = f"Restore it, or remove the session: amplifier session delete {short_id(path.name)}"
         return [Finding("the transcript is missing or empty", True, hint=hint)]
     try:
         unknown: list[Any] = []

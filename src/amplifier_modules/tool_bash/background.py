@@ -529,13 +529,15 @@ class BackgroundCommand:
         id: Its id for the model.
         line: The command line.
         log: File with its whole output; None if there is none.
-        reported: Whether the model knows that it has ended.
+        reported: Whether the model knows that it has ended, or need not know: a command of the user.
     """
 
-    def __init__(self, id: str, shell: Shell, job: Job, limit: int) -> None:
+    def __init__(
+        self, id: str, shell: Shell, job: Job, limit: int, *, is_own: bool = False
+    ) -> None:
         self.id = id
         self.line = job.line
-        self.reported = False
+        self.reported = is_own
         self._limit = limit
         self._began = time.monotonic()
         self._changed = asyncio.Event()
@@ -544,7 +546,14 @@ class BackgroundCommand:
         capture = shell.capture()
         self.log: Path | None = capture.spill()
         self._task = asyncio.create_task(
-            shell.run(job, timeout=None, capture=capture, also=self._feed, background_id=id)
+            shell.run(
+                job,
+                timeout=None,
+                capture=capture,
+                also=self._feed,
+                outside=is_own,
+                background_id=id,
+            )
         )
         self._task.add_done_callback(lambda task: self._changed.set())
 
@@ -642,17 +651,18 @@ class Background:
                 "kill one with bash_kill"
             )
 
+    async def start_own(self, line: str) -> str:
+        """Start a command of the user, who is not limited by the sandbox; returns what became of it."""
+        self.check_room()
+        command = await self._add(self._shell.job(line, None, traced=False), is_own=True)
+        if await command.wait_for_end(AT_ONCE_SECONDS):
+            return f"{command.id} {command.state}"
+        return f"{command.id} is running in the background; /bashes {command.id} shows its output"
+
     async def start(self, job: Job) -> ToolResult:
         """Start a command; the result has its id, or how it ended if it did so at once."""
-        id = f"b{len(self._commands) + 1}"
-        command = BackgroundCommand(id, self._shell, job, self._config.max_output)
-        self._commands[id] = command
-        await self._hooks.emit(
-            BACKGROUND_START, {"background_id": id, "command": job.line, **event_ids()}
-        )
-        watcher = asyncio.create_task(self._watch(command))
-        self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
+        command = await self._add(job)
+        id = command.id
         if not await command.wait_for_end(AT_ONCE_SECONDS):
             log = f"; its output goes to {command.log}" if command.log else ""
             note = f"running in the background as {id}{log}"
@@ -665,6 +675,19 @@ class Background:
         return to_result(
             finished.ended, finished.captured, None, finished.log, [f"its id was {id}"]
         )
+
+    async def _add(self, job: Job, *, is_own: bool = False) -> BackgroundCommand:
+        id = f"b{len(self._commands) + 1}"
+        limit = self._config.max_output
+        command = BackgroundCommand(id, self._shell, job, limit, is_own=is_own)
+        self._commands[id] = command
+        await self._hooks.emit(
+            BACKGROUND_START, {"background_id": id, "command": job.line, **event_ids()}
+        )
+        watcher = asyncio.create_task(self._watch(command))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+        return command
 
     def take_notices(self) -> list[str]:
         """Describe commands that have ended since the last call; each is reported once."""

@@ -15,7 +15,7 @@ from amplifier_modules.tool_bash.background import (
 )
 from amplifier_modules.tool_bash.config import MODULE_ID, BashConfig
 from amplifier_modules.tool_bash.tool import BashKillTool, BashOutputTool, BashTool
-from amplifier_support.session_capabilities import tool_sandbox, tool_working_dir
+from amplifier_support.session_capabilities import START_BACKGROUND, tool_sandbox, tool_working_dir
 
 
 def commands_of_chat(background: Background) -> list[dict[str, Any]]:
@@ -48,6 +48,7 @@ async def mount(coordinator: Any, settings: BashConfig) -> Callable[[], Awaitabl
         coordinator.register_contributor(
             "chat.commands", MODULE_ID, lambda: commands_of_chat(background)
         )
+        START_BACKGROUND.register(coordinator, background.start_own)
     for tool in tools:
         await coordinator.mount("tools", tool, name=tool.name)
     tool_working_dir("bash").register(coordinator, lambda: shell.working_dir)

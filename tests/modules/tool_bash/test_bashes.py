@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_modules.tool_bash import mount
 
@@ -44,3 +46,26 @@ async def test_without_background_commands_there_is_no_command() -> None:
     close = await mount(coordinator, {"max_background": 0, "sandbox": False})
     assert await coordinator.collect_contributions("chat.commands") == []
     await close()
+
+
+async def test_a_command_of_the_user_runs_among_them_without_the_sandbox(tmp_path: Path) -> None:
+    coordinator = ModuleCoordinator()
+    outside = tmp_path / "outside"
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name in ("session.dir", "session.working_dir"):
+        coordinator.register_capability(name, str(folder))
+    close = await mount(coordinator, {"sandbox": "workspace", "max_background": 1})
+    start: Any = coordinator.get_capability("bash.start_background")
+    listing: Any = coordinator.get("tools", "bash_output")
+    assert await start("exit 3") == "b1 ended: exit code 3"
+    line = f"touch {outside}; sleep 100"
+    assert await start(line) == "b2 is running in the background; /bashes b2 shows its output"
+    assert f"b2: running for 0 s: {line}" in str((await listing.execute({})).output)
+    with pytest.raises(Exception, match="1 background commands are already running"):
+        await start("true")
+    await close()
+    assert outside.exists()
+    # The model is not told that they have ended.
+    bash = coordinator.get("tools", "bash")
+    assert "b1" not in str((await bash.execute({"command": "true"})).output)

@@ -94,7 +94,7 @@ def init(context: typer.Context, options: InitOptions) -> None:
       amplifier init -p openai --base-url http://localhost:11434/v1
       pass show key | amplifier init -p anthropic --key-stdin
 
-    Prompts for anything you leave out. In scripts (no terminal, --yes or --key-stdin) nothing
+    Prompts for anything you leave out, and for what the agent may do without asking. In scripts (no terminal, --yes or --key-stdin) nothing
     is asked; pass --provider.
 
     The key is stored in the system's keyring, or else in a file that only you can read, and acts
@@ -110,7 +110,7 @@ def init(context: typer.Context, options: InitOptions) -> None:
     if options.provider is None and not asking:
         hint = "Run it on a terminal, or pass --provider, and the key with --key-stdin."
         raise UsageError("cannot ask for the provider without a terminal", hint=hint)
-    from amplifier_app.commands.init.interview import choose_provider
+    from amplifier_app.commands.init.interview import ask_mode, choose_provider
     from amplifier_app.commands.init.setup import Given, report_saved, save, show_suggestions
 
     key = _key_from_stdin(options.provider) if options.key_stdin else None
@@ -123,6 +123,8 @@ def init(context: typer.Context, options: InitOptions) -> None:
         return
     saved = save(choice, options.key_in)
     report_saved(choice, saved)
+    if asking:
+        ask_mode()
     if saved.asked_first:
         show_suggestions(as_commands=True)
     invocation.outcome = OK

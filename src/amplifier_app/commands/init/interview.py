@@ -24,14 +24,17 @@ from amplifier_app.commands.init.setup import (
     Given,
     Offer,
     build_offer,
+    has_own_mode,
     offers,
     problem_of_address,
+    save_mode,
     try_out,
     use_key,
     user_plan,
 )
 from amplifier_app.plan import ResolvedPlan
 from amplifier_app.render.text import StderrNotices
+from amplifier_app.runtime.approvals import MEANINGS
 from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.runtime.provider_access import NotMounted, find_provider, models
@@ -349,6 +352,30 @@ def choose_provider(
     if not asking:
         return _without_asking(given.choice(offered[0]), seconds, renderer)
     return Interview(run_loop, renderer, seconds).hold(offered, given)
+
+
+def ask_mode() -> None:
+    """Ask, unless it is set already, which tool calls need approval, and save it if it is not the usual mode."""
+    if has_own_mode():
+        return
+    to_stderr(
+        "\nWhat may the agent do without asking you? /mode and --mode change it at any time.\n"
+    )
+    width = max(map(len, MEANINGS))
+    for number, (mode, meaning) in enumerate(MEANINGS.items(), 1):
+        to_stderr(f"  [{number}] {mode.ljust(width)}  {meaning}")
+    interview = Interview(run_loop, StderrNotices(quiet=False), None)
+    while True:
+        try:
+            mode = choose(interview.line("\nMode [ask]: ") or "ask", [*MEANINGS])
+        except KeyboardInterrupt:  # the provider is set up
+            return
+        if mode == "ask":
+            return
+        if mode is not None:
+            to_stderr(f"amplifier: {save_mode(mode)}: mode {mode}")
+            return
+        to_stderr(f"Enter a number from 1 to {len(MEANINGS)}, or a name.")
 
 
 def _without_asking(choice: Choice, seconds: float | None, renderer: Renderer) -> Choice:

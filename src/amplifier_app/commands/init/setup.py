@@ -22,7 +22,7 @@ from amplifier_app.plan.documents.scopes import USER, read_settings, settings_pa
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree import edit
 from amplifier_app.plan.tree.entries import entry_key
-from amplifier_app.plan.tree.nodes import ListNode, MapNode, plain_data
+from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, plain_data
 from amplifier_app.runtime.provider_access import (
     Answered,
     Credential,
@@ -369,7 +369,7 @@ def _write(file: Path, choice: Choice, changes: dict[str, Any]) -> None:
     key = provider.instance_id or provider.module
     gone = [name for name, value in changes.items() if value is None and name != "when"]
     kept = {name: value for name, value in changes.items() if name not in gone}
-    if key in _own_entries():
+    if key in _own_entries("providers"):
         for name in gone:
             edit.remove_value(file, ["providers", key, *name.split(".")])
         edit.set_values(
@@ -387,18 +387,44 @@ def _write(file: Path, choice: Choice, changes: dict[str, Any]) -> None:
     edit.append_value(file, ["providers"], entry)
 
 
-def _own_entries() -> set[str]:
-    """The keys of the providers in the user's settings."""
+def _own_entries(section: str) -> dict[str, dict[str, Any]]:
+    """The entries of a section of the user's settings, by key."""
     for settings in read_settings().files:
-        node = settings.tree.items.get("providers")
-        entries = node.items if isinstance(node, ListNode) else []
-        return {key for entry in entries if (key := entry_key(entry))}
-    return set()
+        return _listed(settings.tree.items.get(section))
+    return {}
+
+
+_APPROVAL = "hooks-approval"
+
+
+def has_own_mode() -> bool:
+    """Return True if the user's settings set the mode of sessions."""
+    entry = _own_entries("hooks").get(_APPROVAL) or {}
+    return "mode" in (entry.get("config") or {})
+
+
+@changing_settings()
+def save_mode(mode: str) -> Path:
+    """Set the mode of sessions in the user's settings; returns the file.
+
+    Raises:
+        ConfigError: The settings cannot be read, changed or written.
+    """
+    file = settings_path(USER)
+    assert file is not None
+    if _APPROVAL in _own_entries("hooks"):
+        edit.set_value(file, ["hooks", _APPROVAL, "config", "mode"], mode)
+    else:
+        edit.append_value(file, ["hooks"], {"module": _APPROVAL, "config": {"mode": mode}})
+    return file
 
 
 def _entries(plan: ResolvedPlan) -> dict[str, dict[str, Any]]:
     """The providers of a plan by entry key, including those that conditions skip."""
-    node = plan.merged.document.items.get("providers")
+    return _listed(plan.merged.document.items.get("providers"))
+
+
+def _listed(node: Node | None) -> dict[str, dict[str, Any]]:
     entries = node.items if isinstance(node, ListNode) else []
     return {
         key: plain_data(entry)

@@ -26,6 +26,7 @@ from amplifier_app.runtime.module_modes import active_module_mode
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
+from amplifier_app.sessions.summary import short_id
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.answer_schema import AnswerSchema
@@ -238,4 +239,8 @@ class OneShot:
     @property
     def _resume_hint(self) -> str | None:
         session = self._session
-        return f"Resume with: amplifier run --resume {session.id}" if session.is_saved else None
+        return (
+            f"Resume with: amplifier run --resume {short_id(session.id)}"
+            if session.is_saved
+            else None
+        )

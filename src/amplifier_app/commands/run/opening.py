@@ -168,6 +168,7 @@ def choose_renderer(
     """
     renderer = _renderer(request, invocation, display, screen, hold)
     level = request.show or cast("Shown", display.get("show") or "user")
+    renderer.approval_keys = display.get("approval_keys") or {}
     renderer.signals = display.get("signals") != "none"
     renderer.visibility = Visibility(level, folds=renderer.folds_thinking)
     return renderer
@@ -253,7 +254,9 @@ def _default_approvals(
         try:
             with renderer.paused():
                 return await approval_card.ask_about_tool(
-                    terminal, about, agent, timeout, is_plain=is_plain
+                    *(terminal, about, agent, timeout),
+                    is_plain=is_plain,
+                    names=renderer.approval_keys,
                 )
         except Stopped:
             return await stop_turn()

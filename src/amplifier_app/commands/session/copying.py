@@ -25,6 +25,7 @@ from amplifier_app.runtime.export.parts import Exported, export_session, redacto
 from amplifier_app.sessions.bundle import import_bundle, read_bundle, write_bundle
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import short_id
 
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -122,4 +123,4 @@ def import_sessions(
         return
     print(ids[0])
     more = f" with {describe.count(len(ids) - 1, 'sub-session')}" if len(ids) > 1 else ""
-    to_stderr(f"Imported{more}. Show it with: amplifier session show {ids[0]}")
+    to_stderr(f"Imported{more}. Show it with: amplifier session show {short_id(ids[0])}")

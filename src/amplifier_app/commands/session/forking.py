@@ -20,6 +20,7 @@ from amplifier_app.sessions.backups import Restore, plan_restore, restore
 from amplifier_app.sessions.folder import SessionFolder
 from amplifier_app.sessions.fork import fork_session
 from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import short_id
 
 fork_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -81,7 +82,9 @@ def fork(
     print(new.id)
     step = new.metadata["forked_from"]["step"]
     id = SessionStore().shortest_id(new.id)
-    to_stderr(f"Forked {source.id} after step {step}. Resume with: amplifier run --resume {id}")
+    to_stderr(
+        f"Forked {short_id(source.id)} after step {step}. Resume with: amplifier run --resume {id}"
+    )
 
 
 def _print_json(new: SessionFolder, restored: list[Restore]) -> None:

@@ -18,6 +18,7 @@ from amplifier_app.render.terminal import TerminalRenderer
 from amplifier_app.runtime.event_log import read_events
 from amplifier_app.runtime.observers.observer import Renderer
 from amplifier_app.sessions.store import SessionStore
+from amplifier_app.sessions.summary import short_id
 from amplifier_app.sessions.tool_calls import CallNumbers
 
 replay_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -49,7 +50,7 @@ def replay(
     if not any(event.get("event") == "prompt:submit" for event in events):
         raise SessionError(
             f"session {session.id} has no log of what happened",
-            hint=f"Its plan has no hooks-logging. The conversation: amplifier session show {session.id}",
+            hint=f"Its plan has no hooks-logging. The conversation: amplifier session show {short_id(session.id)}",
         )
     output = context.obj.stdout
     renderer: Renderer
@@ -57,7 +58,7 @@ def replay(
         renderer = PlainRenderer(output)
     else:
         renderer = TerminalRenderer(AnsiScreen(output))
-        hint = f"amplifier session show {session.id} --call N shows a whole result"
+        hint = f"amplifier session show {short_id(session.id)} --call N shows a whole result"
         renderer.full_result_hint = hint
     numbers = CallNumbers(session.records())
     renderer.call_number = numbers.of

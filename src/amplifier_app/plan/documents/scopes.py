@@ -20,7 +20,7 @@ from amplifier_app.base.errors import Location
 from amplifier_app.plan.documents.document import Document
 from amplifier_app.plan.documents.reading import Reader
 from amplifier_app.plan.schema.grammar import SETTINGS, THEMES
-from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, plain_data
+from amplifier_app.plan.tree.nodes import MapNode, Node, Scalar, plain_data, with_items
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_support.named_tuple import NamedTuple
 
@@ -89,6 +89,20 @@ class Settings(NamedTuple):
         return found
 
 
+def _without_keys(document: Document, problems: Problems) -> Document:
+    """Leave out the keys that answer questions: a project must not make a no a yes."""
+    display = document.tree.items.get("display")
+    if not isinstance(display, MapNode) or "approval_keys" not in display.items:
+        return document
+    problems.note(
+        "'display.approval_keys' is ignored: only your own settings can set it",
+        display.key_at("approval_keys"),
+    )
+    kept = {name: node for name, node in display.items.items() if name != "approval_keys"}
+    items = {**document.tree.items, "display": with_items(display, kept)}
+    return document._replace(tree=with_items(document.tree, items))
+
+
 def settings_path(scope: str, project: Path | None = None) -> Path | None:
     """The settings file of a scope, whether or not it exists.
 
@@ -119,7 +133,8 @@ def read_settings(project: Path | None = None, *, keep_problems: bool = False) -
     for scope in SCOPES:
         path = settings_path(scope, project)
         if path is not None and os.path.lexists(path):
-            documents.append(reader.read(str(path), path, SETTINGS))
+            document = reader.read(str(path), path, SETTINGS)
+            documents.append(document if scope == USER else _without_keys(document, problems))
     if not keep_problems:
         problems.raise_if_any()
     return Settings(project, tuple(documents), problems)

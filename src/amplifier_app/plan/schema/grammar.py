@@ -527,6 +527,41 @@ class StatusRule(Fields):
         return {**super().schema(printing), "type": ["array", "object"], **items}
 
 
+APPROVAL_KEYS = {
+    **{"y": "Yes.", "n": "No.", "p": "Yes, also to similar calls.", "P": "Yes, for always."},
+    **{"o": "Yes, outside the sandbox.", "t": "No, and say why.", "v": "Show all.", "?": "More."},
+    **{"g": "Go, asking for edits.", "a": "Go in auto.", "e": "Edit.", "c": "Comment."},
+}
+"""The keys that answer a question about a tool call."""
+
+
+class ApprovalKeys(Rule):
+    """Other keys for `APPROVAL_KEYS`, each a character."""
+
+    def read_value(self, node: Node, where: str, check: Check) -> Node | None:
+        if not isinstance(node, MapNode):
+            return check.wrong(node, where, "a mapping such as {y: j}")
+        keys = {key: key for key in APPROVAL_KEYS}
+        for name, value in node.items.items():
+            text = read_text(value) or ""
+            if name not in keys:
+                check.unknown(name, node, tuple(keys), where)
+            elif len(text) != 1 or not text.isprintable() or text.isspace():
+                check.wrong(value, f"{where}.{name}", "one character (in quotes)")
+            else:
+                keys[name] = text
+        for name, key in keys.items():
+            if list(keys.values()).count(key) > 1 and name in node.items:
+                message = f"{key!r} in {where!r} has two meanings"
+                check.problems.add(message, node.items[name].at, "give the other one a key as well")
+        return node
+
+    def schema(self, printing: Printing) -> Schema:
+        key = {"type": "string", "minLength": 1, "maxLength": 1}
+        properties = {name: {**key, "description": text} for name, text in APPROVAL_KEYS.items()}
+        return {"type": ["object"], "properties": properties, "additionalProperties": False}
+
+
 THEMES = ("auto", "light", "dark", "plain")
 """Values of `display.theme` that are not files."""
 
@@ -548,7 +583,7 @@ SETTINGS = Shape(
         ),
         "display": Fields(
             "How runs and chats are shown.",
-            "a mapping of show, screen, theme, status, keys, signals",
+            "a mapping of show, screen, theme, status, keys, approval_keys, signals",
             {
                 "show": Choice("Default of `--show`.", ("user", "developer", "internal")),
                 "screen": Choice(
@@ -561,6 +596,10 @@ SETTINGS = Shape(
                 ),
                 "status": StatusRule(),
                 "keys": Choice("Keys of the chat's input line.", ("emacs", "vi")),
+                "approval_keys": ApprovalKeys(
+                    "Keys that answer questions about tool calls; only in your own settings.",
+                    examples=[{"y": "j", "n": "k"}],
+                ),
                 "signals": Choice(
                     "Window title, links to files, and a bell after long prompts.", ("all", "none")
                 ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -107,6 +107,7 @@ class Renderer:
         visibility: Which blocks of an answer are shown.
         verbose: Whether results of tools are shown in full.
         retries: The retries shown so far.
+        approval_keys: The keys for questions about tool calls that replace the usual ones.
         signals: Whether to set the title of the window, link files and ring after long turns.
         call_number: Returns the number of a tool call in the session, by the call's id.
         saved_as: The short id of the saved session; None if it is not saved.
@@ -130,6 +131,7 @@ class Renderer:
         self.on_failure: Callable[[], Any] = lambda: None
         self.while_paused: Callable[[], AbstractContextManager[None]] = nullcontext
         self.typing_paused: Callable[[], Awaitable[None]] = _no_wait
+        self.approval_keys: Mapping[str, str] = {}
         self.signals = False
         self.call_number: Callable[[str], int | None] = lambda call_id: None
         self.saved_as: str | None = None

@@ -25,6 +25,7 @@ from amplifier_app.plan.tree.nodes import ListNode, MapNode, Node, read_text
 from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_bytes, read_yaml
 from amplifier_app.sessions.folder import IMPORTED_PLAN, SessionFolder
+from amplifier_app.sessions.summary import short_id
 from amplifier_app.trust import (
     METADATA_KEY,
     Ask,
@@ -114,7 +115,7 @@ def _missing_secrets(session_id: str, paths: Sequence[str]) -> ConfigError:
     return ConfigError(
         f"the plan of session {session_id} contains secrets that were not saved: "
         f"{', '.join(paths)}",
-        hint=f"Pass them again: amplifier run --resume {session_id} {options}\n"
+        hint=f"Pass them again: amplifier run --resume {short_id(session_id)} {options}\n"
         "Or resume with the original plan: --plan FILE. A plan with ${VARIABLE} in place of the "
         "secret can be resumed without either.",
     )

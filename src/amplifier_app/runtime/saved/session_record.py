@@ -27,7 +27,7 @@ from amplifier_app.sessions.recording_context import (
 )
 from amplifier_app.sessions.removal import remove_folder
 from amplifier_app.sessions.store import SessionStore
-from amplifier_app.sessions.summary import ID
+from amplifier_app.sessions.summary import ID, short_id
 from amplifier_app.sessions.tool_calls import calls_in
 from amplifier_core._foreign import describe_exception
 from amplifier_support.named_tuple import NamedTuple
@@ -216,7 +216,7 @@ class SessionRecord:
                 f"the context cannot take over the messages of session {self.saved.id}: "
                 f"{describe_exception(error, None)}",
                 hint="Continue with an earlier step: "
-                f"amplifier session fork {self.saved.id} --at STEP",
+                f"amplifier session fork {short_id(self.saved.id)} --at STEP",
             ) from error
 
     def _record(self, record: dict[str, Any]) -> None:

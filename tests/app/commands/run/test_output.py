@@ -163,7 +163,8 @@ def test_a_timeout_exits_with_the_budget_code_and_saves_the_session(tmp_path: Pa
     result = json.loads(done.stdout)
     assert (done.code, result["outcome"]) == (7, "budget")
     assert "time limit" in done.stderr
-    assert result["session_id"] in done.stderr
+    # The short id, which `--resume` takes.
+    assert f"--resume {result['session_id'][-6:]} " in f"{done.stderr} ".replace("\n", " ")
 
 
 def test_a_closed_pipe_ends_the_run_quietly_and_saves_the_session(
