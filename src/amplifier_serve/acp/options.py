@@ -16,7 +16,8 @@ from amplifier_serve.json_rpc import INVALID_PARAMS, RpcError
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
 
-_LIST_SECONDS = 10.0
+_LIST_SECONDS = 5.0
+"""Seconds that a session waits for the list of models."""
 _BUDGETS = ("1", "5", "20")
 """US dollars that are offered as a limit."""
 _NO_LIMIT = "none"
@@ -26,7 +27,7 @@ class Options:
     """Lists and changes the settings.
 
     Args:
-        updates: Sends the models once the provider has listed them.
+        updates: Shows why the models cannot be listed.
     """
 
     def __init__(self, updates: Updates) -> None:
@@ -101,7 +102,11 @@ class Options:
         return {"provider": name, "model": value}
 
     async def list_models(self, session: OpenSession) -> None:
-        """Ask the provider for its models and send them."""
+        """Ask the provider for its models.
+
+        Clients without a user choose one from the answer that opens the session.
+        """
+        self._models = []
         _, provider = first_provider(session.session)
         try:
             async with asyncio.timeout(_LIST_SECONDS):
@@ -113,10 +118,9 @@ class Options:
             ]
         # A provider may raise anything, or have no list: the current model stays the only one.
         except Exception as error:
-            self._updates.notice(f"cannot list the models: {error}", "info", "acp")
-            return
-        if self._models:
-            self._updates.send("config_option_update", {"configOptions": self.listed(session)})
+            self._updates.notice(
+                f"cannot list the models: {error or type(error).__name__}", "info", "acp"
+            )
 
 
 def _select(

@@ -13,7 +13,14 @@ from amplifier_app.render.result import RunReport
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import current_mode
 from amplifier_app.runtime.observers.observer import Level
-from amplifier_app.runtime.turns.turn import EventHandler, has_succeeded, peek, result_in
+from amplifier_app.runtime.status import read_status
+from amplifier_app.runtime.turns.turn import (
+    EventHandler,
+    has_succeeded,
+    input_in,
+    peek,
+    result_in,
+)
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -32,6 +39,15 @@ KINDS = {
 _MAX_OUTPUT = 100_000
 """Characters of a result."""
 _STATES = ("pending", "in_progress", "completed")
+_TOKENS = {
+    "totalTokens": "total_tokens",
+    "inputTokens": "input_tokens",
+    "outputTokens": "output_tokens",
+    "thoughtTokens": "reasoning_tokens",
+    "cachedReadTokens": "cache_read_tokens",
+    "cachedWriteTokens": "cache_write_tokens",
+}
+"""Counts in the answer to a prompt, and the fields of the kernel's `Usage`."""
 
 
 class Updates(EventStream):
@@ -99,14 +115,13 @@ class Updates(EventStream):
             self.send("session_info_update", about)
 
     def _send_usage(self) -> None:
-        session = self.session
-        if session is None:
+        if self.session is None:
             return
-        used, size = session.recorder.context_tokens, session.recorder.context_limit
+        status = read_status(self.session)
+        used, size, cost = status.context_used, status.context_limit, status.cost
         if used is None or size is None or used == self._used:
             return
         self._used = used
-        cost = session.usage_so_far.cost_usd
         priced = {} if cost is None else {"cost": {"amount": float(cost), "currency": "USD"}}
         self.send("usage_update", {"used": used, "size": size, **priced})
 
@@ -131,13 +146,16 @@ class Updates(EventStream):
                 pass
 
     def _start(self, id: str, name: str, input: Any) -> None:
+        self._announce(id, name, input)
+        entries = _plan_entries(input)
+        if entries is not None:
+            self.send("plan", {"entries": entries})
+
+    def _announce(self, id: str, name: str, input: Any) -> None:
         self.running[id] = (name, input)
         call = self.describe_call(name, input)
         self._diffs[id] = call
         self.send("tool_call", {"toolCallId": id, "status": "in_progress", **call})
-        entries = _plan_entries(input)
-        if entries is not None:
-            self.send("plan", {"entries": entries})
 
     def describe_call(self, name: str, input: Any) -> dict[str, Any]:
         """A tool call as an editor shows it: title, kind, places and the change of a file."""
@@ -167,6 +185,9 @@ class Updates(EventStream):
         self._end(data, has_succeeded(result_in(data)), describe.shown_result(data))
 
     def _on_tool_error(self, event: str, data: dict[str, Any]) -> None:
+        id = str(peek(data, "tool_call_id"))
+        if id not in self.running:  # It cannot run: its tool is unknown, or its input is invalid.
+            self._announce(id, str(peek(data, "tool_name")), input_in(data))
         self._end(data, False, describe.error_text(data, _MAX_OUTPUT))
 
     def _end(self, data: dict[str, Any], success: bool, output: str) -> None:
@@ -181,6 +202,17 @@ class Updates(EventStream):
             "tool_call_update",
             {"toolCallId": id, "status": status, "content": content, "rawOutput": output},
         )
+
+
+def count_tokens(session: OpenSession) -> dict[str, int]:
+    """Count the tokens of a session so far; empty if its provider does not report them.
+
+    Cached tokens are part of the input, as in the kernel's `Usage`.
+    """
+    tokens = session.usage_so_far.tokens
+    if not tokens.keys() >= {"total_tokens", "input_tokens", "output_tokens"}:
+        return {}
+    return {name: tokens[key] for name, key in _TOKENS.items() if key in tokens}
 
 
 def text_block(text: str) -> dict[str, Any]:

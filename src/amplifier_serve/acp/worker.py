@@ -28,7 +28,7 @@ from amplifier_serve.acp.mcp_servers import mount_servers
 from amplifier_serve.acp.options import Options
 from amplifier_serve.acp.permissions import Permissions
 from amplifier_serve.acp.server import NOT_FOUND
-from amplifier_serve.acp.updates import Updates
+from amplifier_serve.acp.updates import Updates, count_tokens
 from amplifier_serve.json_rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -166,6 +166,7 @@ class Worker:
             opened.cancel()
             await self._keeping
         self._session = opened.result()
+        await self._options.list_models(self._session)
         return self._session
 
     async def _keep(
@@ -209,9 +210,8 @@ class Worker:
             raise _to_rpc_error(to_outcome(error)) from error
 
     async def _greet(self) -> None:
-        """Send what follows the answer to the editor: the commands, and the models if they are known."""
+        """Send what follows the answer to the editor: the commands."""
         await self._commands.announce(self._opened)
-        await self._options.list_models(self._opened)
 
     # Prompts
 
@@ -244,7 +244,9 @@ class Worker:
             if turn.is_cancelled:
                 return {"stopReason": "cancelled"}
             result = await session.run(text)
-            return {"stopReason": self._stop_reason(session, result)}
+            usage = count_tokens(session)
+            answer = {"stopReason": self._stop_reason(session, result)}
+            return {**answer, "usage": usage} if usage else answer
         except asyncio.CancelledError:
             turn.is_cancelled = True
             raise

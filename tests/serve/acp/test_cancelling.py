@@ -34,7 +34,7 @@ def test_a_prompt_is_cancelled_at_any_moment(
             assert prompt.result(60)["stopReason"] in ("cancelled", "end_turn")
         prompt = editor.begin_prompt(session, "cancelled at once")
         editor.notify("session/cancel", sessionId=session)
-        assert prompt.result(60) == {"stopReason": "cancelled"}
+        assert prompt.result(60)["stopReason"] == "cancelled"
     verified = run_amplifier("session", "verify", session)
     assert verified.code == 0, verified.stdout + verified.stderr
     resumed = run_amplifier("run", "--resume", session, "go on")
@@ -49,8 +49,8 @@ def test_a_running_command_ends_with_its_prompt(tmp_path: Path) -> None:
         prompt = editor.begin_prompt(session, "sleep")
         wait_until((tmp_path / "begun").exists)
         editor.notify("session/cancel", sessionId=session)
-        assert prompt.result(60) == {"stopReason": "cancelled"}
-        assert editor.prompt(session, "and now?") == {"stopReason": "end_turn"}
+        assert prompt.result(60)["stopReason"] == "cancelled"
+        assert editor.prompt(session, "and now?")["stopReason"] == "end_turn"
 
 
 def test_a_question_that_is_open_ends_with_its_prompt(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_question_that_is_open_ends_with_its_prompt(tmp_path: Path) -> None:
         prompt = editor.begin_prompt(session, "make it")
         wait_until(lambda: bool(editor.questions))
         editor.notify("session/cancel", sessionId=session)
-        assert prompt.result(60) == {"stopReason": "cancelled"}
+        assert prompt.result(60)["stopReason"] == "cancelled"
         assert editor.unrelated.get(timeout=60)["method"] == "$/cancel_request"
     assert not (tmp_path / "made").exists()
 
@@ -78,7 +78,7 @@ def test_a_cancelled_request_gets_the_error_for_it(tmp_path: Path) -> None:
             prompt.result(60)
         assert refused.value.code == -32800
         let_go(tmp_path)
-        assert editor.prompt(session, "again") == {"stopReason": "end_turn"}
+        assert editor.prompt(session, "again")["stopReason"] == "end_turn"
 
 
 def test_one_prompt_runs_at_a_time(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_one_prompt_runs_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(Refused, match="a prompt is already running"):
             editor.prompt(session, "another")
         editor.notify("session/cancel", sessionId=session)
-        assert prompt.result(60) == {"stopReason": "cancelled"}
+        assert prompt.result(60)["stopReason"] == "cancelled"
 
 
 def test_an_editor_that_is_gone_leaves_no_process_and_loses_nothing(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_wrong_messages_get_an_error_each(tmp_path: Path) -> None:
             answer = editor.unrelated.get(timeout=60)
             assert answer["error"]["code"] < 0, line
             assert "Traceback" not in answer["error"]["message"]
-        assert editor.prompt(editor.open(tmp_path), "go on") == {"stopReason": "end_turn"}
+        assert editor.prompt(editor.open(tmp_path), "go on")["stopReason"] == "end_turn"
 
 
 def test_any_parameters_get_an_answer(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_any_parameters_get_an_answer(tmp_path: Path) -> None:
         for number in range(1000, 1076):
             editor.send_bytes(garbage(number) + b"\n")
             assert editor.unrelated.get(timeout=60)["id"] == number
-        assert editor.prompt(editor.open(tmp_path), "go on") == {"stopReason": "end_turn"}
+        assert editor.prompt(editor.open(tmp_path), "go on")["stopReason"] == "end_turn"
 
 
 def test_long_lines_and_a_megabyte_of_garbage(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_modules_print_does_not_reach_the_editor(tmp_path: Path) -> None:
         tools=[{"module": "tool-noisy", "source": str(source)}],
     )
     with running("-f", plan) as editor:
-        assert editor.prompt(editor.open(tmp_path), "hello") == {"stopReason": "end_turn"}
+        assert editor.prompt(editor.open(tmp_path), "hello")["stopReason"] == "end_turn"
 
 
 def test_calls_before_initialize_are_answered(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.serve.acp.editor import Refused, running
+from tests.support.llm_server import ScriptedLLM
 from tests.support.plans import mock_plan
 from tests.support.waiting import wait_until
 
@@ -59,16 +60,33 @@ def test_a_session_is_continued_with_another_budget_profile_and_mode(tmp_path: P
             editor.call("session/set_mode", sessionId=session, modeId="nonsense")
 
 
+def test_the_answer_that_opens_a_session_lists_the_models_of_the_provider(tmp_path: Path) -> None:
+    with ScriptedLLM.running(["hello"], models=["small", "large"]) as server:
+        config = {"base_url": server.base_url, "api_key": "key", "model": "small"}
+        provider = {"module": "provider-anthropic", "config": config}
+        with running("-f", mock_plan(tmp_path, [], providers=[provider])) as editor:
+            editor.initialize()
+            opened = editor.call("session/new", cwd=str(tmp_path), mcpServers=[])
+            (model,) = (one for one in opened["configOptions"] if one["id"] == "model")
+            assert [choice["value"] for choice in model["options"]] == ["small", "large"]
+            session = opened["sessionId"]
+            editor.call(
+                "session/set_config_option", sessionId=session, configId="model", value="large"
+            )
+            editor.prompt(session, "hello")
+        assert [request.body["model"] for request in server.completions] == ["large"]
+
+
 def test_slash_commands_are_announced_and_run(tmp_path: Path) -> None:
     with running("-f", mock_plan(tmp_path, ["one", "two"])) as editor:
         session = editor.open(tmp_path)
         listed = editor.wait_for("available_commands_update")[0]["availableCommands"]
         assert {"status", "compact", "review"} <= {command["name"] for command in listed}
-        assert editor.prompt(session, "/status") == {"stopReason": "end_turn"}
+        assert editor.prompt(session, "/status")["stopReason"] == "end_turn"
         assert session in editor.text()
-        assert editor.prompt(session, "/review") == {"stopReason": "end_turn"}
+        assert editor.prompt(session, "/review")["stopReason"] == "end_turn"
         assert editor.text().endswith("one")
-        assert editor.prompt(session, "/usr/bin is a path") == {"stopReason": "end_turn"}
+        assert editor.prompt(session, "/usr/bin is a path")["stopReason"] == "end_turn"
         assert editor.text().endswith("two")
         with pytest.raises(Refused, match="takes no argument"):
             editor.prompt(session, "/status of what")

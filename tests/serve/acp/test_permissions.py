@@ -26,7 +26,7 @@ def test_an_edit_asks_with_the_old_and_the_new_text(tmp_path: Path) -> None:
     with running("-f", plan_with_edit(tmp_path)) as editor:
         editor.answer = lambda params: choose(params, "allow_once")
         session = editor.open(tmp_path)
-        assert editor.prompt(session, "edit it") == {"stopReason": "end_turn"}
+        assert editor.prompt(session, "edit it")["stopReason"] == "end_turn"
         (question,) = editor.questions
         (started,), (ended,) = editor.wait_for("tool_call"), editor.wait_for("tool_call_update")
     diff = {
@@ -52,7 +52,7 @@ def test_without_a_yes_the_call_is_denied(tmp_path: Path, how: str) -> None:
     with running("-f", plan_with_edit(tmp_path)) as editor:
         editor.answer = lambda params: answers.get(how) or choose(params, "reject_once")
         session = editor.open(tmp_path)
-        assert editor.prompt(session, "edit it") == {"stopReason": "end_turn"}
+        assert editor.prompt(session, "edit it")["stopReason"] == "end_turn"
         assert editor.wait_for("tool_call_update")[0]["status"] == "failed"
     assert (tmp_path / "a.txt").read_text() == "one\ntwo\n"
 

@@ -18,11 +18,36 @@ from tests.support.plans import held_plan, let_go, mock_plan
 def test_a_prompt_is_answered_and_the_session_is_saved(tmp_path: Path) -> None:
     with running("-f", mock_plan(tmp_path, [], mock={"on_end": "echo"})) as editor:
         session = editor.open(tmp_path)
-        assert editor.prompt(session, "first") == {"stopReason": "end_turn"}
+        assert editor.prompt(session, "first")["stopReason"] == "end_turn"
         assert editor.text(session) == "You said: first"
         assert editor.wait_for("session_info_update")[0]["title"] == "first"
     done = run_amplifier("run", "--resume", session, "again")
     assert (done.code, done.stdout) == (0, "You said: again\n")
+
+
+def test_tokens_context_and_cost_reach_the_editor(tmp_path: Path) -> None:
+    usage = {"input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 60, "cost_usd": "0.5"}
+    reply = {"text": "hello", "usage": usage}
+    mock = {"context_window": 1000, "on_end": "repeat"}
+    with running("-f", mock_plan(tmp_path, [reply], mock=mock)) as editor:
+        session = editor.open(tmp_path)
+        answers = [editor.prompt(session, "hello") for _ in range(2)]
+        updates = editor.wait_for("usage_update")
+    counts = {"inputTokens": 200, "outputTokens": 40, "totalTokens": 240, "cachedReadTokens": 120}
+    assert answers[1]["usage"].items() >= counts.items()
+    assert (updates[0]["used"], updates[0]["size"]) == (120, 1000)
+    assert updates[0]["cost"] == {"amount": 0.5, "currency": "USD"}
+
+
+def test_a_call_that_cannot_run_is_announced_before_it_fails(tmp_path: Path) -> None:
+    call = {"name": "nonsense", "input": {"a": 1}}
+    with running("-f", mock_plan(tmp_path, [{"tool_calls": [call]}, "done"])) as editor:
+        editor.prompt(editor.open(tmp_path), "go on")
+        kinds = [update["sessionUpdate"] for _, update in editor.updates]
+        (started,), (ended,) = editor.wait_for("tool_call"), editor.wait_for("tool_call_update")
+    assert kinds.index("tool_call") < kinds.index("tool_call_update")
+    assert started["toolCallId"] == ended["toolCallId"]
+    assert (started["rawInput"], ended["status"]) == ({"a": 1}, "failed")
 
 
 def test_a_session_of_a_terminal_goes_on_in_an_editor(tmp_path: Path) -> None:
