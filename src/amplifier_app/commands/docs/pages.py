@@ -38,6 +38,7 @@ _APP_PAGES = {
 _OTHER_PAGES = {
     "batch": ("amplifier_batch", "README.md"),
     "editors": ("amplifier_serve", "README.md"),
+    "harbor": ("amplifier_serve", "harbor.md"),
     "recipes": ("amplifier_batch", "recipes.md"),
     "sandbox": ("amplifier_support", "sandbox/README.md"),
     "testing": ("amplifier_kit", "plan_tests/README.md"),
