@@ -36,7 +36,7 @@ _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 _WAIT_SECONDS = 600.0
 """Seconds that a call waits for the answer to its question; then it is denied."""
 _LIST_MILLISECONDS = 60_000
-"""How long a client may keep the list of tools."""
+"""Milliseconds that a client may keep the list of tools."""
 _APPROVAL = "approval"
 _ANSWER_SCHEMA = {
     "type": "object",

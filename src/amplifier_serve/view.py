@@ -101,7 +101,7 @@ def _has_display() -> bool:
 
 
 class _Token:
-    """What lets one browser in.
+    """The key of one browser.
 
     Attributes:
         once: In the address; the first request with it gets the cookie.
