@@ -30,6 +30,10 @@ def serve() -> None:
 def acp(request: Request) -> None:
     """Speak the Agent Client Protocol on stdin and stdout, for editors.
 
+    \b
+      amplifier serve acp
+      amplifier serve acp --profile review --mode read-only
+
     Each session works in the directory that the editor names. Sessions are saved like any other:
     continue one in a terminal with: amplifier run --resume ID
     """
@@ -55,6 +59,10 @@ def mcp(
     ] = None,
 ) -> None:
     """Speak the Model Context Protocol, for other agents.
+
+    \b
+      amplifier serve mcp
+      amplifier serve mcp --http 8080 --mode read-only
 
     The plan and each of its agents is a tool. They work in the current directory.
     """

@@ -27,6 +27,7 @@ ANSWERS = {
         (r"API key \([^)]*\): ", KEY),
         (r"API address[^\n]*: ", ""),
         (r"\nModel \[[^\n]*\]: ", ""),
+        (r"\nMode \[ask\]: ", ""),
     ],
     "amplifier": [(r"\x1b\]133;A\x1b\\", "/quit")],
 }

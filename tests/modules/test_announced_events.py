@@ -44,7 +44,7 @@ _EVENTS: dict[str, set[str]] = {
     "tool-filesystem": set(),
     "tool-mcp": {"mcp:connected", "mcp:disconnected", "mcp:failed", "mcp:log", "mcp:progress"},
     "tool-search": set(),
-    "tool-skills": set(),
+    "tool-skills": {"skill:loaded"},
     "tool-task": {"task:start", "task:end"},
     "tool-todo": {"todo:updated"},
     "tool-web": {"web:fetched", "web:refused", "web:searched"},

@@ -125,6 +125,14 @@ compare {batch} {batch} --output json
 test {tests}
 test {tests} --output json
 test {tests} --list
+serve acp -f {plan}
+serve mcp -f {plan}
+skill --help
+skill list
+skill list --output json
+skill show --help
+skill validate --help
+view --help
 report --session {session} --to {out}/report.md --yes
 schema result
 schema events

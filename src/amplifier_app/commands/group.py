@@ -45,9 +45,9 @@ COMMANDS = {
 
 
 HEADINGS = {
-    "Prompts": ("run", "continue", "resume", "session"),
+    "Prompts": ("run", "continue", "resume", "session", "view", "serve"),
     "Many inputs and tests": ("batch", "compare", "test"),
-    "Plans and modules": ("plan", "profile", "module", "tool", "provider", "policy"),
+    "Plans and modules": ("plan", "profile", "module", "tool", "provider", "policy", "skill"),
     "Setup": ("init", "trust", "doctor", "report"),
     "Reference": ("docs", "schema", "version"),
 }

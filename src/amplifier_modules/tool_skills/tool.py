@@ -121,10 +121,10 @@ async def mount(coordinator: Any, settings: SkillsConfig) -> None:
     catalogue = find_skills(roots)
     for problem in catalogue.problems:
         logger.warning("a skill is left out: %s", problem)
+    coordinator.register_contributor("observability.events", MODULE_ID, lambda: [LOADED])
     if not catalogue.skills:
         return
     tool = SkillTool(coordinator, catalogue)
-    coordinator.register_contributor("observability.events", MODULE_ID, lambda: [LOADED])
     command = {
         "name": "skills",
         "summary": "List the skills; * marks those that were loaded",

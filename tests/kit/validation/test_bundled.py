@@ -46,6 +46,10 @@ def test_a_bundled_module_is_valid_and_behaves(
         recording = tmp_path / "run.jsonl"
         assert run_amplifier("run", "--profile", "mock", "--record", recording, "Hi.").code == 0
         config = {"replay": str(recording)}
+    if module_id == "tool-skills":
+        (tmp_path / "skills" / "one").mkdir(parents=True)
+        (tmp_path / "skills" / "one" / "SKILL.md").write_text("---\ndescription: One.\n---\n")
+        config = {"paths": ["skills"]}
     subject = find_subject(module_id, AppModuleSourceResolver)
     report = validate_module(subject, config=config, behavioral=True)
     wrong = [c for c in report.checks if not c.passed and c.severity != "info"]
