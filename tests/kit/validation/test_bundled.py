@@ -49,7 +49,7 @@ def test_a_bundled_module_is_valid_and_behaves(
     if module_id == "tool-skills":
         (tmp_path / "skills" / "one").mkdir(parents=True)
         (tmp_path / "skills" / "one" / "SKILL.md").write_text("---\ndescription: One.\n---\n")
-        config = {"paths": ["skills"]}
+        config = {"paths": [str(tmp_path / "skills")]}
     subject = find_subject(module_id, AppModuleSourceResolver)
     report = validate_module(subject, config=config, behavioral=True)
     wrong = [c for c in report.checks if not c.passed and c.severity != "info"]
