@@ -138,7 +138,7 @@ def test_a_run_reports_unknown_modules_and_invalid_config_together(tmp_path: Pat
 def test_a_valid_plan_exits_with_0_and_saves_nothing(tmp_path: Path) -> None:
     finished = check(tmp_path, "extends: mock\n")
     assert finished.code == 0, finished.stderr
-    assert "plan is OK: 13 modules loaded" in finished.stderr
+    assert "plan is OK: 14 modules loaded" in finished.stderr
     assert "broken" not in finished.stdout
     assert not (finished.home / "sessions").exists()
 
