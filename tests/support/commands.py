@@ -108,6 +108,7 @@ trust {project} --show
 trust {project} --show --output json
 trust {project} --yes
 doctor
+update
 doctor --output json
 batch --help
 batch run {plan} {rows} -o {out}/fresh

@@ -33,6 +33,7 @@ COMMANDS = {
     "provider": ("provider.command", "List and test providers, their models and their keys."),
     "trust": ("trust", "Review a project's configuration and trust it."),
     "doctor": ("doctor.command", "Check your setup and suggest fixes."),
+    "update": ("update", "Print the command that updates the program, and run it after a yes."),
     "report": ("report", "Write a file for a bug report."),
     "schema": ("schema", "Print the JSON Schemas of what the program reads and writes."),
     "docs": ("docs.command", "Show the documentation."),
@@ -48,7 +49,7 @@ HEADINGS = {
     "Prompts": ("run", "continue", "resume", "session", "view", "serve"),
     "Many inputs and tests": ("batch", "compare", "test"),
     "Plans and modules": ("plan", "profile", "module", "tool", "provider", "policy", "skill"),
-    "Setup": ("init", "trust", "doctor", "report"),
+    "Setup": ("init", "trust", "doctor", "update", "report"),
     "Reference": ("docs", "schema", "version"),
 }
 """The groups of the commands in the root help."""

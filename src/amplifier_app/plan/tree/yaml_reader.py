@@ -362,7 +362,10 @@ class _Reader:
         message = f"not valid YAML: {error.problem or error.context}"
         if error.context and error.problem:
             message += f" {error.context}"
-        if error.context_mark and mark and error.context_mark.line != mark.line:
+        if "nesting depth" in (error.problem or ""):
+            # Scanners of newer PyYAML have a limit of their own, and look ahead to it.
+            message = f"nested more than {MAX_DEPTH} levels deep"
+        elif error.context_mark and mark and error.context_mark.line != mark.line:
             message += f" that starts on line {error.context_mark.line + 1}"
         at = Location(self._file, mark.line + 1, mark.column + 1) if mark else Location(self._file)
         self._problems.add(message, at, self._syntax_hint(at, error.problem or ""))

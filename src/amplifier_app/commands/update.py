@@ -1,0 +1,131 @@
+"""`amplifier update`: the command that updates the program, for how it was installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import typer
+
+from amplifier_app.base.errors import ConfigError
+from amplifier_app.base.installed import DISTRIBUTION
+from amplifier_app.base.stdio import stdin_is_tty, to_stderr
+from amplifier_app.base.version import version_line
+from amplifier_app.commands.session.shared import YesOption, confirm
+from amplifier_support.environment import without_model_keys
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.programs import find_program
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_PROJECT_FILES = ("pyproject.toml", "setup.py", "requirements.txt", ".git", ".amplifier")
+
+
+class Installation(NamedTuple):
+    """How the program was installed.
+
+    Attributes:
+        tool: Name of the program that manages it: `uv tool`, `pipx`, `uv` or `pip`.
+        steps: The command lines that update it, in order.
+        project: The folder of the project to whose virtual environment it belongs; None for one of its own.
+    """
+
+    tool: str
+    steps: list[list[str]]
+    project: Path | None
+
+
+def find_installation() -> Installation:
+    """Find out how the running program was installed.
+
+    Raises:
+        ConfigError: It was installed from a file, of which no newer one is known.
+    """
+    prefix, distribution = Path(sys.prefix), metadata.distribution(DISTRIBUTION)
+    source: dict[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if "archive_info" in source:
+        hint = "Install a newer file the same way."
+        raise ConfigError(f"it was installed from a file: {source['url']}", hint=hint)
+    folder = _folder(source)
+    pull = [["git", "-C", str(folder), "pull", "--ff-only"]] if _is_clone(folder) else []
+    if (prefix / "uv-receipt.toml").is_file():
+        # uv keeps what it has built of a folder whose version is the same.
+        again = ["--reinstall-package", DISTRIBUTION] if folder else []
+        return Installation(
+            "uv tool", [*pull, ["uv", "tool", "upgrade", *again, DISTRIBUTION]], None
+        )
+    if (prefix / "pipx_metadata.json").is_file():
+        return Installation("pipx", [*pull, ["pipx", "upgrade", DISTRIBUTION]], None)
+    if (distribution.read_text("INSTALLER") or "").strip() == "uv":
+        tool, install = "uv", ["uv", "pip", "install", "--python", sys.executable]
+    else:
+        tool, install = "pip", [sys.executable, "-m", "pip", "install"]
+    steps = [*pull, [*install, "--upgrade", *_requirement(source, folder)]]
+    is_project = sys.prefix != sys.base_prefix and any(
+        (prefix.parent / name).exists() for name in _PROJECT_FILES
+    )
+    return Installation(tool, steps, prefix.parent if is_project else None)
+
+
+def _folder(source: dict[str, Any]) -> Path | None:
+    """Return the local folder that the program was installed from, if any."""
+    if "dir_info" not in source:
+        return None
+    return Path(url2pathname(urlsplit(source["url"]).path))
+
+
+def _is_clone(folder: Path | None) -> bool:
+    return folder is not None and (folder / ".git").exists()
+
+
+def _requirement(source: dict[str, Any], folder: Path | None) -> list[str]:
+    if folder:
+        return ["-e", str(folder)] if source["dir_info"].get("editable") else [str(folder)]
+    if vcs := source.get("vcs_info"):
+        revision = f"@{vcs['requested_revision']}" if "requested_revision" in vcs else ""
+        return [f"{DISTRIBUTION} @ {vcs['vcs']}+{source['url']}{revision}"]
+    return [DISTRIBUTION]
+
+
+@app.command()
+def update(yes: YesOption = False) -> None:
+    """Print the command that updates the program, and run it after a yes.
+
+    The command is the one for how the program was installed: uv tool, pipx, pip or uv, from a package, a
+    git repository or a clone. In a script it is printed on stdout and runs only with --yes. It never runs
+    in the virtual environment of a project, whose versions are the project's own.
+    """
+    installation = find_installation()
+    to_stderr(f"amplifier: {version_line()}, installed with {installation.tool} in {sys.prefix}")
+    print(" && ".join(shlex.join(step) for step in installation.steps), flush=True)
+    if installation.project:
+        to_stderr(f"amplifier: not run: the environment belongs to {installation.project}")
+    elif (yes or (stdin_is_tty() and os.isatty(2))) and confirm("Run it?", yes):
+        _run(installation.steps)
+
+
+def _run(steps: list[list[str]]) -> NoReturn:
+    """Run the steps; the last one takes the place of this process, whose files it replaces."""
+    commands = [[_find(name), *arguments] for name, *arguments in steps]
+    environment = without_model_keys(os.environ)
+    for command in commands[:-1]:
+        code = subprocess.run(command, env=environment, check=False).returncode
+        if code:
+            raise ConfigError(f"{shlex.join(command)} failed with exit code {code}")
+    os.execve(commands[-1][0], commands[-1], environment)
+
+
+def _find(program: str) -> str:
+    path = program if os.path.isabs(program) else find_program(program)
+    if path is None:
+        hint = "Install it, or run the printed command where it is installed."
+        raise ConfigError(f"{program} was not found", hint=hint)
+    return path
