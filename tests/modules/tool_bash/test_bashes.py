@@ -64,8 +64,8 @@ async def test_a_command_of_the_user_runs_among_them_without_the_sandbox(tmp_pat
     assert f"b2: running for 0 s: {line}" in str((await listing.execute({})).output)
     with pytest.raises(Exception, match="1 background commands are already running"):
         await start("true")
-    await close()
-    assert outside.exists()
     # The model is not told that they have ended.
     bash = coordinator.get("tools", "bash")
     assert "b1" not in str((await bash.execute({"command": "true"})).output)
+    await close()
+    assert outside.exists()
