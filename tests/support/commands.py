@@ -61,6 +61,7 @@ session verify --output json
 plan --help
 plan check -f {plan}
 plan check -f {plan} --output json
+plan check -f {plan} --tokens --max 100000
 plan diff {plan} default
 plan explain session -f {plan}
 plan import {plan}

@@ -15,6 +15,7 @@ from amplifier_support.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from amplifier_app.base.checks import Check, Report
     from amplifier_app.runtime.plan_check import CheckedModule, CheckReport
+    from amplifier_app.runtime.request_weight import Weight
 
 Style = Literal["good", "bad", "warn", "dim", "bold", ""]
 
@@ -33,6 +34,13 @@ _PLAN_COLUMNS = (
     Column("FROM", "middle", least=16),
     Column("VERSION", drop=2),
     Column("STATUS", "wrap", least=16),
+)
+
+_WEIGHT_COLUMNS = (
+    Column("TOKENS", right=True),
+    Column("PART"),
+    Column("NAME", "middle", least=20),
+    Column("FROM", "middle", drop=1, least=20),
 )
 
 _MARK_WIDTH = 6
@@ -151,6 +159,26 @@ def plan_module_lines(report: CheckReport, width: int | None) -> list[str]:
     return table(_PLAN_COLUMNS, [_plan_row(module) for module in report.modules], width)
 
 
+def weight_lines(weight: Weight, width: int | None) -> list[str]:
+    """Return the parts of a request as a table, largest first."""
+    parts = sorted(weight.parts, key=lambda part: -part.tokens)
+    rows = [
+        (f"{part.tokens:,}", part.kind, one_line(part.name) or "-", str(part.at or "-"))
+        for part in parts
+    ]
+    return table(_WEIGHT_COLUMNS, rows, width)
+
+
+def _weight_text(weight: Weight, max_tokens: int | None) -> str:
+    about = "" if weight.is_counted else "about "
+    limit = "" if max_tokens is None else f" of {max_tokens:,}"
+    text = f"{about}{weight.total:,}{limit} tokens a request to {weight.model or 'the model'}"
+    if weight.cost is None or weight.cached_cost is None:
+        return text
+    cached = describe.cost(weight.cached_cost)
+    return f"{text}: {describe.cost(weight.cost)}, {cached} from the cache"
+
+
 def plan_verdict(report: CheckReport) -> str:
     """Return the summary with every problem and every warning."""
     warnings = [f"amplifier: {warning}" for warning in report.warnings]
@@ -167,7 +195,11 @@ def plan_verdict(report: CheckReport) -> str:
         if nothing:
             names = ", ".join(one.key for one in nothing)
             summary += f"; {describe.count(len(nothing), 'module')} mounted nothing: {names}"
-        return for_terminal("\n".join([*warnings, summary]))
+        lines = [*warnings, summary]
+        if report.weight is not None:
+            text = _weight_text(report.weight, report.max_tokens)
+            lines.append(f"amplifier: {'too many tokens: ' if report.is_too_heavy else ''}{text}")
+        return for_terminal("\n".join(lines))
     problems = [str(finding.problem) for finding in report.findings]
     count = describe.count(len(problems), "problem")
     return for_terminal("\n".join([*warnings, f"amplifier: {report.name} has {count}", *problems]))

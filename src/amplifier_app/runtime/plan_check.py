@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from amplifier_app.base.errors import AppError, ConfigError, Location, ModuleError
 from amplifier_app.base.outcome import Ending
@@ -65,6 +65,9 @@ from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.sandbox.sandbox import Sandbox, SandboxUnavailable
 
+if TYPE_CHECKING:
+    from amplifier_app.runtime.request_weight import Weight
+
 Status = Literal["ok", "skipped", "broken", "not checked"]
 
 
@@ -115,6 +118,8 @@ class CheckReport(NamedTuple):
         warnings: Unused and possibly misspelt settings.
         sandbox: What the sandbox of its commands enforces here, one line each; empty if nothing in
             the plan starts commands.
+        weight: The tokens of a request; None if they were not counted.
+        max_tokens: How many it may have; None for any number.
     """
 
     name: str
@@ -122,12 +127,21 @@ class CheckReport(NamedTuple):
     findings: tuple[Finding, ...] = ()
     warnings: tuple[str, ...] = ()
     sandbox: tuple[str, ...] = ()
+    weight: Weight | None = None
+    max_tokens: int | None = None
+
+    @property
+    def is_too_heavy(self) -> bool:
+        """True if a request has more tokens than it may."""
+        if self.weight is None or self.max_tokens is None:
+            return False
+        return self.weight.total > self.max_tokens
 
     @property
     def ending(self) -> Ending:
         """The ending of the command; problems in the user's files take precedence."""
         if not self.findings:
-            return Ending.OK
+            return Ending.CHECK_FAILED if self.is_too_heavy else Ending.OK
         if all(finding.problem.at.is_option for finding in self.findings):
             return Ending.USAGE
         kinds = {finding.kind for finding in self.findings}
@@ -160,6 +174,28 @@ def as_json(report: CheckReport) -> dict[str, Any]:
         ],
         "warnings": list(report.warnings),
         "sandbox": list(report.sandbox),
+        "tokens": None if report.weight is None else _weight_json(report.weight, report.max_tokens),
+    }
+
+
+def _weight_json(weight: Weight, max_tokens: int | None) -> dict[str, Any]:
+    return {
+        "model": weight.model,
+        "total": weight.total,
+        "max": max_tokens,
+        "is_counted": weight.is_counted,
+        "cost_usd": None if weight.cost is None else float(weight.cost),
+        "cached_cost_usd": None if weight.cached_cost is None else float(weight.cached_cost),
+        "parts": [
+            {
+                "kind": part.kind,
+                "name": part.name,
+                "tokens": part.tokens,
+                "file": part.at.file if part.at else None,
+                "line": part.at.line if part.at else None,
+            }
+            for part in weight.parts
+        ],
     }
 
 

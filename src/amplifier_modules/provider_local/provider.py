@@ -14,6 +14,7 @@ from amplifier_core import capabilities
 from amplifier_core.llm_errors import InvalidRequestError
 from amplifier_core.message_models import ChatRequest, ChatResponse, Degradation, Usage
 from amplifier_core.models import ConfigField, ModelInfo, ProviderInfo
+from amplifier_modules._shared.history import normalise
 from amplifier_modules._shared.http.client import Endpoint
 from amplifier_modules._shared.providers.base import Chunk, combine_degradations
 from amplifier_modules._shared.providers.chat_completions import ChatCompletionsProvider, Taste
@@ -117,6 +118,17 @@ class LocalProvider(ChatCompletionsProvider):
         async with aclosing(super().stream_complete(request, **kwargs)) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def count_tokens(self, request: ChatRequest | Mapping[str, Any]) -> int:
+        """Count the input tokens of a request; downloads and starts the model first if necessary.
+
+        Raises:
+            LLMError: The model cannot be run, or the request does not fit.
+        """
+        # The server reports them with an answer, of which one token is enough.
+        asked = normalise(request).model_copy(update={"max_output_tokens": 1})
+        response = await self.complete(asked)
+        return response.usage.input_tokens if response.usage is not None else 0
 
     async def aclose(self) -> None:
         """Stop what is running and free its memory."""

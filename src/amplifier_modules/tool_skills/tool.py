@@ -53,6 +53,9 @@ class SkillTool(CheckedTool):
     Args:
         coordinator: The session's coordinator.
         catalogue: The skills.
+
+    Attributes:
+        description_parts: The line of each skill in the description, by its name.
     """
 
     name = "skill"
@@ -63,14 +66,14 @@ class SkillTool(CheckedTool):
         self._skills = catalogue.skills
         self._loaded: set[str] = set()
         limit = max(_SHORTEST, _MAX_CATALOGUE // len(self._skills))
-        lines = [
-            f"- {skill.name}: {cut_text(skill.description, limit)}"
+        self.description_parts = {
+            skill.name: f"- {skill.name}: {cut_text(skill.description, limit)}"
             for skill in self._skills.values()
-        ]
+        }
         self.description = (
             "Load a skill: instructions for a kind of task, written by experts in it. Load a skill as "
             "soon as a task is of its kind, before you begin, and follow it. Skills:\n"
-            + "\n".join(lines)
+            + "\n".join(self.description_parts.values())
         )
         self.input_schema: dict[str, Any] = {  # pyright: ignore[reportIncompatibleVariableOverride]
             "type": "object",

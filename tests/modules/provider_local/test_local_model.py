@@ -77,6 +77,12 @@ async def test_it_streams_and_counts(provider, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+async def test_tokens_are_counted_as_an_answer_reports_them(provider):
+    asked = question("How many words does this have?")
+    counted = await provider.count_tokens(asked)
+    assert counted == (await provider.complete(asked)).usage.input_tokens
+
+
 async def test_the_length_of_an_answer_is_limited(provider):
     response = await provider.complete(question("Tell a long story."), max_output_tokens=3)
     assert response.finish_reason == "length"

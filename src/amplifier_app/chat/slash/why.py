@@ -159,12 +159,10 @@ def _outcome(call: Any) -> str:
 def _find_module(chat: Chat, tool_name: str) -> str:
     """Return the module of a tool and where the plan has it."""
     tool = chat.session.session.coordinator.get("tools").get(tool_name)
+    entry = describe.find_tool_entry(chat.session.plan.tree, tool)
+    if entry is not None:
+        return f"{read_text(entry.items.get('module'))} ({short_place(describe_place(entry))})"
     code = find_module(tool) if tool is not None else None
-    package = "" if code is None else f".{code.__name__.replace('amplifier_module_', '')}."
-    for entry in module_entries(chat.session.plan.tree):
-        id = read_text(entry.node.items.get("module")) or ""
-        if entry.kind == "tool" and entry.agent is None and f".{id.replace('-', '_')}." in package:
-            return f"{id} ({short_place(describe_place(entry.node))})"
     return one_line(code.__name__, 80) if code is not None else "no tool of this session"
 
 

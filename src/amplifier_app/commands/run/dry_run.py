@@ -6,6 +6,7 @@ import logging
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
+from amplifier_app.base.outcome import Ending
 from amplifier_app.base.paths import is_offline
 from amplifier_app.base.stdio import claim_stdout, terminal_width, to_stderr
 from amplifier_app.commands.event_loop import run_loop
@@ -13,13 +14,26 @@ from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import choose, open_sources
 from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.tree.problems import PlanError
-from amplifier_app.render.report import plan_module_lines, plan_verdict
+from amplifier_app.render.report import plan_module_lines, plan_verdict, weight_lines
 from amplifier_app.runtime.plan_check import CheckReport, as_json, check_plan, to_report
+from amplifier_app.runtime.request_weight import weigh_request
 from amplifier_app.sources.resolver import resolver_for
 
 
-def dry_run(request: Request, invocation: Invocation) -> int:
+def dry_run(
+    request: Request,
+    invocation: Invocation,
+    *,
+    weigh: bool = False,
+    max_tokens: int | None = None,
+) -> int:
     """Check the plan of a request without asking a model, and report the result.
+
+    Args:
+        request: The request.
+        invocation: The invocation of the command.
+        weigh: Also count the tokens of a request.
+        max_tokens: How many it may have.
 
     Returns:
         The exit code.
@@ -33,18 +47,22 @@ def dry_run(request: Request, invocation: Invocation) -> int:
         )
     # Modules may print while they are imported and mounted.
     invocation.stdout = invocation.resources.enter_context(claim_stdout())
-    report = _report(request, invocation)
+    report = _report(request, invocation, weigh)._replace(max_tokens=max_tokens)
     if invocation.output == "json":
         text = json_text(as_json(report))
         invocation.stdout.write(f"{text}\n")
     else:
         for line in plan_module_lines(report, terminal_width(invocation.stdout.fd)):
             invocation.stdout.write(f"{line}\n")
+        if report.weight is not None:
+            invocation.stdout.write("\n")
+            for line in weight_lines(report.weight, terminal_width(invocation.stdout.fd)):
+                invocation.stdout.write(f"{line}\n")
         to_stderr(plan_verdict(report))
     return report.ending.exit_code
 
 
-def _report(request: Request, invocation: Invocation) -> CheckReport:
+def _report(request: Request, invocation: Invocation, weigh: bool) -> CheckReport:
     if not invocation.verbose:
         # The report contains the reasons that matter.
         logging.getLogger().addHandler(logging.NullHandler())
@@ -59,6 +77,9 @@ def _report(request: Request, invocation: Invocation) -> CheckReport:
         else:
             # The report lists what is missing offline along with everything else.
             sources = resolver_for(chosen.plan, offline=is_offline(request.offline))
-        return await check_plan(chosen.plan, sources, request.timeout)
+        report = await check_plan(chosen.plan, sources, request.timeout)
+        if weigh and report.ending is Ending.OK:
+            report = report._replace(weight=await weigh_request(chosen.plan, sources))
+        return report
 
     return run_loop(check())

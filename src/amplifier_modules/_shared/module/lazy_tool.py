@@ -28,12 +28,16 @@ class LazyTool:
     Args:
         offer: Its description for models.
         create: Creates the tool that carries out the calls.
+
+    Attributes:
+        defined_in: The Python module that creates it.
     """
 
     def __init__(self, offer: Offer, create: Callable[[str], Any]) -> None:
         self.name = offer.name
         self.description = offer.description
         self.input_schema = offer.input_schema
+        self.defined_in = create.__module__
         self._create = create
         self._tool: Any = None
 

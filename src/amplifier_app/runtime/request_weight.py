@@ -1,0 +1,226 @@
+"""The tokens of the first request of a plan, by what puts them there; no model is asked.
+
+The plan is opened as for a prompt, with a stand-in for its providers that keeps the request instead of
+sending it. Hooks therefore run as they do for a prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from amplifier_app.base.errors import Location, ModuleError
+from amplifier_app.plan.model import ResolvedPlan
+from amplifier_app.plan.tree.entries import module_entries
+from amplifier_app.plan.tree.nodes import read_text
+from amplifier_app.runtime import describe
+from amplifier_app.runtime.cost_report import model_prices
+from amplifier_app.runtime.session import open_session
+from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core.llm_errors import LLMError
+from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock
+from amplifier_support.fields import read_field
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.provider_order import find_model
+
+PROMPT = "Hi"
+_COUNT_SECONDS = 60.0
+"""Seconds that the provider may take to count."""
+_BYTES_PER_TOKEN = 4
+_ADDED = re.compile(
+    r'<(context-file) path="([^"\n]+)".*?</context-file>\n?'
+    r'|<(system-reminder) source="([^"\n]+)".*?</system-reminder>\n?',
+    re.DOTALL,
+)
+"""What hooks add: an instruction file, or what a hook names its own."""
+
+
+class Part(NamedTuple):
+    """A part of the request.
+
+    Attributes:
+        kind: `instruction`, `file`, `hook`, `tool`, `server`, `skill`, `other` text, or `messages`: the
+            prompt and the frames of messages.
+        name: Name of the tool, server or skill; module of the hook; path of the file; otherwise empty.
+        tokens: Its tokens.
+        at: Where the plan has it; None if it is not from the plan.
+    """
+
+    kind: str
+    name: str
+    tokens: int
+    at: Location | None = None
+
+
+class Weight(NamedTuple):
+    """The tokens of a request.
+
+    Attributes:
+        model: The model it is for; None if the provider does not say.
+        parts: Its parts, which add up to `total`.
+        total: Its tokens.
+        is_counted: True if the provider has counted them; otherwise they are estimated as a quarter of
+            the UTF-8 bytes.
+        cost: US dollars of its input; None if no price is known.
+        cached_cost: The same when all of it is read from the provider's cache.
+    """
+
+    model: str | None
+    parts: tuple[Part, ...]
+    total: int
+    is_counted: bool
+    cost: Decimal | None
+    cached_cost: Decimal | None
+
+
+class _StandIn:
+    """In the place of a provider: keeps requests, and answers nothing."""
+
+    def __init__(self, inner: Any, sent: list[tuple[Any, ChatRequest, Mapping[str, Any]]]) -> None:
+        self._inner = inner
+        self._sent = sent
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_inner", "stream_complete"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
+        self._sent.append((self._inner, request, options))
+        return ChatResponse(content=[TextBlock(text=".")], finish_reason="stop")
+
+
+class _StandIns:
+    """Puts stand-ins in the place of all providers (see `Adjustment`)."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ChatRequest, Mapping[str, Any]]] = []
+
+    def check(self, coordinator: Any) -> None:
+        """Every plan has providers."""
+
+    def apply(self, coordinator: Any) -> None:
+        """Replace the providers that are not replaced yet."""
+        providers: dict[str, Any] = coordinator.get("providers")
+        for name, provider in providers.items():
+            if not isinstance(provider, _StandIn):
+                providers[name] = _StandIn(provider, self.sent)
+
+
+async def weigh_request(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> Weight:
+    """Count the tokens of the first request of a plan.
+
+    Raises:
+        ModuleError: The orchestrator sent no request.
+        AppError: See `open_session`.
+    """
+    stand_ins = _StandIns()
+    async with open_session(plan, save=False, sources=sources, adjustment=stand_ins) as session:
+        tools = dict(session.session.coordinator.get("tools"))
+        await session.run(PROMPT)
+        if not stand_ins.sent:
+            raise ModuleError("the orchestrator sent no request to a provider")
+        provider, request, options = stand_ins.sent[0]
+        counted = None if sources.offline else await _count(provider, request)
+    model = options.get("model") or request.model or find_model(provider)
+    parts = _scale(list(_split(plan, request, tools)), counted)
+    total = sum(part.tokens for part in parts)
+    prices = model_prices().get(model or "")
+    usual = prices and (prices.long if prices.long and total > prices.above else prices.usual)
+    return Weight(
+        model,
+        tuple(parts),
+        total,
+        counted is not None,
+        usual.input * total if usual else None,
+        usual.cache_read * total if usual else None,
+    )
+
+
+async def _count(provider: Any, request: ChatRequest) -> int | None:
+    """Return the provider's own count, if it has one and is reachable."""
+    count = getattr(provider, "count_tokens", None)
+    if not callable(count):
+        return None
+    try:
+        async with asyncio.timeout(_COUNT_SECONDS):
+            counted: Any = count(request)
+            return int(await counted)
+    except (LLMError, OSError):  # of which TimeoutError is one
+        return None
+
+
+def _split(plan: ResolvedPlan, request: ChatRequest, tools: Mapping[str, Any]) -> Any:
+    """Yield the parts of a request, each with its estimated tokens."""
+    document = plan.tree
+    own = document.items.get("instruction")
+    text = "".join(_texts(request.messages))
+    instruction = read_text(own) or ""
+    if own is not None and instruction and instruction in text:
+        yield Part("instruction", "", _tokens(instruction), own.at)
+        text = text.replace(instruction, "", 1)
+    for match in _ADDED.finditer(text):
+        if match[1]:
+            yield Part("file", match[2], _tokens(match[0]), Location(match[2], 1))
+        else:
+            yield Part("hook", match[4], _tokens(match[0]), _find_hook(plan, match[4]))
+    rest = _ADDED.sub("", text).strip().removesuffix(PROMPT)
+    if rest.strip():
+        yield Part("other", "", _tokens(rest))
+    servers: dict[str, list[int]] = {}
+    for spec in request.tools or ():
+        tool = tools.get(spec.name)
+        size = _tokens(json.dumps(spec.model_dump(exclude_none=True), ensure_ascii=False))
+        server = read_field(read_field(tool, "server"), "name")
+        if isinstance(server, str):
+            servers.setdefault(server, []).append(size)
+            continue
+        at = _find_place(plan, tool)
+        for name, line in (read_field(tool, "description_parts") or {}).items():
+            yield Part("skill", str(name), _tokens(line), at)
+            size -= _tokens(line)
+        yield Part("tool", spec.name, size, at)
+    for name, sizes in servers.items():
+        yield Part("server", name, sum(sizes))
+    yield Part("messages", "", 4 * len(request.messages) + _tokens(PROMPT))
+
+
+def _texts(messages: Sequence[Any]) -> Any:
+    for message in messages:
+        content = read_field(message, "content")
+        blocks = content if isinstance(content, list) else [{"text": content}]
+        yield from (str(text) for block in blocks if (text := read_field(block, "text")))
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
+
+
+def _scale(parts: list[Part], counted: int | None) -> list[Part]:
+    """Scale estimates to the provider's count; the largest part takes what rounding leaves."""
+    if counted is None:
+        return parts
+    factor = counted / sum(part.tokens for part in parts)
+    scaled = [part._replace(tokens=round(part.tokens * factor)) for part in parts]
+    largest = max(range(len(scaled)), key=lambda index: scaled[index].tokens)
+    left = counted - sum(part.tokens for part in scaled)
+    scaled[largest] = scaled[largest]._replace(tokens=scaled[largest].tokens + left)
+    return scaled
+
+
+def _find_place(plan: ResolvedPlan, tool: Any) -> Location | None:
+    """Return where the plan has the module of a tool."""
+    entry = describe.find_tool_entry(plan.tree, tool)
+    return None if entry is None else entry.key_at("module")
+
+
+def _find_hook(plan: ResolvedPlan, id: str) -> Location | None:
+    """Return where the plan has a hook."""
+    for entry in module_entries(plan.tree):
+        if entry.kind == "hook" and read_text(entry.node.items.get("module")) == id:
+            return entry.node.key_at("module")
+    return None
