@@ -18,13 +18,18 @@ PROVIDERS = {
 }
 """The conventions' provider names, where they differ from ours."""
 
-_USAGE = {
-    "input_tokens": "gen_ai.usage.input_tokens",
-    "output_tokens": "gen_ai.usage.output_tokens",
-    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
-    "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
-    "reasoning_tokens": "amplifier.usage.reasoning_tokens",
+USAGE = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cache_read_tokens": "cache_read.input_tokens",
+    "cache_write_tokens": "cache_write.input_tokens",
+    "reasoning_tokens": "reasoning.output_tokens",
 }
+"""Our count of tokens → its name in the conventions: on a span after `gen_ai.usage.`, as a counter after
+`gen_ai.client.inference.usage.`."""
+
+FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+"""Attribute of a model call: seconds until the first piece of its answer."""
 
 Attributes = dict[str, Any]
 Showable = Callable[[Any], Any]
@@ -36,9 +41,7 @@ def provider_attributes(data: Mapping[str, Any]) -> Attributes:
     name = data.get("provider")
     attributes: Attributes = {"gen_ai.operation.name": "chat"}
     if isinstance(name, str) and name:
-        # Most backends still expect the attribute's older name.
-        known = PROVIDERS.get(name, name)
-        attributes |= {"gen_ai.provider.name": known, "gen_ai.system": known}
+        attributes["gen_ai.provider.name"] = PROVIDERS.get(name, name)
     model = data.get("model")
     if isinstance(model, str) and model:
         attributes["gen_ai.request.model"] = model
@@ -63,10 +66,10 @@ def response_attributes(data: Mapping[str, Any]) -> Attributes:
 def usage_attributes(usage: Any) -> Attributes:
     """Tokens and cost; unknown values are left out."""
     attributes: Attributes = {}
-    for name, attribute in _USAGE.items():
+    for name, part in USAGE.items():
         count = read_field(usage, name)
         if isinstance(count, int) and not isinstance(count, bool):
-            attributes[attribute] = count
+            attributes[f"gen_ai.usage.{part}"] = count
     cost = read_field(usage, "cost_usd")
     if cost is not None:
         try:

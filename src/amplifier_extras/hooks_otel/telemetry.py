@@ -233,6 +233,7 @@ class Telemetry:
         self._open: dict[str, Operation] = {}
         self._failed = False
         self._unregister: list[Callable[[], None]] = []
+        self._stop_waiting: Callable[[], None] = _nothing
 
     def listen(self) -> None:
         """Start recording."""
@@ -260,6 +261,7 @@ class Telemetry:
         """End what is open and send the rest; a second call does nothing."""
         if not self._unregister:
             return
+        self._stop_waiting()
         for unregister in self._unregister:
             unregister()
         self._unregister.clear()
@@ -331,12 +333,35 @@ class Telemetry:
             shown = self._shown(event)
             about |= words.input_messages(given.get("messages"), shown, self._most)
         name = " ".join(["chat", *filter(None, [about.get("gen_ai.request.model")])])
-        self._begin(_key(given, "provider"), name, SpanKind.CLIENT, given, about, parent="turn")
+        key = _key(given, "provider")
+        self._begin(key, name, SpanKind.CLIENT, given, about, parent="turn")
+        self._await_first_chunk(key)
+
+    def _await_first_chunk(self, key: str) -> None:
+        """Take the time of the first delta of an answer; the others are not listened to."""
+
+        def on_delta(event: str, data: Any) -> None:
+            self._stop_waiting()
+            if call := self._open.get(key):
+                seconds = (time.time_ns() - call.began) / 1e9
+                call.attributes |= {"gen_ai.request.stream": True, words.FIRST_CHUNK: seconds}
+
+        self._stop_waiting()
+        unregister = self._coordinator.hooks.register(
+            "content_block:delta", on_delta, priority=-self._config.priority, name=MODULE_ID
+        )
+
+        def stop() -> None:
+            unregister()
+            self._stop_waiting = _nothing
+
+        self._stop_waiting = stop
 
     def _on_response(self, event: str, data: Any) -> None:
         given = raw_data(data)
         key = _key(given, "provider")
         call = self._open.get(key)
+        self._stop_waiting()
         if call is None:
             return
         if event == "provider:error":
@@ -452,6 +477,10 @@ class Telemetry:
 
     def _text(self, text: str) -> str:
         return self._copy.text(text)[:_MAX_MESSAGE]
+
+
+def _nothing() -> None:
+    """Wait for no delta."""
 
 
 def _key(given: dict[str, Any], kind: str) -> str:

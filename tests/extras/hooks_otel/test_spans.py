@@ -122,7 +122,10 @@ async def test_spans_speak_the_conventions(collector: Collector, tmp_path: Path)
     chats = [span for span in collector.spans if span.name.startswith("chat ")]
     first, last = (attributes(s) for s in sorted(chats, key=lambda s: s.start_time_unix_nano))
     assert first["gen_ai.operation.name"] == "chat"
-    assert first["gen_ai.provider.name"] == first["gen_ai.system"] == "mock"
+    assert first["gen_ai.provider.name"] == "mock"
+    assert first["gen_ai.request.stream"] is True
+    asked = (chats[0].end_time_unix_nano - chats[0].start_time_unix_nano) / 1e9
+    assert 0 < attributes(chats[0])["gen_ai.response.time_to_first_chunk"] <= asked
     assert chats[0].name == f"chat {first['gen_ai.request.model']}"
     assert first["gen_ai.response.model"] == first["gen_ai.request.model"]
     assert isinstance(first["gen_ai.usage.output_tokens"], int)
@@ -365,17 +368,36 @@ async def test_an_unsampled_trace_is_left_out_completely(
 async def test_metrics_are_sent_if_wanted(collector: Collector, tmp_path: Path) -> None:
     await converse(collector, tmp_path, metrics=True)
     by_name = {metric.name: metric for metric in collector.metrics}
-    assert set(by_name) == {"gen_ai.client.token.usage", "gen_ai.client.operation.duration"}
+    durations = {
+        "invoke_agent": "gen_ai.invoke_agent.duration",
+        "chat": "gen_ai.client.operation.duration",
+        "execute_tool": "gen_ai.execute_tool.duration",
+    }
+    first_chunk = "gen_ai.client.operation.time_to_first_chunk"
+    assert set(by_name) == {"gen_ai.client.token.usage", first_chunk, *durations.values()}
     points = by_name["gen_ai.client.token.usage"].histogram.data_points
     assert {attributes(p)["gen_ai.token.type"] for p in points} == {"input", "output"}
     assert {point.count for point in points} == {2}
-    timed = by_name["gen_ai.client.operation.duration"].histogram.data_points
-    assert {attributes(p)["gen_ai.operation.name"] for p in timed} == {
-        "invoke_agent",
-        "chat",
-        "execute_tool",
-    }
-    assert by_name["gen_ai.client.operation.duration"].unit == "s"
+    for operation, name in durations.items():
+        timed = by_name[name].histogram.data_points
+        assert {attributes(p)["gen_ai.operation.name"] for p in timed} == {operation}
+        assert by_name[name].unit == "s"
+    assert sum(point.count for point in by_name[first_chunk].histogram.data_points) == 2
+
+
+async def test_tokens_are_counters_for_those_who_opt_in(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "http, gen_ai_latest_experimental")
+    await converse(collector, tmp_path, metrics=True)
+    by_name = {metric.name: metric for metric in collector.metrics}
+    assert "gen_ai.client.token.usage" not in by_name
+    usage = "gen_ai.client.inference.usage"
+    chats = [attributes(span) for span in collector.spans if span.name.startswith("chat ")]
+    for part in ("input_tokens", "output_tokens"):
+        points = by_name[f"{usage}.{part}"].sum.data_points
+        spent = sum(chat[f"gen_ai.usage.{part}"] for chat in chats)
+        assert sum(point.as_int for point in points) == spent > 0
 
 
 async def test_nothing_global_is_touched(collector: Collector, tmp_path: Path) -> None:
