@@ -9,7 +9,7 @@ CODE_LINES = {
     "amplifier_app": 32_900,
     "amplifier_batch": 4_600,
     "amplifier_core": 3_600,
-    "amplifier_extras": 3_600,
+    "amplifier_extras": 3_800,
     "amplifier_serve": 1_850,
     "amplifier_kit": 4_700,
     "amplifier_modules": 19_500,

@@ -129,6 +129,12 @@ test {tests} --output json
 test {tests} --list
 serve acp -f {plan}
 serve mcp -f {plan}
+mcp --help
+mcp list
+mcp list --output json
+mcp add --help
+mcp test --help
+mcp remove --help
 skill --help
 skill list
 skill list --output json

@@ -48,7 +48,16 @@ COMMANDS = {
 HEADINGS = {
     "Prompts": ("run", "continue", "resume", "session", "view", "serve"),
     "Many inputs and tests": ("batch", "compare", "test"),
-    "Plans and modules": ("plan", "profile", "module", "tool", "provider", "policy", "skill"),
+    "Plans and modules": (
+        "plan",
+        "profile",
+        "module",
+        "tool",
+        "provider",
+        "policy",
+        "skill",
+        "mcp",
+    ),
     "Setup": ("init", "trust", "doctor", "update", "report"),
     "Reference": ("docs", "schema", "version"),
 }

@@ -10,11 +10,8 @@ from decimal import Decimal
 from typing import Any, cast
 
 from amplifier_app.base.sanitize import one_line
-from amplifier_app.plan.tree.entries import module_entries
-from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_app.runtime.turns.turn import input_in, peek, result_in
 from amplifier_app.sessions.tool_calls import agent_answer
-from amplifier_core._foreign import find_module
 from amplifier_support.clock import utc_now, utc_time
 from amplifier_support.fields import read_field, to_mapping
 
@@ -34,19 +31,6 @@ _EDITING_TOOLS = ("write_file", "edit_file")
 def first_sentence(text: str) -> str:
     """Return a text up to the end of its first sentence."""
     return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]
-
-
-def find_tool_entry(plan: MapNode, tool: Any) -> MapNode | None:
-    """Return the plan's entry of the module that a mounted tool comes from; None if it has none."""
-    defined_in = getattr(tool, "defined_in", None)
-    if defined_in is None and (code := find_module(tool)) is not None:
-        defined_in = code.__name__
-    package = f".{str(defined_in).replace('amplifier_module_', '')}."
-    for entry in module_entries(plan):
-        id = read_text(entry.node.items.get("module")) or ""
-        if entry.kind == "tool" and entry.agent is None and f".{id.replace('-', '_')}." in package:
-            return entry.node
-    return None
 
 
 def tool_name(data: dict[str, Any]) -> str:

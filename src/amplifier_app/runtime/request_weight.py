@@ -16,11 +16,11 @@ from typing import Any
 from amplifier_app.base.errors import Location, ModuleError
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.entries import module_entries
-from amplifier_app.plan.tree.nodes import read_text
-from amplifier_app.runtime import describe
+from amplifier_app.plan.tree.nodes import MapNode, read_text
 from amplifier_app.runtime.cost_report import model_prices
 from amplifier_app.runtime.session import open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
+from amplifier_core._foreign import find_module
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock
 from amplifier_support.fields import read_field
@@ -214,7 +214,7 @@ def _scale(parts: list[Part], counted: int | None) -> list[Part]:
 
 def _find_place(plan: ResolvedPlan, tool: Any) -> Location | None:
     """Return where the plan has the module of a tool."""
-    entry = describe.find_tool_entry(plan.tree, tool)
+    entry = find_tool_entry(plan.tree, tool)
     return None if entry is None else entry.key_at("module")
 
 
@@ -223,4 +223,17 @@ def _find_hook(plan: ResolvedPlan, id: str) -> Location | None:
     for entry in module_entries(plan.tree):
         if entry.kind == "hook" and read_text(entry.node.items.get("module")) == id:
             return entry.node.key_at("module")
+    return None
+
+
+def find_tool_entry(plan: MapNode, tool: Any) -> MapNode | None:
+    """Return the plan's entry of the module that a mounted tool comes from; None if it has none."""
+    defined_in = getattr(tool, "defined_in", None)
+    if defined_in is None and (code := find_module(tool)) is not None:
+        defined_in = code.__name__
+    package = f".{str(defined_in).replace('amplifier_module_', '')}."
+    for entry in module_entries(plan):
+        id = read_text(entry.node.items.get("module")) or ""
+        if entry.kind == "tool" and entry.agent is None and f".{id.replace('-', '_')}." in package:
+            return entry.node
     return None

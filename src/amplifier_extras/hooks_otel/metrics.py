@@ -84,7 +84,9 @@ class OtlpMetrics:
         for part, counter in self._counters.items():
             if count := attributes.get(f"gen_ai.usage.{part}"):
                 counter.add(count, kept)
-        for kind in ("input", "output") if self._tokens is not None else ():
+        if self._tokens is None:
+            return
+        for kind in ("input", "output"):
             count = attributes.get(f"gen_ai.usage.{kind}_tokens")
             if count is not None:
                 self._tokens.record(count, {**kept, "gen_ai.token.type": kind})

@@ -447,6 +447,15 @@ class Hub(Listener):
             if settings.enabled
         ]
 
+    def describe(self, argument: str = "") -> str:
+        """List the servers with their state and the names of their tools, for the chat."""
+        lines: list[str] = []
+        for server in self._servers:
+            names = ", ".join(self._mounted.get(server.name, ()))
+            state = "ready" if server.is_ready else server.problem
+            lines.append(f"{server.name}: {state}{f': {names}' if names else ''}")
+        return "\n".join(lines) or "The plan has no MCP servers."
+
     async def start(self) -> None:
         """Start all servers, and wait for those that are required.
 
@@ -628,5 +637,12 @@ async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable
     """
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(MCP_EVENTS))
     hub = Hub(coordinator, settings)
+    command = {
+        "name": "mcp",
+        "summary": "List the MCP servers, their state and their tools",
+        "handler": hub.describe,
+        "during_turn": True,
+    }
+    coordinator.register_contributor("chat.commands", MODULE_ID, lambda: command)
     await hub.start()
     return hub.close

@@ -23,6 +23,7 @@ from amplifier_app.runtime.approvals import (
     place_of_rule,
     policy_of_session,
 )
+from amplifier_app.runtime.request_weight import find_tool_entry
 from amplifier_app.runtime.status import read_status
 from amplifier_app.runtime.turns.module_faults import read_messages
 from amplifier_core._foreign import find_module
@@ -159,7 +160,7 @@ def _outcome(call: Any) -> str:
 def _find_module(chat: Chat, tool_name: str) -> str:
     """Return the module of a tool and where the plan has it."""
     tool = chat.session.session.coordinator.get("tools").get(tool_name)
-    entry = describe.find_tool_entry(chat.session.plan.tree, tool)
+    entry = find_tool_entry(chat.session.plan.tree, tool)
     if entry is not None:
         return f"{read_text(entry.items.get('module'))} ({short_place(describe_place(entry))})"
     code = find_module(tool) if tool is not None else None

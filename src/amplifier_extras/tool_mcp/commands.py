@@ -1,0 +1,259 @@
+"""`amplifier mcp add|list|test|remove`: the MCP servers of every profile."""
+
+# Without `from __future__ import annotations`, whose strings Typer would compile at every start.
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.json_text import json_text
+from amplifier_app.base.sanitize import one_line
+from amplifier_app.base.stdio import stdin_is_tty, to_stderr
+from amplifier_app.commands.event_loop import run_loop
+from amplifier_app.commands.finish import Invocation
+from amplifier_app.commands.run.request import Request
+from amplifier_app.commands.session.shared import confirm
+from amplifier_app.commands.settings.modules import Changed, Target, open_secrets
+from amplifier_app.commands.settings.scope import ScopeOption, changing, report
+from amplifier_app.commands.tool.calls import OPTIONS, describe_tool, tool_session
+from amplifier_app.commands.typer_options import takes_options
+from amplifier_app.plan.documents.scopes import read_settings
+from amplifier_app.plan.masking import masked_tree
+from amplifier_app.plan.tree import edit
+from amplifier_app.plan.tree.entries import entry_key, list_entries
+from amplifier_app.plan.tree.nodes import NOWHERE, MapNode, plain_data, to_node
+from amplifier_app.plan.tree.paths import NoSuchPath, find
+from amplifier_app.render.table import Column, OutputOption, print_table
+from amplifier_app.render.text import StderrNotices
+from amplifier_app.sources.loading import load_profile
+from amplifier_extras.tool_mcp.config import MODULE_ID, McpConfig
+from amplifier_support.environment import without_model_keys
+from amplifier_support.fields import read_field
+from amplifier_support.programs import find_program
+from amplifier_support.text import did_you_mean
+
+app = typer.Typer(
+    help="Add, list, test and remove MCP servers.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+_ADDRESS = ("tools", MODULE_ID, "config", "servers")
+_SDK = "mcp"
+_NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The server.")]
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A short name for the server.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="The program to start, and its arguments."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="The address of a running server.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", metavar="NAME=VALUE", help="With --url: sent with each request; repeatable."
+        ),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="A variable for the program; repeatable."),
+    ] = None,
+    network: Annotated[
+        bool, typer.Option("--network", help="Let the program use the network.")
+    ] = False,
+    scope: ScopeOption = None,
+) -> None:
+    """Add an MCP server to every profile (through your settings).
+
+    \b
+      amplifier mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
+      amplifier mcp add tracker --url https://tracker.example/mcp --header 'Authorization=Bearer ${TRACKER_TOKEN}'
+
+    A program runs in the sandbox of commands, without network unless --network is given. Without --scope,
+    changes your own settings for this project, or outside a project your own settings.
+    """
+    server: dict[str, Any] = {}
+    if (url is None) == (not command):
+        raise UsageError("expected either a COMMAND after -- or --url")
+    if command:
+        server = {"command": command[0], "args": command[1:], "env": _pairs("--env", env)}
+        server |= {"sandbox": {"network": "all"}} if network else {}
+    else:
+        server = {"url": url, "headers": _pairs("--header", header)}
+    if (header and command) or ((env or network) and url):
+        raise UsageError("--header goes with --url, --env and --network with a COMMAND")
+    server = {key: value for key, value in server.items() if value}
+    with changing(scope, in_project="local") as where:
+        report(_add(name, server, where))
+    to_stderr(f"amplifier: try it: amplifier mcp test {name}")
+    if find_spec(_SDK) is None:
+        _install_sdk()
+
+
+def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts or ()]
+    for name, sign, _ in pairs:
+        if not sign or not name:
+            raise UsageError(f"{option}: expected NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _add(name: str, server: dict[str, Any], where: Target) -> Changed:
+    config = {"servers": {name: server}}
+    try:
+        McpConfig.model_validate(config)
+    except ValidationError as error:
+        raise UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    present = _config_in(where)
+    if name in _servers(present):
+        hint = f"Remove it first: amplifier mcp remove {name} --scope {where.scope}"
+        raise ConfigError(f"the {where.scope} settings already have a server {name!r}", hint=hint)
+    if present is not None:
+        edit.set_value(where.file, (*_ADDRESS, name), server)
+    else:
+        entry = {"module": MODULE_ID, "config": config}
+        edit.append_value(where.file, ("tools",), entry)
+    # A key in a header or a variable, such as "Authorization", counts as one in the configuration.
+    texts = to_node({**server.get("headers", {}), **server.get("env", {})}, NOWHERE)
+    warning = open_secrets(texts) if isinstance(texts, MapNode) else None
+    if warning is not None:
+        warning = f"{warning.partition(' is stored')[0]} is stored in plain text; better write ${{VARIABLE}}"
+    return Changed(where.file, f"added the MCP server {name}", warning)
+
+
+def _config_in(where: Target) -> dict[str, Any] | None:
+    """Return the configuration of the module in one settings file; None if it is not in it."""
+    for file in read_settings(where.project).files:
+        for entry in list_entries(file.tree, "tools") if file.path == where.file else ():
+            if entry_key(entry) == MODULE_ID:
+                return plain_data(entry).get("config") or {}
+    return None
+
+
+def _servers(config: dict[str, Any] | None) -> dict[str, Any]:
+    return (config or {}).get("servers") or {}
+
+
+def _install_sdk() -> None:
+    """Offer to install the SDK of the protocol, which only sessions with servers need."""
+    [requirement] = [
+        text.partition(";")[0].strip()
+        for text in metadata.requires("amplifier") or ()
+        if text.startswith(_SDK) and "extra" in text
+    ][:1]
+    uv = find_program("uv")
+    words = [uv or "uv", "pip", "install", "--python", sys.executable, requirement]
+    if uv is None or not stdin_is_tty() or not os.isatty(2):
+        to_stderr("amplifier: servers need an SDK: pip install 'amplifier[mcp]'")
+    elif confirm(f"Servers need the package {requirement}. Install it?", False):
+        done = subprocess.run(words, env=without_model_keys(os.environ), check=False)
+        if done.returncode:
+            raise ConfigError(f"{requirement} was not installed: uv ended with {done.returncode}")
+
+
+@app.command("list")
+def list_servers(output: OutputOption = "text") -> None:
+    """List the MCP servers of the default profile and your settings. Starts none of them."""
+    servers = [*_planned()]
+    if output == "json":
+        print(json_text(servers))
+        return
+    if not servers:
+        to_stderr("No servers. Add one: amplifier mcp add NAME -- COMMAND")
+        return
+    rows = [
+        (server["name"], server["how"], "yes" if server["enabled"] else "no", server["from"])
+        for server in servers
+    ]
+    print_table(
+        [
+            Column("SERVER"),
+            Column("PROGRAM OR URL", "end", least=20),
+            Column("ENABLED", drop=1),
+            Column("FROM", "middle"),
+        ],
+        rows,
+    )
+
+
+def _planned() -> Iterator[dict[str, Any]]:
+    """Yield the servers of the default profile, without secrets."""
+    tree = masked_tree(load_profile().merged.document)
+    try:
+        servers = find(tree, _ADDRESS)
+    except NoSuchPath:
+        return
+    for name, node in servers.items.items() if isinstance(servers, MapNode) else ():
+        data: dict[str, Any] = plain_data(node)
+        words = [data.get("command") or data.get("url"), *(data.get("args") or ())]
+        how = " ".join(str(word) for word in words)
+        enabled = data.get("enabled", True) is not False
+        yield {"name": name, "how": one_line(how), "enabled": enabled, "from": str(node.at)}
+
+
+@app.command("test")
+@takes_options(Request, *(one for one in OPTIONS if one not in ("approve", "mode")))
+def try_server(
+    context: typer.Context, name: _NameArgument, request: Request, output: OutputOption = "text"
+) -> None:
+    """Start a server, list its tools, and stop it. Asks no model; exits with 3 if it fails.
+
+    \b
+      amplifier mcp test files
+      amplifier mcp test files --output json
+    """
+    known = [server["name"] for server in _planned()]
+    if request.plan is None and request.profile is None and name not in known:
+        hint = did_you_mean(name, known) or "Servers: " + (", ".join(known) or "none")
+        raise UsageError(f"there is no MCP server {name!r}", hint=hint)
+    required = f"{'.'.join(_ADDRESS)}.{name}.required=true"
+    request = request._replace(sets=[*(request.sets or ()), required])
+    invocation: Invocation = context.obj
+    tools = run_loop(_tools(name, request, invocation))
+    if output == "json":
+        invocation.stdout.write(json_text(tools) + "\n")
+        return
+    for tool in tools:
+        text = tool["description"].strip().partition("\n")[0]
+        invocation.stdout.write(f"{tool['name']}  {one_line(text, 100)}\n")
+    to_stderr(f"amplifier: {name} is ready: {len(tools)} tools")
+
+
+async def _tools(name: str, request: Request, invocation: Invocation) -> list[dict[str, Any]]:
+    async with tool_session(request, invocation, StderrNotices(quiet=False)) as (session, _):
+        tools = session.session.coordinator.get("tools")
+        return [
+            describe_tool(key, tool)
+            for key, tool in tools.items()
+            if read_field(read_field(tool, "server"), "name") == name
+        ]
+
+
+@app.command()
+def remove(name: _NameArgument, scope: ScopeOption = None) -> None:
+    """Remove an MCP server from your settings.
+
+    Without --scope, changes your own settings for this project, or outside a project your own settings.
+    """
+    with changing(scope, in_project="local") as where:
+        if not edit.remove_value(where.file, (*_ADDRESS, name)):
+            known = list(_servers(_config_in(where)))
+            at = next((each["from"] for each in _planned() if each["name"] == name), None)
+            hint = f"It is set at {at}." if at else did_you_mean(name, known)
+            raise ConfigError(f"the {where.scope} settings have no MCP server {name!r}", hint=hint)
+        if _config_in(where) == {}:
+            edit.remove_value(where.file, ("tools", MODULE_ID))
+        report(Changed(where.file, f"removed the MCP server {name}"))

@@ -1,0 +1,102 @@
+"""`amplifier mcp` and `/mcp`."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.extras.tool_mcp.support import HERE
+from tests.support.cli import Finished, run_amplifier
+from tests.support.terminal import ENTER, Terminal
+
+SERVER = (sys.executable, str(HERE / "sdk_server.py"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def mcp(home: Path, *words: str) -> Finished:
+    return run_amplifier("mcp", *words, home=home, cwd=home.parent)
+
+
+def test_a_server_is_added_tried_and_removed(home: Path) -> None:
+    settings = home / "settings.yaml"
+    home.mkdir()
+    settings.write_text("# Mine.\ndisplay:\n  theme: dark\n")
+    added = mcp(home, "add", "sdk", "--env", "A=1", "--", *SERVER)
+    assert added.code == 0, added.stderr
+    assert "try it: amplifier mcp test sdk" in added.stderr
+    assert mcp(home, "add", "sdk", "--", *SERVER).code == 78
+    assert mcp(home, "add", "other", "--network", "--", "nothing").code == 0
+
+    [first, second] = json.loads(mcp(home, "list", "--output", "json").stdout)
+    assert (first["name"], first["how"], first["enabled"]) == ("sdk", " ".join(SERVER), True)
+    assert first["from"].startswith(str(settings))
+    assert second["name"] == "other"
+    assert "network: all" in settings.read_text()
+
+    assert mcp(home, "remove", "other").code == 0
+    tried = mcp(home, "test", "sdk", "--profile", "mock", "--output", "json")
+    assert tried.code == 0, tried.stderr
+    tools = {tool["name"] for tool in json.loads(tried.stdout)}
+    assert "mcp_sdk_add" in tools
+    assert all(name.startswith("mcp_sdk_") for name in tools)
+
+    assert mcp(home, "remove", "sdk").code == 0
+    assert settings.read_text() == "# Mine.\ndisplay:\n  theme: dark\n"
+
+
+def test_a_server_that_fails_is_a_fault_of_the_module(home: Path) -> None:
+    assert mcp(home, "add", "gone", "--", sys.executable, "-c", "exit(4)").code == 0
+    tried = mcp(home, "test", "gone", "--profile", "mock")
+    assert tried.code == 3
+    assert "gone: exited with code 4" in tried.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("add", "a"), "expected either a COMMAND after -- or --url"),
+        (("add", "a", "--url", "http://127.0.0.1:9/", "--", "b"), "expected either a COMMAND"),
+        (("add", "a", "--header", "A=b", "--", "b"), "--header goes with --url"),
+        (("add", "a", "--url", "http://127.0.0.1:9/", "--env", "A=b"), "--env and --network with"),
+        (("add", "a", "--env", "A", "--", "b"), "--env: expected NAME=VALUE"),
+        (("add", "a b", "--", "b"), "'a b' is not a valid server name"),
+        (("add", "a", "--url", "ftp://127.0.0.1/"), "must begin with http:// or https://"),
+        (("test", "a"), "there is no MCP server 'a'"),
+        (("remove", "a"), "the user settings have no MCP server 'a'"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error_and_changes_nothing(
+    home: Path, words: tuple[str, ...], message: str
+) -> None:
+    finished = mcp(home, *words)
+    assert finished.code in (2, 78)
+    assert message in finished.stderr
+    assert not (home / "settings.yaml").exists()
+
+
+def test_a_key_in_plain_text_is_a_warning_and_never_shown(home: Path) -> None:
+    url, key = "https://127.0.0.1:9/mcp", "sk-ant-api03-" + "k" * 40
+    added = mcp(home, "add", "far", "--url", url, "--header", f"Authorization=Bearer {key}")
+    assert added.code == 0
+    assert "Authorization is stored in plain text" in added.stderr
+    listed = mcp(home, "list", "--output", "json")
+    assert [server["how"] for server in json.loads(listed.stdout)] == [url]
+    quiet = mcp(home, "add", "near", "--url", url, "--header", "Authorization=Bearer ${KEY}")
+    assert "plain text" not in quiet.stderr
+    assert key not in added.stderr + listed.stdout + quiet.stderr
+
+
+def test_the_chat_lists_servers_and_their_tools(home: Path) -> None:
+    mcp(home, "add", "sdk", "--", *SERVER)
+    mcp(home, "add", "gone", "--", sys.executable, "-c", "exit(4)")
+    wait = ("--set", "tools.tool-mcp.config.wait=30")
+    with Terminal("--profile", "mock", *wait, home=home, cwd=home.parent) as chat:
+        chat.prompt()
+        chat.type(f"/mcp{ENTER}")
+        chat.until("sdk: ready: .*mcp_sdk_add")
+        chat.until("gone: exited with code 4")
