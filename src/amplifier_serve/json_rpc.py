@@ -1,7 +1,6 @@
 """A JSON-RPC 2.0 peer over a byte stream: one message a line, in UTF-8. Both sides can call.
 
-https://www.jsonrpc.org/specification, without batches. `$/cancel_request {requestId}` cancels a request,
-as in the Agent Client Protocol.
+https://www.jsonrpc.org/specification, without batches. How a request is cancelled depends on the protocol.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Any, cast
 
 from amplifier_app.base.json_text import json_line
 from amplifier_app.base.stdio import Output, to_stderr
+from amplifier_support.named_tuple import NamedTuple
 
 PARSE_ERROR, INVALID_REQUEST, NO_SUCH_METHOD = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR, CANCELLED = -32602, -32603, -32800
 
-_CANCEL = "$/cancel_request"
 _MAX_LINE = 64 * 1024 * 1024
 """Bytes of a message; images of a prompt are part of it."""
 _CHUNK = 1 << 16
@@ -68,6 +67,22 @@ Raises:
 """
 
 
+class Cancellation(NamedTuple):
+    """How either side cancels a request that it has sent.
+
+    Attributes:
+        method: The notification; its `requestId` is the id of the request.
+        is_answered: Whether a cancelled request is still answered, with the error for it.
+    """
+
+    method: str
+    is_answered: bool
+
+
+ACP_CANCELLATION = Cancellation("$/cancel_request", is_answered=True)
+MCP_CANCELLATION = Cancellation("notifications/cancelled", is_answered=False)
+
+
 class Peer:
     """One end of a connection.
 
@@ -75,16 +90,23 @@ class Peer:
         source: The descriptor to read from.
         output: Where to write.
         handle: Receives requests and notifications.
+        cancellation: How requests are cancelled.
     """
 
-    def __init__(self, source: int, output: Output, handle: Handle) -> None:
+    def __init__(
+        self,
+        source: int,
+        output: Output,
+        handle: Handle,
+        cancellation: Cancellation = ACP_CANCELLATION,
+    ) -> None:
         self._source = source
         self._output = output
         self._handle = handle
+        self._cancellation = cancellation
         self._ids = itertools.count(1)
         self._waiting: dict[Any, asyncio.Future[Any]] = {}
         self._running: dict[Any, asyncio.Future[Any]] = {}
-        self._unanswered: set[asyncio.Future[Any]] = set()
         self._ended = asyncio.Event()
         self._line: list[bytes] = []
         self._length = 0
@@ -119,19 +141,6 @@ class Peer:
         """Send a notification."""
         self._send({"method": method, "params": params})
 
-    def cancel(self, id: Any, *, answers: bool = True) -> None:
-        """Cancel a request of the other side.
-
-        Args:
-            id: Its id; unknown ones are ignored.
-            answers: Whether the request is answered, with the error for it.
-        """
-        running = self._running.get(id) if isinstance(id, str | int) else None
-        if running is not None:
-            if not answers:
-                self._unanswered.add(running)
-            running.cancel()
-
     async def cancel_all(self) -> None:
         """Cancel all requests of the other side, and wait until they have ended."""
         running = list(self._running.values())
@@ -142,7 +151,7 @@ class Peer:
     def _finish(self, id: int, future: asyncio.Future[Any]) -> None:
         self._waiting.pop(id, None)
         if future.cancelled():
-            self.notify(_CANCEL, {"requestId": id})
+            self.notify(self._cancellation.method, {"requestId": id})
 
     def _send(self, message: Mapping[str, Any]) -> None:
         self._output.write(json_line({"jsonrpc": "2.0", **message}))
@@ -224,8 +233,11 @@ class Peer:
     def _called(self, method: str, fields: dict[str, Any]) -> None:
         params = fields.get("params")
         given = cast("dict[str, Any]", params if isinstance(params, dict) else {})
-        if method == _CANCEL:
-            self.cancel(given.get("requestId"))
+        if method == self._cancellation.method:
+            id = given.get("requestId")
+            running = self._running.get(id) if isinstance(id, str | int) else None
+            if running is not None:
+                running.cancel()
             return
         is_request = "id" in fields
         try:
@@ -254,10 +266,9 @@ class Peer:
     def _answer(self, id: Any, method: str, ended: asyncio.Future[Any]) -> None:
         if self._running.get(id) is ended:
             del self._running[id]
-        if ended in self._unanswered:
-            self._unanswered.discard(ended)
-        elif ended.cancelled():
-            self._refuse(id, RpcError(CANCELLED, "the request was cancelled"))
+        if ended.cancelled():
+            if self._cancellation.is_answered:
+                self._refuse(id, RpcError(CANCELLED, "the request was cancelled"))
         elif (error := ended.exception()) is None:
             self._send({"id": id, "result": ended.result()})
         elif isinstance(error, RpcError):

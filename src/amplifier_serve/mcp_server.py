@@ -24,7 +24,13 @@ from amplifier_app.commands.run.request import Request
 from amplifier_app.plan.agent_plan import agent_plan
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.store import SessionStore
-from amplifier_serve.json_rpc import INVALID_PARAMS, NO_SUCH_METHOD, Peer, RpcError
+from amplifier_serve.json_rpc import (
+    INVALID_PARAMS,
+    MCP_CANCELLATION,
+    NO_SUCH_METHOD,
+    Peer,
+    RpcError,
+)
 from amplifier_support.fields import to_mapping
 
 NEWEST = "2026-07-28"
@@ -38,6 +44,7 @@ _WAIT_SECONDS = 600.0
 _LIST_MILLISECONDS = 60_000
 """Milliseconds that a client may keep the list of tools."""
 _APPROVAL = "approval"
+# The answer is a required field, because some clients accept a form without any in the user's place.
 _ANSWER_SCHEMA = {
     "type": "object",
     "properties": {
@@ -328,7 +335,9 @@ async def _run(
         "error": answer.error,
         "cost": answer.cost,
     }
-    text = answer.text if answer.is_ok else f"{answer.error}\n\n{answer.text}".strip()
+    parts = [answer.text] if answer.is_ok else [str(answer.error), answer.text]
+    # Some clients pass on nothing but the first text, at least of errors.
+    text = "\n\n".join(filter(None, [*parts, f"session_id: {id}"]))
     content = [{"type": "text", "text": text}]
     return {"content": content, "structuredContent": data, "isError": not answer.is_ok}
 
@@ -371,9 +380,9 @@ def _complete(result: dict[str, Any], is_newest: bool, *, is_list: bool = False)
 
 
 def _question(question: api.Approval) -> str:
-    agent, reason = question.get("agent"), question.get("reason")
-    text = f"{agent}: {question['question']}" if agent else str(question["question"])
-    return f"{text}\n{reason}" if reason else text
+    # It gives the reason, too.
+    agent, text = question.get("agent"), str(question["question"])
+    return f"{agent}: {text}" if agent else text
 
 
 def _elicitation(question: str) -> dict[str, Any]:
@@ -391,12 +400,9 @@ async def serve_stdio(server: McpServer, source: int, output: Output) -> None:
     caller = Caller()
 
     def handle(method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
-        if method == "notifications/cancelled":
-            peer.cancel(params.get("requestId"), answers=False)
-            return None
         return server.handle(method, params, caller)
 
-    peer = Peer(source, output, handle)
+    peer = Peer(source, output, handle, MCP_CANCELLATION)
     caller.notify, caller.ask = peer.notify, peer.request
     await peer.serve()
     await peer.cancel_all()

@@ -37,6 +37,11 @@ async def connected(
         yield session
 
 
+def as_lines(*messages: dict[str, Any]) -> bytes:
+    lines = [json.dumps({"jsonrpc": "2.0", **message}) for message in messages]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
 @pytest.mark.parametrize("mode", ERAS)
 async def test_the_plan_and_its_agents_are_tools(tmp_path: Path, mode: str) -> None:
     agents = {"helper": {"description": "Helps a lot.", "instruction": "You help."}}
@@ -60,7 +65,8 @@ async def test_the_plan_and_its_agents_are_tools(tmp_path: Path, mode: str) -> N
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize("answer", ["allow", "deny", "decline"])
 async def test_an_approval_reaches_the_caller(tmp_path: Path, mode: str, answer: str) -> None:
-    calls = [{"name": "bash", "input": {"command": f"touch {name}"}} for name in ("x", "y")]
+    commands = ("touch x", "echo > y")
+    calls = [{"name": "bash", "input": {"command": command}} for command in commands]
     plan = mock_plan(tmp_path, [{"tool_calls": [call]} for call in calls] + ["done"], **GUARDED)
     questions: list[str] = []
 
@@ -74,6 +80,7 @@ async def test_an_approval_reaches_the_caller(tmp_path: Path, mode: str, answer:
         result = await client.call_tool("test", {"prompt": "touch them"})
     assert len(questions) == 2
     assert "touch x" in questions[0]
+    assert questions[1].count("it redirects input or output") == 1
     assert (tmp_path / "x").exists() == (tmp_path / "y").exists() == (answer == "allow")
     expected = "ok" if answer == "allow" else "denied"
     assert result.structured_content["outcome"] == expected
@@ -161,6 +168,43 @@ async def test_errors_of_a_provider_are_results(tmp_path: Path) -> None:
     assert result.is_error
     assert result.structured_content["outcome"] == "unavailable"
     assert "slow down" in result.structured_content["error"]
+    text = result.content[0]
+    assert isinstance(text, types.TextContent)
+    assert text.text.endswith(f"session_id: {result.structured_content['session_id']}")
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "disconnected"])
+def test_a_call_that_waits_for_approval_ends_without_an_answer(tmp_path: Path, ending: str) -> None:
+    call = {"name": "bash", "input": {"command": "touch x"}}
+    process = start_amplifier(
+        *("serve", "mcp", "-f", mock_plan(tmp_path, [{"tool_calls": [call]}, "done"], **GUARDED)),
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    client = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}}
+    call_tool = {"name": "test", "arguments": {"prompt": "touch it"}}
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(
+        as_lines({"id": 1, "method": "initialize", "params": client})
+        + as_lines({"id": 2, "method": "tools/call", "params": call_tool})
+    )
+    process.stdin.flush()
+    _, question = (json.loads(process.stdout.readline()) for _ in range(2))
+    assert question["method"] == "elicitation/create"
+    rest = b""
+    if ending == "cancelled":
+        cancelled = {"method": "notifications/cancelled", "params": {"requestId": 2}}
+        process.stdin.write(as_lines(cancelled))
+        process.stdin.flush()
+        withdrawn = json.loads(process.stdout.readline())
+        assert withdrawn["method"] == "notifications/cancelled"
+        assert withdrawn["params"]["requestId"] == question["id"]
+        rest = as_lines({"id": 3, "method": "ping"})
+    written, _ = process.communicate(rest, timeout=60)
+    assert [json.loads(line).get("id") for line in written.splitlines()] == [3] * bool(rest)
+    assert not (tmp_path / "x").exists()
 
 
 def test_an_unknown_version_and_a_late_answer_are_refused(tmp_path: Path) -> None:
@@ -177,8 +221,7 @@ def test_an_unknown_version_and_a_late_answer_are_refused(tmp_path: Path) -> Non
         {"id": 3, "method": "ping"},
         {"id": 4, "method": "resources/list"},
     ]
-    lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
-    written, _ = process.communicate(lines.encode(), timeout=60)
+    written, _ = process.communicate(as_lines(*messages), timeout=60)
     answers = {answer["id"]: answer for answer in map(json.loads, written.splitlines())}
     assert process.returncode == 0
     assert answers[1]["error"]["code"] == -32022
