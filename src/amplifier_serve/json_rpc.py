@@ -68,7 +68,7 @@ Raises:
 
 
 class Cancellation(NamedTuple):
-    """How either side cancels a request that it has sent.
+    """The message with which either side cancels a request that it has sent.
 
     Attributes:
         method: The notification; its `requestId` is the id of the request.

@@ -130,7 +130,6 @@ def test_help_for_a_narrow_terminal(tmp_path: Path) -> None:
         "finish",
         "group",
         "help",
-        "plain_values",
     }
 
 

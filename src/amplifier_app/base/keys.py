@@ -240,7 +240,7 @@ def _is_entry(entry: Any) -> bool:
     return entry.get("where") == "file" and isinstance(value, str) and not problem_of_key(value)
 
 
-# -- the keyring -----------------------------------------------------------------------------
+# -- the keyring -------------------------------------------------------------------------
 
 
 def _into_keyring(name: str, value: str, *, must: bool) -> Stored:
@@ -276,7 +276,7 @@ def _out_of_keyring(name: str) -> None:
         Keyring().remove(name)
 
 
-# -- as variables ----------------------------------------------------------------------------
+# -- as variables ------------------------------------------------------------------------
 
 
 class Environment(Mapping[str, str]):

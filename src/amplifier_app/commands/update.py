@@ -30,7 +30,7 @@ _PROJECT_FILES = ("pyproject.toml", "setup.py", "requirements.txt", ".git", ".am
 
 
 class Installation(NamedTuple):
-    """How the program was installed.
+    """The installation of the program.
 
     Attributes:
         tool: Name of the program that manages it: `uv tool`, `pipx`, `uv` or `pip`.

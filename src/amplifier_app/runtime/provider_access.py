@@ -94,7 +94,7 @@ class Provider(NamedTuple):
         return self.instance_id or self.module.removeprefix(PREFIX)
 
 
-# -- listing ---------------------------------------------------------------------------------
+# -- listing -----------------------------------------------------------------------------
 
 
 def all_providers(plan: ResolvedPlan) -> list[Provider]:
@@ -165,7 +165,7 @@ def _offers() -> dict[str, str]:
     }
 
 
-# -- mounting --------------------------------------------------------------------------------
+# -- mounting ----------------------------------------------------------------------------
 
 
 class NotMounted(ConfigError):
@@ -273,7 +273,7 @@ def find_credentials(
     return credentials
 
 
-# -- testing ---------------------------------------------------------------------------------
+# -- testing -----------------------------------------------------------------------------
 
 
 class Answered(NamedTuple):

@@ -36,7 +36,7 @@ _ADDED = re.compile(
     r'|<(system-reminder) source="([^"\n]+)".*?</system-reminder>\n?',
     re.DOTALL,
 )
-"""What hooks add: an instruction file, or what a hook names its own."""
+"""Text that hooks add: an instruction file, or what a hook names its own."""
 
 
 class Part(NamedTuple):

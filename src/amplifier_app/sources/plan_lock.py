@@ -100,7 +100,7 @@ def _short(value: str | None) -> str:
     return digits[:12] if len(digits) in (40, 64) and digits.isalnum() else value
 
 
-# -- modules to lock -----------------------------------------------------------------------
+# -- modules to lock ---------------------------------------------------------------------
 
 
 def wanted_modules(plan: ResolvedPlan) -> list[Wanted]:
@@ -142,7 +142,7 @@ def _wanted(plan: ResolvedPlan, resolver: AppModuleSourceResolver, module: Sourc
     return Wanted(module.module, module.source, chosen.place, chosen.source, written)
 
 
-# -- writing -------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------
 
 
 async def make_lock(
@@ -222,7 +222,7 @@ def lock_entry(wanted: Wanted, found: ResolvedSource) -> LockEntry:
     )
 
 
-# -- comparing -----------------------------------------------------------------------------
+# -- comparing ---------------------------------------------------------------------------
 
 
 def differences(old: Lock, new: Lock) -> list[Difference]:

@@ -125,7 +125,7 @@ def _is_in(root: Path | None, folder: Path) -> bool:
     return root is not None and root.resolve().is_relative_to(folder.resolve())
 
 
-# -- copying ---------------------------------------------------------------------------------
+# -- copying -----------------------------------------------------------------------------
 
 
 def _copy(source: ResolvedSource, target: Path, dependencies: DependencyCache) -> Path:
@@ -222,7 +222,7 @@ def _own_requirements() -> set[str]:
     return requirements
 
 
-# -- putting in place ------------------------------------------------------------------------
+# -- putting in place --------------------------------------------------------------------
 
 
 def _write_vendored(

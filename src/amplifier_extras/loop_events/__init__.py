@@ -7,7 +7,7 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 __amplifier_module_type__ = "orchestrator"
 
 _module = ModuleDeclaration(
-    __name__, "loop-events", ".config:EventsConfig", ".turn", home="amplifier_extras"
+    __name__, "loop-events", ".turn:EventsConfig", ".turn", home="amplifier_extras"
 )
 config_schema = _module.config_schema
 mount = _module.mount

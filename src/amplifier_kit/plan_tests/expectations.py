@@ -231,7 +231,7 @@ def _ending(case: Case, expect: Mapping[str, Node], ran: Ran) -> Iterator[Failur
             yield Failure("error", line, expect["error"].at)
 
 
-# -- the answer ----------------------------------------------------------------------------
+# -- the answer --------------------------------------------------------------------------
 
 
 def _schema(case: Case, node: Node, ran: Ran) -> Iterator[Failure]:

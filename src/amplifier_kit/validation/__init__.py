@@ -1,6 +1,6 @@
 """`amplifier module validate`: check a module against the contract of its kind.
 
-    validate.py    checks the folder, then runs the module's checks through
+    command.py     checks the folder, then runs the module's checks through
     isolation.py   which starts a separate process, supervised by
                    amplifier_support.process.limited_program,
     child.py       which imports the module and reports as it goes

@@ -1,12 +1,27 @@
-"""`amplifier module validate`: check a module against the contract of its kind."""
+"""`amplifier module validate`: check a module against the contract of its kind.
+
+Finds arguments that the kernel's models ignore, such as `HookResult(actoin="deny")`.
+
+The models accept unknown fields, because published modules pass some. Read from the source, so that
+code which the other checks do not run is covered as well.
+"""
 
 from __future__ import annotations
 
+import ast
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel
 
+import amplifier_core
+from amplifier_app.base import installed, paths
+from amplifier_app.base.checks import Check, Report
 from amplifier_app.base.errors import Location, UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.outcome import Ending
@@ -22,12 +37,353 @@ from amplifier_app.plan.tree.problems import Problems
 from amplifier_app.plan.tree.yaml_reader import read_yaml
 from amplifier_app.render.report import print_report
 from amplifier_app.render.table import OutputOption
-from amplifier_app.sources.resolver import resolver_for
-from amplifier_kit.validation.validate import find_subject, validate_module
+from amplifier_app.sources.errors import SourceError
+from amplifier_app.sources.fetching import Fetcher
+from amplifier_app.sources.requirements.dependencies import DependencyCache
+from amplifier_app.sources.requirements.layout import Layout, find_layout, required_by
+from amplifier_app.sources.requirements.names import distributions
+from amplifier_app.sources.requirements.preferred_path import preferred_in
+from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
+from amplifier_core.discovery import ENTRY_POINT_GROUP
+from amplifier_core.module_sources import ModuleNotFoundError
+from amplifier_kit.validation.advice import ASKS
+from amplifier_kit.validation.isolation import MEMORY_BYTES, Tried, try_out
 from amplifier_support.files import read_file_or_stream
+from amplifier_support.named_tuple import NamedTuple
+from amplifier_support.text import did_you_mean
 
 if TYPE_CHECKING:
+    from amplifier_app.sources.resolved import ResolvedSource
     from amplifier_app.sources.resolver import AppModuleSourceResolver
+
+
+# -- checks a module's folder ------------------------------------------------------------
+
+
+_MORE = {"ToolResult": {"is_error"}}
+"""Arguments that a model reads although they are not fields."""
+
+
+def check_keywords(package: Path) -> Check:
+    """Check the calls of the kernel's models in a package or a single file."""
+    faults = [
+        f"{file.relative_to(package.parent)}, line {line}: {fault}"
+        for file in (sorted(package.rglob("*.py")) if package.is_dir() else [package])
+        for line, fault in _faults(file)
+    ]
+    if not faults:
+        return Check("model_fields", True, "no argument of a model of the kernel is ignored")
+    return Check("model_fields", False, "; ".join(faults[:3]), "warning", "correct the name")
+
+
+def _faults(file: Path) -> Iterator[tuple[int, str]]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        # Reported by the import.
+        return
+    models = dict(_imported(tree))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        model = models.get(node.func.id)
+        if model is None:
+            continue
+        known = model.model_fields.keys() | _MORE.get(model.__name__, set())
+        for keyword in node.keywords:
+            if keyword.arg is not None and keyword.arg not in known:
+                hint = did_you_mean(keyword.arg, known)
+                fault = f"{model.__name__} has no field {keyword.arg!r} and ignores it"
+                yield node.lineno, fault + (f"; {hint}" if hint else "")
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Models that are imported from the kernel and ignore unknown fields, by local name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("amplifier_core"):
+            for alias in node.names:
+                model: Any = getattr(amplifier_core, alias.name, None)
+                is_model = isinstance(model, type) and issubclass(model, BaseModel)
+                if is_model and model.model_config.get("extra") != "allow":
+                    yield alias.asname or alias.name, model
+
+
+class Subject(NamedTuple):
+    """A module to validate.
+
+    Attributes:
+        shown: Its name in the report.
+        path: Its folder or file; None if it is installed.
+        layout: How it is imported, if already known.
+    """
+
+    shown: str
+    path: Path | None
+    layout: Layout | None = None
+
+
+def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> Subject:
+    """The module that a command-line argument refers to.
+
+    Args:
+        text: A folder or file, a source as in a plan, or the id of a module.
+        resolver: Returns the resolver of ids; called only for an id.
+
+    Raises:
+        UsageError: There is no such module.
+        SourceError: The source is unavailable.
+    """
+    path = Path(os.path.expanduser(text)).absolute()
+    if path.is_dir() or path.suffix == ".py":
+        _refuse_missing(path, text)
+        return Subject(str(path), path)
+    if path.exists():
+        return _fetch(str(path))
+    if "://" in text:
+        return _fetch(text)
+    if os.sep in text or text.startswith(("~", ".")):
+        _refuse_missing(path, text)
+    if re.search(r"[=<>~!\[]", text):
+        return _fetch(text)
+    try:
+        source = resolver().resolve(text)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{text!r} is neither a folder or file here nor a known module id",
+            hint=did_you_mean(text, installed.bundled_modules(), 0.7)
+            or "Pass its folder, a source such as git+https://…, or an id from "
+            "'amplifier module list'.",
+        ) from error
+    return _to_subject(source, f"{text} ({source.text})", text)
+
+
+def _refuse_missing(path: Path, text: str) -> None:
+    if path.exists():
+        return
+    siblings = os.listdir(path.parent) if path.parent.is_dir() else []
+    nearby = [str(Path(text).parent / name) for name in siblings]
+    raise UsageError(
+        f"no such folder or file: {path}", hint=did_you_mean(str(Path(text)), nearby, 0.7)
+    )
+
+
+def _fetch(source: str) -> Subject:
+    name = _name_in(source)
+    # Use exactly this source, without any override for a module of that name.
+    found = AppModuleSourceResolver(environ={}).resolve(name, source_hint=source)
+    return _to_subject(found, found.text, name)
+
+
+def _to_subject(found: ResolvedSource, shown: str, name: str) -> Subject:
+    if not found.installed:
+        return Subject(shown, found.root, found.layout)
+    layout = _installed_layout(name, found.entry_point or "")
+    of = (found.distribution, found.version) if found.distribution and found.version else None
+    if found.layout is not None:
+        added, dependencies = found.layout.added, found.layout.dependencies
+        layout = layout._replace(added=added, dependencies=dependencies)
+    return Subject(shown, None, layout._replace(distribution=of, installed=True))
+
+
+def _name_in(source: str) -> str:
+    """The name of a repository, archive or package, the closest thing to an id."""
+    name = re.split(r"[/:]", source.partition("#")[0].rstrip("/"))[-1]
+    match = re.match(r"[A-Za-z0-9_-]+", name)
+    return match[0] if match else "module"
+
+
+def _installed_layout(module_id: str, entry_point: str) -> Layout:
+    """The layout of a package on `sys.path`, found without importing it."""
+    target = entry_point.partition(":")[0]
+    top, *inner = target.split(".")
+    spec = find_spec(top)
+    if spec is None or spec.origin is None:
+        raise UsageError(f"{module_id} is installed as {target}, but that package was not found")
+    file = Path(spec.origin)
+    package = file.parent if file.name == "__init__.py" else file
+    if inner and package.is_dir():
+        folder = package.joinpath(*inner)
+        package = folder if folder.is_dir() else folder.with_suffix(".py")
+    return Layout(Path(), entry_point, package, module_id=module_id)
+
+
+DEFAULT_SECONDS = 60.0
+
+_KEY = "api_key"
+_MADE_UP_KEY = "made-up-by-module-validate"
+"""The key for providers that have none; checks of their structure contact no service."""
+
+_SUITE = ("pytest>=8.3", "pytest-asyncio>=0.25")
+"""Requirements of the behaviour suites, which normal use does not need."""
+
+
+def validate_module(
+    subject: Subject,
+    *,
+    kind: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    behavioral: bool = False,
+    requires: Sequence[PlanRequirement] = (),
+    seconds: float = DEFAULT_SECONDS,
+    memory: int = MEMORY_BYTES,
+) -> Report:
+    """Check a module from its folder to its behaviour.
+
+    Args:
+        subject: The module.
+        kind: The kind to check it as; by default the one it declares.
+        config: The configuration for `mount`.
+        behavioral: Whether to run the behaviour suite of its kind as well.
+        requires: Requirements that a plan adds to it.
+        seconds: Time limit of each of the two child processes.
+        memory: Limit of resident memory of each of them, in bytes.
+    """
+    checks: list[Check] = []
+    layout = _find_layout(subject, checks)
+    if layout is not None and requires:
+        layout = layout._replace(added=(*layout.added, *Fetcher().additions(requires)))
+    folders = _install(layout, checks) if layout is not None else []
+    if layout is None or _has_errors(checks):
+        entry_point = layout.entry_point if layout is not None else None
+        return Report(subject.shown, kind, entry_point, tuple(checks))
+    checks.append(check_keywords(layout.package))
+    request: dict[str, Any] = {
+        "mode": "contract",
+        # An installed module is already on the child's path.
+        "folder": "" if subject.path is None else str(layout.folder),
+        "import_paths": folders,
+        "preferred_paths": _preferred_folders(folders),
+        "entry_point": layout.entry_point,
+        "package": str(layout.package),
+        "name": layout.module_id or layout.package.stem,
+        "kind": kind,
+        "config": dict(config or {}),
+    }
+    tried = try_out(request, seconds=seconds, memory=memory)
+    if _has_declined(tried) and _KEY not in request["config"]:
+        keyed = request | {"config": {**request["config"], _KEY: _MADE_UP_KEY}}
+        with_key = try_out(keyed, seconds=seconds, memory=memory)
+        if not _has_errors(with_key.checks):
+            request, tried = keyed, with_key
+            message = f"it mounts nothing without a key; checked with a made-up {_KEY}"
+            advice = f"pass a real one with --config {_KEY}=… or in the environment"
+            checks.append(Check("credentials", False, message, "info", advice))
+    kind = tried.kind or kind
+    checks += tried.checks
+    output = tried.output
+    if behavioral and any(check.message.startswith(ASKS) for check in checks):
+        advice = "pass its settings with --config"
+        checks.append(Check("behavior", False, "not checked: nothing is mounted", "info", advice))
+    elif behavioral and kind is not None and not _has_errors(checks):
+        folders += _install_suite(folders, checks)
+        request |= {"mode": "behaviour", "kind": kind, "import_paths": folders}
+        request |= {"preferred_paths": _preferred_folders(folders)}
+    if request["mode"] == "behaviour" and not _has_errors(checks):
+        tried = try_out(request, seconds=seconds, memory=memory)
+        # Findings that occur in both runs are listed once.
+        checks += [check for check in tried.checks if check not in checks]
+        output = "\n".join(filter(None, (output, tried.output)))
+    return Report(subject.shown, kind, layout.entry_point, tuple(checks), output)
+
+
+def _has_errors(checks: Iterable[Check]) -> bool:
+    return any(not check.passed and check.severity == "error" for check in checks)
+
+
+def _has_declined(tried: Tried) -> bool:
+    """Return True if it is a provider that mounted nothing, as providers without a key do."""
+    return tried.kind == "provider" and any(
+        not check.passed and "mounted no provider" in check.message for check in tried.checks
+    )
+
+
+# -- structure and entry point -----------------------------------------------------------
+
+
+def _find_layout(subject: Subject, checks: list[Check]) -> Layout | None:
+    try:
+        layout = subject.layout or find_layout(subject.path or Path())
+    except SourceError as error:
+        advice = error.hint or "see the structure of a module in: amplifier docs contracts"
+        checks.append(Check("structure", False, error.message, advice=advice))
+        return None
+    checks.append(Check("structure", True, _structure(subject, layout)))
+    target = layout.entry_point or layout.package.name
+    if layout.module_id is not None:
+        who = " ".join(layout.distribution) if layout.distribution else "pyproject.toml"
+        message = f"{who} declares {layout.module_id} as {target}"
+        checks.append(Check("entry_point", True, message))
+        return layout
+    name = layout.package.stem.removeprefix("amplifier_module_").replace("_", "-")
+    checks.append(
+        Check(
+            "entry_point",
+            False,
+            "not declared in a pyproject.toml: it works as a folder, but not as an installed package",
+            "warning",
+            f'add [project.entry-points."{ENTRY_POINT_GROUP}"] with '
+            f'{name} = "{layout.entry_point or f"{target}:mount"}"',
+        )
+    )
+    return layout
+
+
+def _structure(subject: Subject, layout: Layout) -> str:
+    if subject.path is None:
+        return f"installed at {layout.package}"
+    if layout.package == subject.path and subject.path.is_dir():
+        return "the folder is itself the package"
+    within = layout.package.is_relative_to(subject.path) and layout.package != subject.path
+    return f"the package is {layout.package.relative_to(subject.path) if within else layout.package.name}"
+
+
+# -- dependencies ------------------------------------------------------------------------
+
+
+def _cache() -> DependencyCache:
+    return DependencyCache(paths.cache_dir() / "dependencies")
+
+
+def _install(layout: Layout, checks: list[Check]) -> list[str]:
+    """Folders of the module's dependencies, for the end of `sys.path`."""
+    if layout.project_file is None and not layout.dependencies and not layout.added:
+        return []
+    try:
+        folder = _cache().folder_for(layout)
+    except SourceError as error:
+        advice = error.hint or "fix 'dependencies' in pyproject.toml"
+        checks.append(Check("dependencies", False, error.message, advice=advice))
+        return []
+    nothing = "all available" if required_by(layout) or layout.added else "none"
+    found = f"installed into {folder}" if folder else nothing
+    checks.append(Check("dependencies", True, found))
+    return [str(folder)] if folder is not None else []
+
+
+def _preferred_folders(folders: Iterable[str]) -> list[str]:
+    """Folders of the module's dependencies that precede the environment on `sys.path`."""
+    return [str(path) for folder in folders for path in preferred_in(Path(folder))]
+
+
+def _install_suite(folders: list[str], checks: list[Check]) -> list[str]:
+    """Folders of the suite's dependencies that the environment lacks, for the end of `sys.path`.
+
+    Args:
+        folders: Folders of the module's dependencies, whose versions take precedence.
+        checks: Receives a finding if the dependencies are unavailable.
+    """
+    layout = Layout(Path("the behaviour suite"), None, Path(), dependencies=_SUITE)
+    try:
+        folder = _cache().folder_for(layout, pins=distributions(folders))
+    except SourceError as error:
+        advice = "install pytest and pytest-asyncio next to Amplifier"
+        checks.append(Check("behavior", False, error.message, advice=advice))
+        return []
+    return [str(folder)] if folder is not None else []
+
+
+# -- amplifier module validate -----------------------------------------------------------
+
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

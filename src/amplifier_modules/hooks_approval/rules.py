@@ -8,17 +8,19 @@ against accidents, not against a script that hides what it does.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from amplifier_modules._shared.module.config import listed
-from amplifier_modules.hooks_approval import call_paths, commands
+from amplifier_modules.hooks_approval import commands
 from amplifier_modules.hooks_approval.config import (
     PROPOSE,
     Action,
@@ -39,9 +41,178 @@ from amplifier_modules.hooks_approval.read_only_commands import (
 from amplifier_support.files import is_below
 from amplifier_support.lazy_pattern import lazy_pattern
 from amplifier_support.named_tuple import NamedTuple
-from amplifier_support.path_patterns import split_pattern
+from amplifier_support.path_patterns import fits, split_pattern
 from amplifier_support.run_later import runs_later
 from amplifier_support.session_capabilities import MentionResolver
+
+# -- the paths a tool call names, and whether they match a pattern -----------------------
+
+
+_PATH_KEYS = """
+    path paths file files file_path file_paths filepath filename directory dir folder cwd
+    working_directory working_dir source destination src dst from to old_path new_path target
+    notebook_path
+"""
+_KEYS = frozenset(_PATH_KEYS.split())
+_WILD = frozenset("*?[")
+_PRINTERS = "echo true pwd whoami id uname seq sleep tr date basename dirname which ps"
+_WITHOUT_PATHS = frozenset(_PRINTERS.split())
+_WITH_PATTERN = frozenset(["grep", "egrep", "fgrep", "rg", "jq"])
+# The first word is then not a pattern.
+_PATTERN_ELSEWHERE = lazy_pattern(r"-[^-]*[efL]|--(reg|fi|from)")
+_EXPANDED = lazy_pattern(r"[*?\[{]")
+# A wildcard may match `..`; a home directory, a sequence or braces were not expanded; a slow search.
+_IS_UNCERTAIN = lazy_pattern(r"(^|/)\.[^/]*[*?\[]|^~|[{}]|([*?\[][^/]*/.*){4}")
+_MAX_EXPANDED = 1000
+
+
+class Place(NamedTuple):
+    """A path a call names: resolved, and as written, both absolute."""
+
+    real: str
+    written: str
+
+
+def places_in(
+    values: Mapping[str, Any], base: str, mentions: MentionResolver | None = None
+) -> list[Place]:
+    """The paths in a tool's input, each once, also inside lists and objects.
+
+    For `@NAME:path`, these are the path as it is written and the file that `mentions` finds.
+
+    Raises:
+        ValueError: A path contains a NUL character.
+    """
+    places: list[Place] = []
+    for key, value in values.items():
+        for path in _paths_in(value, named=key.lower() in _KEYS):
+            places.append(place(path, base))
+            if path.startswith("@") and mentions is not None:
+                file = mentions.resolve(path)
+                places += [] if file is None else [place(str(file), base)]
+    return list(dict.fromkeys(places))
+
+
+def _paths_in(value: Any, *, named: bool) -> Iterator[str]:
+    if isinstance(value, str):
+        if named:
+            yield value
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _paths_in(item, named=named)
+    elif isinstance(value, dict):
+        for key, item in cast("dict[Any, Any]", value).items():
+            yield from _paths_in(item, named=str(key).lower() in _KEYS)
+
+
+def places_in_words(words: Iterable[str], base: str) -> Iterator[Place]:
+    """The paths that words of a command may mean, as a whole or in part."""
+    for word in words:
+        for text in _path_texts(word):
+            if text.isprintable():
+                yield place(_without_tilde(text, base), base)
+
+
+def places_read(
+    segments: Sequence[Sequence[str]], start: str, *, expands: bool
+) -> list[Place] | None:
+    """The paths that a command that only reads names; None if that is uncertain.
+
+    Args:
+        segments: The words of its programs.
+        start: Where it starts.
+        expands: Whether wildcards and braces in the words are expanded.
+    """
+    starts = [start]
+    places: list[Place] = []
+    for program, *arguments in segments:
+        if program in _WITHOUT_PATHS:
+            continue
+        if program in _WITH_PATTERN and not any(map(_PATTERN_ELSEWHERE.match, arguments)):
+            first = next((at for at, word in enumerate(arguments) if word[:1] != "-"), None)
+            if first is not None and not (expands and _EXPANDED.search(arguments[first])):
+                arguments = arguments[:first] + arguments[first + 1 :]
+        texts = [_without_tilde(text, start) for word in arguments for text in _path_texts(word)]
+        if expands:
+            texts = [expanded for text in texts for expanded in _without_braces(text)]
+            if any(map(_IS_UNCERTAIN.search, texts)):
+                return None
+        elif any(text.startswith("~") for text in texts):
+            return None
+        for folder in starts:
+            for text in texts:
+                wild = expands and not _WILD.isdisjoint(text)
+                paths = glob.iglob(text, root_dir=folder) if wild else ()
+                expanded = list(islice(paths, _MAX_EXPANDED + 1))
+                if len(expanded) > _MAX_EXPANDED:
+                    return None
+                places += [place(path, folder) for path in (text, *expanded)]
+        if program == "cd":
+            if len(texts) != 1 or not _WILD.isdisjoint(texts[0]) or texts[0].startswith("-"):
+                return None
+            starts += [os.path.normpath(os.path.join(folder, texts[0])) for folder in starts]
+    return places
+
+
+def _without_tilde(text: str, base: str) -> str:
+    return f"{base}{text[2:]}" if text.startswith("~+") else os.path.expanduser(text)
+
+
+def _path_texts(word: str) -> Iterator[str]:
+    """A word, the value of an option in it, and a path in a commit of git."""
+    yield word
+    if "=" in word:
+        yield word.partition("=")[2]
+    if word.startswith("-") and not word.startswith("--"):
+        yield from (word[at:] for at in range(2, min(len(word), 8)) if word[at:] != "/")
+    for at, character in enumerate(word):
+        if character == ":":
+            yield word[at + 1 :]
+
+
+def _without_braces(text: str) -> list[str]:
+    inner = re.search(r"\{([^{}]*,[^{}]*)\}", text)
+    if inner is None or text.count("{") > 3:
+        return [text]
+    around = text[: inner.start()], text[inner.end() :]
+    return [brace for part in inner[1].split(",") for brace in _without_braces(part.join(around))]
+
+
+def place(path: str, base: str) -> Place:
+    """Resolve `path` from `base`, following links and `..`.
+
+    Raises:
+        ValueError: It contains a NUL character.
+    """
+    if "\0" in path:
+        raise ValueError("a path contains a NUL character")
+    written = os.path.join(base, path)
+    return Place(os.path.realpath(written), os.path.normpath(written))
+
+
+def matches(path: str, pattern: str, base: str, *, loosely: bool = False) -> bool:
+    """Return True if an absolute path matches a pattern.
+
+    Args:
+        path: The path.
+        pattern: Relative to `base`, absolute, or starting with `~/`.
+        base: The working directory.
+        loosely: Ignore case, as some file systems do.
+    """
+    wanted = _real_start(os.path.join(base, os.path.expanduser(pattern)))
+    if loosely:
+        path, wanted = path.casefold(), wanted.casefold()
+    return fits(path, wanted)
+
+
+def _real_start(pattern: str) -> str:
+    """Resolve links in the part of the pattern without wildcards, as in paths."""
+    start, rest = split_pattern(pattern)
+    return "/".join([start, *rest])
+
+
+# -- find the rule that decides on a call ------------------------------------------------
+
 
 _MAX_WORDS = 500
 _SPLIT = lazy_pattern(r"[\s;&|<>()`$'\"{}\\=]+")
@@ -212,18 +383,18 @@ class Call:
         self.ignores_sandbox = ignores_sandbox
         self.plan_files = plan_files
         self.delegates = delegates
-        self.places: list[call_paths.Place] = []
+        self.places: list[Place] = []
         self.command: str | None = None
         self.words: list[str] | None = None
         self.unclear: str | None = None
         try:
-            self.places = call_paths.places_in(values, self.start, mentions)
+            self.places = places_in(values, self.start, mentions)
         except (ValueError, OSError) as error:
             self.unclear = f"its paths cannot be read: {error}"
         self._read_command()
         if self.command is not None and not self.places and self.start != base:
             # It names no folder, but runs in another one.
-            self.places = [call_paths.Place(self.start, self.start)]
+            self.places = [Place(self.start, self.start)]
 
     @property
     def changes_one_file(self) -> bool:
@@ -265,12 +436,12 @@ class Call:
         """
         given = [self.values[key] for key in _FOLDER_KEYS if key in self.values]
         try:
-            return [call_paths.place(folder, self.start).real for folder in given] or [self.start]
+            return [place(folder, self.start).real for folder in given] or [self.start]
         except (TypeError, ValueError):
             return None
 
     @cached_property
-    def named(self) -> list[call_paths.Place]:
+    def named(self) -> list[Place]:
         """The paths that the words of its command may mean."""
         words: Iterable[str] = ()
         if self.words is not None and takes_only_data(self.words):
@@ -279,7 +450,7 @@ class Call:
             words = words_in(self.command)
         known = dict.fromkeys(words)
         folders = self.folders or [self.start]
-        return [p for folder in folders for p in call_paths.places_in_words(known, folder)]
+        return [p for folder in folders for p in places_in_words(known, folder)]
 
     def _read_command(self) -> None:
         given = [self.values[key] for key in _COMMAND_KEYS if key in self.values]
@@ -418,15 +589,13 @@ def _reads_allowed_files(policy: Policy, call: Call, folders: Iterable[str]) -> 
         for pattern in listed(rule.path)
     ]
     for folder in folders:
-        places = call_paths.places_read(segments, folder, expands=expands)
+        places = places_read(segments, folder, expands=expands)
         if places is None:
             return False
         for place in places:
             if place.real != os.devnull and not is_below(place.real, call.base):
                 return False
-            if any(
-                call_paths.matches(place.real, one, call.base, loosely=True) for one in patterns
-            ):
+            if any(matches(place.real, one, call.base, loosely=True) for one in patterns):
                 return False
     starts = [
         split_pattern(os.path.join(call.base, os.path.expanduser(pattern)))[0]
@@ -529,7 +698,7 @@ def _is_allowed_by(policy: Policy, rule: Rule, call: Call) -> bool:
         return call.command is None or call.runs_in_base
     patterns = listed(rule.path)
     return bool(call.places) and all(
-        any(call_paths.matches(place.real, pattern, call.base) for pattern in patterns)
+        any(matches(place.real, pattern, call.base) for pattern in patterns)
         for place in call.places
     )
 
@@ -543,7 +712,7 @@ def _is_caught_by(rule: Rule, call: Call) -> bool:
     ):
         return False
     return rule.path is None or any(
-        call_paths.matches(path, pattern, call.base, loosely=True)
+        matches(path, pattern, call.base, loosely=True)
         for pattern in listed(rule.path)
         for place in (*call.places, *call.named)
         for path in place

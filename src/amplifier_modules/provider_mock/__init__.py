@@ -16,6 +16,6 @@ from amplifier_modules._shared.module.declaration import ModuleDeclaration
 
 __amplifier_module_type__ = "provider"
 
-_module = ModuleDeclaration(__name__, "provider-mock", ".config:MockConfig", ".provider")
+_module = ModuleDeclaration(__name__, "provider-mock", ".provider:MockConfig", ".provider")
 config_schema = _module.config_schema
 mount = _module.mount

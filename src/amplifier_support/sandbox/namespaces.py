@@ -226,7 +226,7 @@ def _is_below_any(path: str, folders: Iterable[str]) -> bool:
     return any(is_below(path, folder) for folder in folders)
 
 
-# -- what runs later -----------------------------------------------------------------------
+# -- what runs later ---------------------------------------------------------------------
 
 
 def must_not_appear(folders: Iterable[str]) -> list[str]:
@@ -382,7 +382,7 @@ def _is_real(path: str, kind: Callable[[int], bool]) -> bool:
         return False
 
 
-# -- servers of the machine ----------------------------------------------------------------
+# -- servers of the machine --------------------------------------------------------------
 
 
 def _sockets_in_use(seen: Sequence[str]) -> Iterator[str]:

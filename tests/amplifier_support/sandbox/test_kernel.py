@@ -84,6 +84,8 @@ class Box:
 @pytest.fixture
 async def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Box]:
     monkeypatch.setattr(available, "namespace_layer", lambda: Layer(False, "left out by the test"))
+    # Another test of this process may have had a run remember the layers of the real kernel.
+    monkeypatch.setattr(available, "_memory", None)
     box = Box(tmp_path)
     yield box
     box.close()

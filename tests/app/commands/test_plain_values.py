@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from amplifier_app.commands.plain_values import keep_plain_values
+from amplifier_app.commands.help import keep_plain_values
 
 
 class Colour(Enum):

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from amplifier_extras import loop_events
-from amplifier_extras.loop_events.config import EventsConfig
+from amplifier_extras.loop_events.turn import EventsConfig
 from amplifier_modules._shared.module.config import parse_config
 from tests.extras.loop_events.conftest import Events
 from tests.modules._shared.loop.rig import echo_tool

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_app.base.checks import Check, Report
-from amplifier_kit.validation.validate import Subject, validate_module
+from amplifier_kit.validation.command import Subject, validate_module
 from tests.support.module_repositories import write_files
 
 TOOL = """

@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_app.base.installed import bundled_modules
 from amplifier_app.sources.resolver import AppModuleSourceResolver
-from amplifier_kit.validation.validate import find_subject, validate_module
+from amplifier_kit.validation.command import find_subject, validate_module
 from tests.support.cli import run_amplifier
 
 MCP_SERVER = Path(__file__).parents[2] / "extras" / "tool_mcp" / "raw_server.py"

@@ -266,7 +266,7 @@ class TestEvents:
         assert seen[0][1]["request_id"] == seen[1][1]["request_id"]
 
     async def test_it_works_without_a_coordinator(self) -> None:
-        from amplifier_modules.provider_mock.config import MockConfig
+        from amplifier_modules.provider_mock.provider import MockConfig
 
         provider = MockProvider(MockConfig(), [])
         assert text(await provider.complete(asking("x"))) == "You said: x"

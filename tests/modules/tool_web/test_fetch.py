@@ -360,9 +360,9 @@ async def test_a_slow_server_is_given_up_at_the_time_limit(stall: str) -> None:
 async def test_an_html_page_that_keeps_a_parser_busy_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from amplifier_modules.tool_web import content
+    from amplifier_modules.tool_web import tools as code
 
-    monkeypatch.setattr(content, "CONVERT_SECONDS", 1.0)
+    monkeypatch.setattr(code, "CONVERT_SECONDS", 1.0)
     async with raw_server(Pages(page=b"<!--" * 500_000)) as server, tools() as web:
         error = to_exception(await web.fetch(at(server)))
     assert error["type"] == "NoText"

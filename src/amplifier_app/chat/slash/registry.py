@@ -39,7 +39,6 @@ _FILES = {
     "sandbox": "Model and permissions",
     "files": "Files",
     "instructions": "Files",
-    "undo": "Files",
     "information": "What happens",
     "why": "What happens",
 }

@@ -138,7 +138,7 @@ def _config_keys(module_id: str) -> list[str]:
     if module is None:
         return []
     cache = paths.cache_dir() / "completion" / f"{module_id}.json"
-    version = [__version__, *(file.stat().st_mtime_ns for file in _files(module_id, "config.py"))]
+    version = [__version__, *(file.stat().st_mtime_ns for file in _files(module_id, "*.py"))]
     try:
         kept = json.loads(cache.read_text("utf-8"))
         if kept["version"] == version:
@@ -177,13 +177,13 @@ def _catalogue(module_id: str) -> list[str]:
 
 
 def _files(module_id: str, *names: str) -> Iterator[Path]:
-    """The files of a bundled module with one of these names, without importing it."""
+    """The files of a bundled module whose names match, without importing it."""
     package = bundled_modules()[module_id].entry_point.partition(":")[0]
     parent, _, folder_name = package.rpartition(".")
     spec = PathFinder.find_spec(parent)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        found = (Path(folder, folder_name, name) for name in names)
-        yield from (path for path in found if path.is_file())
+        for name in names:
+            yield from sorted(Path(folder, folder_name).glob(name))
 
 
 class _Place(NamedTuple):

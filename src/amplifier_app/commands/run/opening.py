@@ -1,39 +1,175 @@
-"""Open the session of a request: its renderer, its approvals, and what is shown first."""
+"""Open the session of a request: its renderer, its approvals, and what is shown first.
+
+A bundle with many includes has dozens, which its user cannot fix.
+
+A module may also draw on the terminal itself, such as a spinner in a thread of its own. It does not know
+where the cursor is, and may go on when the prompt has been stopped.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import hashlib
+import json
 import shlex
 import sys
-from collections.abc import AsyncGenerator, Mapping
+import threading
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from amplifier_app.base import paths
+from amplifier_app.base.errors import SessionError
+from amplifier_app.base.private_files import make_private_folder, write_private
 from amplifier_app.base.slow_steps import report_slow_steps
-from amplifier_app.base.stdio import Output, is_dumb
+from amplifier_app.base.stdio import Output, diverted_stderr, is_dumb
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.choose import Chosen, open_sources, terminal_to_ask_on
-from amplifier_app.commands.run.plan_notices import show_plan_notices
 from amplifier_app.commands.run.provider_notice import notify_provider
 from amplifier_app.commands.run.request import Request
+from amplifier_app.plan import ResolvedPlan
 from amplifier_app.plan.tree.entries import entry_keys
 from amplifier_app.render import text
 from amplifier_app.runtime.approvals import MEANINGS, Approvals
+from amplifier_app.runtime.describe import count
 from amplifier_app.runtime.module_modes import OFF, switch_module_mode
 from amplifier_app.runtime.mounting.mount import Opening
 from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.runtime.observers.observer import Renderer
-from amplifier_app.runtime.observers.printed_lines import module_with_display, printed_lines
 from amplifier_app.runtime.observers.visibility import Shown, Visibility
 from amplifier_app.runtime.session import OpenSession, ToolSelection, open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_app.trust.instructions import instruction_files
+from amplifier_core.events import CONTENT_BLOCK_START, TOOL_PRE
 from amplifier_support.session_capabilities import TRUSTED_DIR
 
 if TYPE_CHECKING:
     from amplifier_app.render.screen import Screen
     from amplifier_core.approval import ToolApproval, ToolApprovalAnswer
+
+
+# -- output of modules while a screen is drawn, as whole lines of that screen ------------
+
+
+@asynccontextmanager
+async def printed_lines(renderer: Renderer) -> AsyncGenerator[None]:
+    """Show what is printed to stdout and stderr with `renderer`, if it takes that."""
+    lines = _Lines(renderer, asyncio.get_running_loop())
+    with diverted_stderr(lines.take):
+        try:
+            yield
+        finally:
+            lines.end()
+
+
+class _Lines:
+    def __init__(self, renderer: Renderer, loop: asyncio.AbstractEventLoop) -> None:
+        self._renderer = renderer
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._lock = threading.RLock()
+        self._rest = ""  # the line that is not finished, from its last carriage return
+
+    def take(self, text: str) -> bool:
+        """Take a text, in any thread; False if it is to be written as it is."""
+        renderer = self._renderer
+        if not renderer.takes_prints:
+            renderer.has_open_line = not text.endswith("\n")
+            return False
+        with self._lock:
+            # Nothing continues a line that is drawn again and again.
+            is_other = self._rest.startswith("\r") and not text.startswith(("\r", "\n", "\x1b"))
+            *lines, rest = (text if is_other else self._rest + text).split("\n")
+            self._rest = rest[max(rest.rfind("\r"), 0) :]
+            for line in lines:
+                self._show(line.removesuffix("\r").rpartition("\r")[2])
+        return True
+
+    def end(self) -> None:
+        """Show a line without a line break, unless it was meant to be overwritten."""
+        if self._rest and not self._rest.startswith("\r"):
+            self._print(self._rest)
+
+    def _show(self, line: str) -> None:
+        if threading.get_ident() == self._thread:
+            self._print(line)
+        else:
+            with suppress(RuntimeError):  # the loop has ended, and with it the session
+                self._loop.call_soon_threadsafe(self._print, line)
+
+    def _print(self, line: str) -> None:
+        renderer = self._renderer
+        if module := renderer.other_display:
+            renderer.other_display = None
+            hint = "see each once with --screen answer"
+            renderer.notice(f"{module} also shows tool calls; {hint}", "info", "chat")
+        renderer.printed(line)
+
+
+def module_with_display(hooks: Any) -> str | None:
+    """Return a module that receives what a display shows: parts of answers, and tool calls."""
+    receivers = [
+        {name.partition(".")[0] for name in hooks.list_handlers(event)[event] if "." in name}
+        for event in (CONTENT_BLOCK_START, TOOL_PRE)
+    ]
+    return next(iter(set[str].intersection(*receivers)), None)
+
+
+# -- show the notices about a plan in full once, and then as one line until they change --
+
+
+_FEW = 3
+"""As many notices are shown each time."""
+_MAX_PLANS = 500
+
+
+def show_plan_notices(plan: ResolvedPlan, renderer: Renderer, command: str) -> None:
+    """Show the notices about a plan; `command` lists them all."""
+    notices = plan.warnings
+    if len(notices) > _FEW and _are_known(plan, notices):
+        text = (
+            f"{count(len(notices), 'notice')} about the plan, as before; list them with: {command}"
+        )
+        renderer.notice(text, "info", "plan")
+        return
+    for notice in notices:
+        renderer.notice(notice, "info", "plan")
+
+
+def _are_known(plan: ResolvedPlan, notices: Sequence[str]) -> bool:
+    """Return True if the plan had the same notices the last time; otherwise remember them."""
+    file = paths.state_dir() / "notices.json"
+    known = _read(file)
+    key = _digest([plan.name, *map(str, plan.files)])
+    digest = _digest(sorted(notices))
+    if known.pop(key, None) == digest:
+        return True
+    known[key] = digest
+    latest = dict(list(known.items())[-_MAX_PLANS:])
+    # What cannot be remembered is shown again.
+    with contextlib.suppress(SessionError):
+        make_private_folder(file.parent)
+        write_private(file, json.dumps(latest))
+    return False
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode(errors="surrogatepass")).hexdigest()
+
+
+# -- open the session of a request: its renderer, its approvals, and what is shown first -
+
 
 _GC_THRESHOLD = 20_000
 """Objects created until garbage is collected again."""

@@ -165,7 +165,7 @@ def target(scope: str | None, *, in_project: str) -> Target:
     return Target(chosen, file, project)
 
 
-# -- where modules come from -----------------------------------------------------------------
+# -- where modules come from -------------------------------------------------------------
 
 
 def override_source(module: str, source: str, where: Target) -> Changed:
@@ -219,7 +219,7 @@ def remove_override(module: str, where: Target) -> Changed:
     )
 
 
-# -- modules of every plan -------------------------------------------------------------------
+# -- modules of every plan ---------------------------------------------------------------
 
 
 def add_module(
@@ -316,7 +316,7 @@ def parse_config(texts: Sequence[str]) -> MapNode:
     return tree
 
 
-# -- known modules ---------------------------------------------------------------------------
+# -- known modules -----------------------------------------------------------------------
 
 
 def known_modules(project: Path | None) -> set[str]:
@@ -405,7 +405,7 @@ def _overrides_hint(module: str, names: Iterable[str]) -> str:
     return near or (f"Overridden: {', '.join(listed)}" if listed else "There are no overrides.")
 
 
-# -- sources ---------------------------------------------------------------------------------
+# -- sources -----------------------------------------------------------------------------
 
 
 def _parse(source: str) -> Source:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_app.base.errors import ModuleError
-from amplifier_app.chat.slash.command_files import file_commands
+from amplifier_app.chat.slash.contributed import file_commands
 from amplifier_app.runtime.observers.observer import Level, Renderer
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_support.session_capabilities import COMMAND_EXECUTOR, COMMAND_REGISTRY

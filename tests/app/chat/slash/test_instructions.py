@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.chat.slash.markdown_commands import CommandFile
+from amplifier_app.chat.slash.contributed import CommandFile
 from tests.support.cli import run_amplifier
 from tests.support.terminal import CTRL_D, ENTER, Terminal
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_app.render.playback import moments
+from amplifier_app.commands.session.replaying import moments
 from amplifier_app.sessions.store import SessionStore
 from tests.support.cli import run_amplifier
 from tests.support.llm_server import Reply, ScriptedLLM, ToolCall

@@ -9,13 +9,11 @@ from typing import Any
 from amplifier_core.coordinator import ModuleCoordinator
 from amplifier_core.events import ALL_EVENTS
 from amplifier_core.models import HookResult, ToolResult
-from amplifier_extras.loop_events.config import EventsConfig
-from amplifier_extras.loop_events.turn import EventsOrchestrator
+from amplifier_extras.loop_events.turn import EventsConfig, EventsOrchestrator
 from amplifier_modules._shared.loop.config import LoopConfig
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.module.config import parse_config
-from amplifier_modules.provider_mock.config import MockConfig
-from amplifier_modules.provider_mock.provider import MockProvider, create
+from amplifier_modules.provider_mock.provider import MockConfig, MockProvider, create
 
 DECISIONS = ("plan:", "step:", "loop:", "provider:resolve", "tools:", "tool:select")
 EVERY_EVENT = [*ALL_EVENTS, *EventsOrchestrator.events]

@@ -12,8 +12,7 @@ from amplifier_core.llm_errors import AuthenticationError, LLMError, ProviderUna
 from amplifier_core.models import HookResult
 from amplifier_modules import provider_anthropic, provider_openai
 from amplifier_modules._shared.module.config import parse_config
-from amplifier_modules.provider_mock.config import MockConfig
-from amplifier_modules.provider_mock.provider import MockProvider, create
+from amplifier_modules.provider_mock.provider import MockConfig, MockProvider, create
 from tests.modules._shared.loop.rig import Rig, call, calls, echo_tool
 from tests.modules._shared.loop.test_over_http import asks
 from tests.support.llm_server import (
