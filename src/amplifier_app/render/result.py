@@ -75,6 +75,7 @@ def _report_fields(report: RunReport) -> dict[str, Any]:
         "plan_digest": report.plan_digest,
         "provider": report.provider,
         "model": report.model,
+        "answered_models": dict(turn.answered_models),
         "prompts": 0 if report.turn is None else 1,
         "steps": turn.steps,
         "usage": turn.usage,

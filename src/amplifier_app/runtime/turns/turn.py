@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from amplifier_app.sessions.summary import cost_in
@@ -152,6 +153,7 @@ class TurnResult(NamedTuple):
         is_hidden: Whether there is an answer but all of it is hidden.
         seconds: How long a recorded turn took; None for one that was just seen.
         is_proposal: Whether the response is a proposal that no one has decided on yet.
+        answered_models: Model that answered → number of the turn's own steps; several if a fallback took over.
     """
 
     response: str
@@ -167,6 +169,7 @@ class TurnResult(NamedTuple):
     denied: tuple[DeniedCall, ...] = ()
     seconds: float | None = None
     is_proposal: bool = False
+    answered_models: Mapping[str, int] = MappingProxyType({})
 
     @property
     def has_answer(self) -> bool:
@@ -185,6 +188,9 @@ def combine_turns(turns: Sequence[TurnResult]) -> TurnResult:
     tokens: dict[str, int] = {}
     for turn in turns:
         add_counts(tokens, turn.usage)
+    models: dict[str, int] = {}
+    for turn in turns:
+        add_counts(models, turn.answered_models)
     costs = [turn.cost for turn in turns if turn.steps]
     known = [cost for cost in costs if cost is not None]
     return turns[-1]._replace(
@@ -194,6 +200,7 @@ def combine_turns(turns: Sequence[TurnResult]) -> TurnResult:
         tools=tuple(tool for turn in turns for tool in turn.tools),
         sub_sessions=tuple(sub for turn in turns for sub in turn.sub_sessions),
         denied=tuple(call for turn in turns for call in turn.denied),
+        answered_models=models,
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 import time
+from collections import Counter
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -70,6 +71,7 @@ class TurnRecorder:
         self._turn_count = 0
         self._reported_by_loop = Usage()
         self._loop_reports = False
+        self._models: Counter[str] = Counter()
         self._unreported = 0
         self._reported_by_provider = Usage()
         self._last_tool = self.last_tool
@@ -187,6 +189,7 @@ class TurnRecorder:
             sub_sessions=tuple(self._sub_sessions),
             limit=self._limit,
             denied=(*self._own_denied, *self._denied_below),
+            answered_models=dict(self._models),
         )
 
     def _ending(self, response: str) -> tuple[Status, str | None]:
@@ -241,6 +244,9 @@ class TurnRecorder:
     def _on_response(self, event: str, data: dict[str, Any]) -> None:
         self._is_denied = self._has_called = False
         usage = peek(data, "usage")
+        model = peek(data, "model")
+        if isinstance(model, str) and not peek(data, "purpose"):
+            self._models[model] += 1
         self._add_reported(data, usage)
         # Attempts before the answer were billed, too.
         self._reported_by_loop.add(peek(data, "lost_usage"))

@@ -144,6 +144,9 @@ def test_the_fallback_is_in_the_event_stream(tmp_path: Path) -> None:
         "error_type": "NotFoundError",
     }
     assert events[-1]["response"] == "Here."
+    # The model that was asked for, and the one that answered.
+    assert events[-1]["model"] == "claude-sonnet-4-5"
+    assert events[-1]["answered_models"] == {"gpt-4o": 1}
 
 
 def test_a_partial_answer_on_stdout_is_not_followed_by_a_fallback(tmp_path: Path) -> None:
