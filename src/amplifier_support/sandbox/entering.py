@@ -285,8 +285,10 @@ def _make(path: str, *, is_folder: bool) -> int:
         else:
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
             os.close(os.open(name, flags, 0o644, dir_fd=above))
+    except FileExistsError:
+        pass  # Another sandbox of the session may have made it just now.
     except OSError as error:
-        if error.errno in (errno.EEXIST, errno.EROFS, errno.EACCES):
+        if error.errno in (errno.EROFS, errno.EACCES):
             return -1
         raise
     finally:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from amplifier_support.process.commands import Command, CommandNotStarted, Ended, ProcessRunner
-from amplifier_support.sandbox import available, namespaces, seccomp, session_state
+from amplifier_support.sandbox import available, entering, namespaces, seccomp, session_state
 from amplifier_support.sandbox.policy import parse_policy
 from amplifier_support.sandbox.sandbox import Sandbox
 from tests.support.waiting import eventually
@@ -81,6 +81,20 @@ def commands_like(mark: str) -> list[str]:
             if mark.encode() in line:
                 found.append(entry.name)
     return found
+
+
+@needs_namespaces
+def test_a_folder_that_another_sandbox_makes_at_the_same_time_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_twice(*args: Any, make: Any = os.mkdir, **more: Any) -> None:
+        make(*args, **more)
+        make(*args, **more)
+
+    monkeypatch.setattr(os, "mkdir", make_twice)
+    place = entering._make(str(tmp_path / "a" / "b"), is_folder=True)
+    assert os.path.samestat(os.fstat(place), os.stat(tmp_path / "a" / "b"))
+    os.close(place)
 
 
 @needs_namespaces
