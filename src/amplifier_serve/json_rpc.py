@@ -91,6 +91,7 @@ class Peer:
         output: Where to write.
         handle: Receives requests and notifications.
         cancellation: How requests are cancelled.
+        closed: The error of requests that are not answered before the connection ends.
     """
 
     def __init__(
@@ -99,11 +100,15 @@ class Peer:
         output: Output,
         handle: Handle,
         cancellation: Cancellation = ACP_CANCELLATION,
+        *,
+        closed: str = "the connection is closed",
     ) -> None:
         self._source = source
         self._output = output
         self._handle = handle
         self._cancellation = cancellation
+        self._closed = closed
+        self._sending = threading.Lock()
         self._ids = itertools.count(1)
         self._waiting: dict[Any, asyncio.Future[Any]] = {}
         self._running: dict[Any, asyncio.Future[Any]] = {}
@@ -119,7 +124,7 @@ class Peer:
         await self._ended.wait()
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(RpcError(INTERNAL_ERROR, "the connection is closed"))
+                future.set_exception(RpcError(INTERNAL_ERROR, self._closed))
                 future.exception()  # Perhaps no one waits any more.
 
     def request(self, method: str, params: Mapping[str, Any]) -> asyncio.Future[Any]:
@@ -130,7 +135,7 @@ class Peer:
         """
         id, future = next(self._ids), asyncio.get_running_loop().create_future()
         if self._ended.is_set():
-            future.set_exception(RpcError(INTERNAL_ERROR, "the connection is closed"))
+            future.set_exception(RpcError(INTERNAL_ERROR, self._closed))
             return future
         self._waiting[id] = future
         future.add_done_callback(lambda _: self._finish(id, future))
@@ -154,7 +159,9 @@ class Peer:
             self.notify(self._cancellation.method, {"requestId": id})
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        self._output.write(json_line({"jsonrpc": "2.0", **message}))
+        line = json_line({"jsonrpc": "2.0", **message})
+        with self._sending:  # Threads of modules log warnings, too.
+            self._output.write(line)
 
     # Receiving
 

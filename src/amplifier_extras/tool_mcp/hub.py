@@ -499,6 +499,10 @@ class Hub(Listener):
         needed = [asyncio.create_task(one.settled.wait()) for one in required]
         try:
             await asyncio.wait(others, timeout=self._config.wait)
+            for server in self._servers:
+                if not (server.is_ready or server.settled.is_set() or server.config.required):
+                    text = "MCP server %s is not ready (%s): the model gets its tools once it is"
+                    logger.warning(text, server.name, server.problem)
             if needed:
                 await asyncio.wait(needed)
         finally:

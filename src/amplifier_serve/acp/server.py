@@ -30,6 +30,8 @@ _PAGE = 50
 """Sessions of one answer to `session/list`."""
 _END_SECONDS = 1.5
 """Seconds that sessions have to end once the editor is gone. What was said is on the disk already."""
+_CLOSE_SECONDS = 10.0
+"""Seconds that a session has to end when the editor closes it."""
 
 
 class Worker:
@@ -52,30 +54,48 @@ class Worker:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        source, target = self._process.stdout.fileno(), self._process.stdin.fileno()
+        self._output = Output(self._process.stdin.fileno())
 
         def pass_on(method: str, params: dict[str, Any]) -> Awaitable[Any] | None:
             if method == "session/update":
                 return client.notify(method, params)
             return client.request(method, params)
 
-        self.peer = Peer(source, Output(target), pass_on)
-        self._serving = asyncio.ensure_future(self.peer.serve())
+        ended = "the process of the session has ended: load the session again"
+        self.peer = Peer(self._process.stdout.fileno(), self._output, pass_on, closed=ended)
+        self._serving = asyncio.ensure_future(self._serve())
+
+    async def _serve(self) -> None:
+        with self._process:
+            await self.peer.serve()
+            await self.peer.cancel_all()  # its questions to the editor
+            self._end_input()
+            self._process.kill()
 
     async def wait(self) -> None:
         """Wait until it has ended."""
         await asyncio.shield(self._serving)
 
-    async def close(self) -> None:
-        """End the process: what runs is stopped, and the session closes."""
+    async def close(self, seconds: float = _CLOSE_SECONDS) -> None:
+        """End the process: what runs is stopped, and the session closes.
+
+        Args:
+            seconds: Seconds until it is killed.
+        """
+        self._end_input()
+        try:
+            async with asyncio.timeout(seconds):
+                await self.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self.wait()
+
+    def _end_input(self) -> None:
         assert self._process.stdin is not None
+        # Its descriptor may soon belong to another session.
+        self._output.fd = -1
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_SECONDS):
-                await self.wait()
-        self._process.kill()
-        self._process.wait()
 
 
 class Server:
@@ -91,6 +111,7 @@ class Server:
         self._request = request
         self._client: dict[str, Any] = {}
         self._workers: dict[str, Worker] = {}
+        self._processes: set[Worker] = set()
         self.peer = Peer(source, output, self._handle)
 
     async def serve(self) -> None:
@@ -98,7 +119,7 @@ class Server:
         try:
             await self.peer.serve()
         finally:
-            await asyncio.gather(*(worker.close() for worker in self._workers.values()))
+            await asyncio.gather(*(worker.close(_END_SECONDS) for worker in self._processes))
 
     def _handle(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:
         match method:
@@ -162,9 +183,16 @@ class Server:
         if not os.path.isdir(cwd):
             raise RpcError(INVALID_PARAMS, f"'cwd' is not a directory: '{cwd}'")
         is_new = method == "session/new"
-        if not is_new and (open_before := self._workers.pop(_session_id(params), None)):
-            await open_before.close()
+        if not is_new:
+            id = _session_id(params)
+            if not _exists(id):
+                raise RpcError(NOT_FOUND, f"there is no session '{id}'")
+            if open_before := self._workers.pop(id, None):
+                await open_before.close()
         worker = Worker(cwd, self.peer)
+        self._processes.add(worker)
+        # It may end by itself at any time.
+        asyncio.ensure_future(worker.wait()).add_done_callback(lambda _: self._forget(worker))
         try:
             result = await worker.peer.request(
                 "open",
@@ -180,15 +208,13 @@ class Server:
             raise
         id = result.pop("sessionId") if not is_new else result["sessionId"]
         self._workers[id] = worker
-        ending = asyncio.ensure_future(worker.wait())
-        ending.add_done_callback(lambda _: self._forget(id, worker))
         # After the answer is written.
         asyncio.get_running_loop().call_soon(worker.peer.notify, "opened", {})
         return result
 
-    def _forget(self, id: str, worker: Worker) -> None:
-        if self._workers.get(id) is worker:
-            del self._workers[id]
+    def _forget(self, worker: Worker) -> None:
+        self._processes.discard(worker)
+        self._workers = {id: other for id, other in self._workers.items() if other is not worker}
 
     async def _close(self, id: str) -> dict[str, Any]:
         worker = self._workers.pop(id, None)
@@ -243,11 +269,18 @@ def _list_sessions(params: dict[str, Any]) -> dict[str, Any]:
     return {"sessions": sessions, **more}
 
 
+def _exists(id: str) -> bool:
+    try:
+        return SessionStore().exists(id)
+    except SessionError:  # not an id
+        return False
+
+
 def _delete_session(id: str) -> None:
-    store = SessionStore()
     # Deleting what does not exist is no error.
-    if not store.exists(id):
+    if not _exists(id):
         return
+    store = SessionStore()
     try:
         remove_sessions(store.root, with_sub_sessions(id, store.summaries()))
     except SessionError as error:

@@ -94,7 +94,11 @@ class Updates(EventStream):
 
     def notice(self, message: str, level: Level, source: str) -> None:
         super().notice(message, level, source)
-        if level != "info":
+        if level == "info":
+            return
+        if self.session is None:
+            self.hold(f"{level}: {message}")
+        else:
             self.send("agent_thought_chunk", {"content": text_block(f"{level}: {message}\n\n")})
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from amplifier_app.base.errors import AppError, ConfigError
@@ -19,16 +19,17 @@ from amplifier_app.commands.run.opening import open_chosen
 from amplifier_app.commands.run.request import Request
 from amplifier_app.runtime.approvals import Approvals, set_mode
 from amplifier_app.runtime.continuation import reopening_options
+from amplifier_app.runtime.observers.notices import show_logs
 from amplifier_app.runtime.session import OpenSession
 from amplifier_app.runtime.turn_outcome import outcome_of_turn
 from amplifier_app.runtime.turns.turn import TurnResult
 from amplifier_serve.acp.commands import Commands
 from amplifier_serve.acp.content import read_prompt, replay
-from amplifier_serve.acp.mcp_servers import mount_servers
+from amplifier_serve.acp.mcp_servers import mount_servers, read_servers
 from amplifier_serve.acp.options import Options
 from amplifier_serve.acp.permissions import Permissions
 from amplifier_serve.acp.server import NOT_FOUND
-from amplifier_serve.acp.updates import Updates, count_tokens
+from amplifier_serve.acp.updates import Updates, count_tokens, text_block
 from amplifier_serve.json_rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -54,12 +55,14 @@ class _Turn:
 
     Attributes:
         is_cancelled: Whether the editor has cancelled it.
+        stop: Stops what it does now.
         task: Runs it; None before it has begun.
         ended: Set when it has ended.
     """
 
     def __init__(self) -> None:
         self.is_cancelled = False
+        self.stop: Callable[[], object] = lambda: None
         self.task: asyncio.Task[dict[str, Any]] | None = None
         self.ended = asyncio.Event()
 
@@ -76,11 +79,14 @@ class Worker:
         self.peer = Peer(source, output, self._handle)
         self._session: OpenSession | None = None
         self._request = Request()
-        self._servers: list[Any] = []
+        self._servers: dict[str, Any] = {}
+        self._mounting: asyncio.Task[None] | None = None
         self._approvals = Approvals("deny")
         self._turn: _Turn | None = None
         self._leave = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
+        self._reopening = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()
         self._updates = Updates(self._update)
         self._permissions = Permissions(self.peer, self._updates)
         self._options = Options(self._updates)
@@ -91,6 +97,8 @@ class Worker:
         try:
             await self.peer.serve()
         finally:
+            for change in self._changes:
+                change.cancel()
             self._cancel()
             if self._turn is not None:
                 await self._turn.ended.wait()
@@ -132,10 +140,7 @@ class Worker:
         request = Request.from_data(params["request"])
         if method != "session/new":
             request = request._replace(resume=given["sessionId"])
-        servers = given.get("mcpServers") or []
-        if not isinstance(servers, list):
-            raise RpcError(INVALID_PARAMS, "'mcpServers' must be a list")
-        self._servers = servers
+        self._servers = read_servers(given.get("mcpServers"))
         request, notice = without_untrusted_project(request)
         if notice:
             self._updates.hold(notice)
@@ -161,9 +166,12 @@ class Worker:
         self._request, self._leave = request, asyncio.Event()
         opened: asyncio.Future[OpenSession] = asyncio.get_running_loop().create_future()
         self._keeping = asyncio.create_task(self._keep(request, chosen, opened))
-        await asyncio.wait({self._keeping, opened}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({self._keeping, opened}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not opened.done():
+                self._keeping.cancel()
         if not opened.done():
-            opened.cancel()
             await self._keeping
         self._session = opened.result()
         await self._options.list_models(self._session)
@@ -176,14 +184,21 @@ class Worker:
         self._approvals = approvals = Approvals(
             request.approve or "ask", self._permissions.ask, self._permissions.ask_about_tool
         )
+        logs = show_logs(self._updates, verbose=False)
         sources = await open_sources(request, chosen)
         async with open_chosen(request, chosen, approvals, self._updates, sources) as session:
             approvals.session_id = session.id
             approvals.stop = self._cancel
+            approvals.warn = lambda text: self._updates.notice(text, "warning", "approval")
+            logs.show_held(session.mounting.not_mounted)
             self._updates.session = session
-            await mount_servers(session, self._servers)
+            self._mounting = asyncio.create_task(
+                mount_servers(session, self._servers, self._updates)
+            )
             opened.set_result(session)
             await self._leave.wait()
+            self._mounting.cancel()
+            await asyncio.wait({self._mounting})
 
     async def _close(self) -> None:
         self._leave.set()
@@ -196,15 +211,18 @@ class Worker:
         Raises:
             RpcError: It cannot; the session is as before.
         """
-        before, same = self._request, reopening_options(self._opened)
+        session, same = self._opened, reopening_options(self._opened)
         if same is None:
             raise RpcError(INVALID_REQUEST, "a session that is not saved cannot be changed")
-        again = before._replace(continue_last=False, fork=None, session=None, prompt=None)
+        # One without a prompt is not saved yet, and keeps its id.
+        again = self._request._replace(session=session.id, **same)
         await self._close()
+        self._session = None
         try:
-            await self._open(again._replace(**{**same, **changes}))
-        except (AppError, RpcError) as error:
-            await self._open(again._replace(**same))
+            await self._open(again._replace(**changes))
+        # Modules may raise anything.
+        except Exception as error:
+            await self._open(again)
             if isinstance(error, RpcError):
                 raise
             raise _to_rpc_error(to_outcome(error)) from error
@@ -230,24 +248,30 @@ class Worker:
         return turn.task
 
     async def _run(self, turn: _Turn, before: _Turn | None, blocks: Any) -> dict[str, Any]:
+        turn.stop = asyncio.current_task().cancel  # pyright: ignore[reportOptionalMemberAccess]
         try:
             if before is not None:
                 await before.ended.wait()
-            session = self._opened
+            async with self._reopening:
+                session = self._opened
             text, images = read_prompt(blocks)
             self._updates.show_held()
             if await self._commands.run(text, session):
                 text = self._commands.take_prompt()
                 if text is None:
                     return {"stopReason": "end_turn"}
+            await self._wait_for_servers()
             session.attach(images)
             if turn.is_cancelled:
                 return {"stopReason": "cancelled"}
+            turn.stop = lambda: session.stop(immediate=True)
             result = await session.run(text)
             usage = count_tokens(session)
             answer = {"stopReason": self._stop_reason(session, result)}
             return {**answer, "usage": usage} if usage else answer
         except asyncio.CancelledError:
+            if turn.is_cancelled:
+                return {"stopReason": "cancelled"}
             turn.is_cancelled = True
             raise
         except (AppError, Exception) as error:
@@ -258,6 +282,14 @@ class Worker:
             raise _to_rpc_error(to_outcome(error)) from error
         finally:
             self._updates.prompt_ended()
+
+    async def _wait_for_servers(self) -> None:
+        """Wait for the MCP servers of the editor, so that the first request has their tools."""
+        assert self._mounting is not None
+        if not self._mounting.done() and self._servers:
+            text = f"waiting for the MCP servers: {', '.join(self._servers)}\n\n"
+            self._updates.send("agent_thought_chunk", {"content": text_block(text)})
+        await asyncio.shield(self._mounting)
 
     def _ended(self, turn: _Turn) -> None:
         turn.ended.set()
@@ -280,29 +312,39 @@ class Worker:
     def _cancel(self) -> None:
         if self._turn is not None:
             self._turn.is_cancelled = True
-            if self._session is not None:
-                self._session.stop(immediate=True)
+            self._turn.stop()
 
     # Options
 
     async def _set_mode(self, mode: Any) -> dict[str, Any]:
-        session = self._opened
-        try:
-            await set_mode(session.session.coordinator, str(mode))
-        except ConfigError as error:
-            raise _to_rpc_error(to_outcome(error)) from error
-        if session.saved is not None and session.is_saved:
-            # Turns save it. The session may be left before the next one.
-            session.saved.update(mode=mode)
+        async with self._reopening:
+            session = self._opened
+            try:
+                await set_mode(session.session.coordinator, str(mode))
+            except ConfigError as error:
+                raise _to_rpc_error(to_outcome(error)) from error
+            if session.saved is not None and session.is_saved:
+                # Turns save it. The session may be left before the next one.
+                session.saved.update(mode=mode)
         return {}
 
-    async def _set_option(self, option: Any, value: Any) -> dict[str, Any]:
+    def _set_option(self, option: Any, value: Any) -> Awaitable[Any]:
+        # A prompt may be the next message.
+        if option != "mode" and self._turn is not None:
+            raise RpcError(INVALID_REQUEST, "cannot change this while a prompt is running")
+        change = asyncio.create_task(self._change(option, value))
+        self._changes.add(change)
+        change.add_done_callback(self._changes.discard)
+        # A request that is cancelled must not leave the session closed.
+        return asyncio.shield(change)
+
+    async def _change(self, option: Any, value: Any) -> dict[str, Any]:
         if option == "mode":
             await self._set_mode(value)
-        elif self._turn is not None:
-            raise RpcError(INVALID_REQUEST, "cannot change this while a prompt is running")
         else:
-            await self._reopen(**self._options.change(self._opened, option, value))
+            async with self._reopening:
+                await self._reopen(**self._options.change(self._opened, option, value))
+                await self._greet()
         return {"configOptions": self._options.listed(self._opened)}
 
 

@@ -29,7 +29,6 @@ WRONG: list[bytes] = [
     b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "session/prompt", "params": {}}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "session/prompt", "params": {"sessionId": "../x"}}',
-    b'{"jsonrpc": "2.0", "id": 1, "method": "session/delete", "params": {"sessionId": "../x"}}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "session/load", "params": {"sessionId": "../../x", "cwd": "/"}}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "session/new", "params": {"cwd": "relative"}}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "session/new", "params": {"cwd": "/no/such/folder"}}',

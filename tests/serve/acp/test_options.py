@@ -11,7 +11,6 @@ import pytest
 from tests.serve.acp.editor import Refused, running
 from tests.support.llm_server import ScriptedLLM
 from tests.support.plans import mock_plan
-from tests.support.waiting import wait_until
 
 SERVER = """
 from mcp.server.mcpserver import MCPServer
@@ -27,6 +26,14 @@ def add(a: int, b: int) -> int:
 
 server.run()
 """
+WAITING_SERVER = f"""
+import pathlib, time
+
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+{SERVER}
+"""
+"""A server that is not ready before there is a file `go` in its directory."""
 
 
 def values(options: list[dict[str, Any]]) -> dict[str, str]:
@@ -58,6 +65,39 @@ def test_a_session_is_continued_with_another_budget_profile_and_mode(tmp_path: P
             )
         with pytest.raises(Refused, match="mode"):
             editor.call("session/set_mode", sessionId=session, modeId="nonsense")
+
+
+def test_a_setting_changed_before_the_first_prompt_keeps_the_session(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"}, hooks=["hooks-approval"])
+    with running("-f", plan) as editor:
+        session = editor.open(tmp_path)
+        for change in (
+            {"configId": "budget", "value": "5"},
+            {"configId": "budget", "value": "none"},
+        ):
+            editor.call("session/set_config_option", sessionId=session, **change)
+        editor.prompt(session, "hello")
+        assert editor.text(session) == "You said: hello"
+        assert {id for id, _ in editor.updates} == {session}
+
+
+def test_prompts_and_settings_are_handled_in_the_order_they_come(tmp_path: Path) -> None:
+    plan = mock_plan(tmp_path, [], mock={"on_end": "echo"}, hooks=["hooks-approval"])
+    with running("-f", plan) as editor:
+        session = editor.open(tmp_path)
+        change = {"sessionId": session, "configId": "budget", "value": "none"}
+        for number in range(3):
+            budget = editor.begin("session/set_config_option", **change)
+            if number == 1:  # The session is open all the same.
+                editor.notify("$/cancel_request", requestId=editor.last_id)
+            mode = editor.begin("session/set_mode", sessionId=session, modeId="edits")
+            prompt = editor.begin_prompt(session, f"{number} ")
+            with pytest.raises(Refused, match="while a prompt is running"):
+                editor.call("session/set_config_option", **change)
+            assert mode.result(60) == {}
+            assert prompt.result(60)["stopReason"] == "end_turn"
+            assert isinstance(budget.exception(60), Refused) == (number == 1)
+        assert editor.text() == "You said: 0 You said: 1 You said: 2 "
 
 
 def test_the_answer_that_opens_a_session_lists_the_models_of_the_provider(tmp_path: Path) -> None:
@@ -93,24 +133,68 @@ def test_slash_commands_are_announced_and_run(tmp_path: Path) -> None:
 
 
 def test_the_mcp_servers_of_the_editor_are_mounted(tmp_path: Path) -> None:
-    (tmp_path / "server.py").write_text(SERVER)
-    server = {
-        "name": "my demo",
-        "command": sys.executable,
-        "args": [str(tmp_path / "server.py")],
-        "env": [{"name": "X", "value": "1"}],
-    }
-    call = {"name": "mcp_my-demo_add", "input": {"a": 2, "b": 3}}
-    plan = mock_plan(tmp_path, [{"tool_calls": [call]}, "done"])
+    (tmp_path / "server.py").write_text(WAITING_SERVER)
+    servers = [
+        {
+            "name": name,
+            "command": sys.executable,
+            "args": [str(tmp_path / "server.py")],
+            "env": [{"name": "X", "value": "1"}],
+        }
+        for name in ("my demo", "my-demo")
+    ]
+    names = ("mcp_my-demo_add", "mcp_my-demo-2_add")
+    calls = [{"name": name, "input": {"a": 2, "b": 3}} for name in names]
+    plan = mock_plan(tmp_path, [{"tool_calls": calls}, "done"])
     with running("-f", plan) as editor:
+        session = editor.open(tmp_path, mcpServers=servers)
+        prompt = editor.begin_prompt(session, "add")
+        (thought,) = editor.wait_for("agent_thought_chunk")
+        assert thought["content"]["text"] == "waiting for the MCP servers: my-demo, my-demo-2\n\n"
+        (tmp_path / "go").touch()
+        assert prompt.result(60)["stopReason"] == "end_turn"
+        for ended in editor.wait_for("tool_call_update", 2):
+            assert ended["status"] == "completed", ended
+            assert "5" in ended["rawOutput"]
+
+
+def test_a_prompt_that_waits_for_a_server_can_be_cancelled(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(WAITING_SERVER)
+    server = {"name": "x", "command": sys.executable, "args": [str(tmp_path / "server.py")]}
+    with running("-f", mock_plan(tmp_path, ["done"])) as editor:
         session = editor.open(tmp_path, mcpServers=[server])
+        prompt = editor.begin_prompt(session, "hello")
+        editor.wait_for("agent_thought_chunk")
+        editor.notify("session/cancel", sessionId=session)
+        assert prompt.result(60)["stopReason"] == "cancelled"
 
-        def is_mounted() -> bool:
-            editor.prompt(session, "/tools")
-            return "mcp_my-demo_add" in editor.text()
 
-        wait_until(is_mounted)
-        editor.prompt(session, "add")
-        (ended,) = editor.wait_for("tool_call_update")
-    assert ended["status"] == "completed", ended
-    assert "5" in ended["rawOutput"]
+def test_a_prompt_goes_on_without_a_server_that_fails(tmp_path: Path) -> None:
+    server = {"name": "broken", "command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    with running("-f", mock_plan(tmp_path, ["done"])) as editor:
+        session = editor.open(tmp_path, mcpServers=[server])
+        assert editor.prompt(session, "hello")["stopReason"] == "end_turn"
+        thoughts = [update["content"]["text"] for update in editor.wait_for("agent_thought_chunk")]
+        assert "warning: MCP server broken is not ready" in "".join(thoughts)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "x",
+        {"name": "x"},
+        {"name": 7, "command": "x"},
+        {"name": "x", "command": "x", "args": "-v"},
+        {"name": "x", "command": "x", "args": [1]},
+        {"name": "x", "command": "x", "args": [], "env": {"A": "b"}},
+        {"name": "x", "command": "x", "args": [], "env": ["A=b"]},
+        {"name": "x", "command": "x", "args": [], "env": [{"name": "A", "value": 1}]},
+        {"name": "x", "type": "sse", "url": "http://127.0.0.1"},
+        {"name": "x", "type": "http", "url": 7},
+    ],
+)
+def test_servers_that_cannot_be_used_are_refused(tmp_path: Path, server: object) -> None:
+    with running("-f", mock_plan(tmp_path, ["done"])) as editor:
+        with pytest.raises(Refused) as refused:
+            editor.open(tmp_path, mcpServers=[server])
+        assert refused.value.code == -32602

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from amplifier_app.sessions.store import SessionStore
 from tests.serve.acp.editor import Refused, running
 from tests.support.cli import run_amplifier
 from tests.support.images import RED_PNG
-from tests.support.plans import held_plan, let_go, mock_plan
+from tests.support.plans import held_plan, let_go, mock_plan, module_folder
+from tests.support.processes import processes_in
+from tests.support.waiting import wait_until
 
 
 def test_a_prompt_is_answered_and_the_session_is_saved(tmp_path: Path) -> None:
@@ -127,6 +131,66 @@ def test_a_closed_session_is_kept_and_a_deleted_one_is_not(tmp_path: Path) -> No
         editor.call("session/delete", sessionId=session)
         assert editor.call("session/list")["sessions"] == []
         editor.call("session/delete", sessionId=session)  # already gone
+
+
+@pytest.mark.parametrize("id", ["unknown", "../x", "", "\0", "x" * 5000])
+def test_a_session_that_does_not_exist_is_not_opened(tmp_path: Path, id: str) -> None:
+    with running("-f", mock_plan(tmp_path, ["one"])) as editor:
+        editor.initialize()
+        for method in ("session/load", "session/resume"):
+            with pytest.raises(Refused) as refused:
+                editor.call(method, sessionId=id, cwd=str(tmp_path), mcpServers=[])
+            assert refused.value.code == (-32002 if id else -32602)
+        editor.call("session/delete", sessionId=id or "x")
+
+
+def test_a_prompt_is_cancelled_when_its_session_is_closed(tmp_path: Path) -> None:
+    with running("-f", held_plan(tmp_path, ["never"])) as editor:
+        session = editor.open(tmp_path)
+        prompt = editor.begin_prompt(session, "wait")
+        editor.call("session/close", sessionId=session)
+        assert prompt.result(60)["stopReason"] == "cancelled"
+
+
+def test_a_session_whose_process_is_killed_can_be_loaded_again(tmp_path: Path) -> None:
+    call = {"name": "bash", "input": {"command": "touch x"}}
+    replies = [{"text": "first part", "tool_calls": [call]}, "done"]
+    plan = mock_plan(tmp_path, replies, tools=["tool-bash"], hooks=["hooks-approval"])
+    with running("-f", plan) as editor:
+        editor.answer = lambda params: None
+        session = editor.open(tmp_path)
+        prompt = editor.begin_prompt(session, "go")
+        wait_until(lambda: bool(editor.questions))
+        (worker,) = processes_in(tmp_path)
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(Refused, match="the process of the session has ended"):
+            prompt.result(60)
+        assert editor.unrelated.get(timeout=60)["method"] == "$/cancel_request"
+        wait_until(lambda: not Path(f"/proc/{worker}").exists())
+        editor.updates.clear()
+        editor.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        assert "first part" in editor.text(session)
+
+
+WARNING_HOOK = """
+import logging
+
+__amplifier_module_type__ = "hook"
+
+
+async def mount(coordinator, config=None):
+    logging.getLogger(__name__).warning("the disk is slow")
+    coordinator.hooks.register("session:start", lambda event, data: None, name="noisy")
+"""
+
+
+def test_warnings_of_modules_are_shown_with_the_first_prompt(tmp_path: Path) -> None:
+    source = module_folder(tmp_path, WARNING_HOOK)
+    hook = {"module": "hooks-noisy", "source": str(source)}
+    with running("-f", mock_plan(tmp_path, ["fine"], hooks=[hook])) as editor:
+        session = editor.open(tmp_path)
+        editor.prompt(session, "hello")
+        assert editor.text(session) == "warning: the disk is slow\n\nfine"
 
 
 def test_long_lists_come_in_pages(tmp_path: Path) -> None:
