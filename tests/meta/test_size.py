@@ -10,7 +10,7 @@ CODE_LINES = {
     "amplifier_batch": 4_600,
     "amplifier_core": 3_600,
     "amplifier_extras": 3_800,
-    "amplifier_serve": 1_850,
+    "amplifier_serve": 1_950,
     "amplifier_kit": 4_700,
     "amplifier_modules": 19_500,
     "amplifier_support": 5_500,
