@@ -9,7 +9,9 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
@@ -116,11 +118,16 @@ class Peer:
         self._line: list[bytes] = []
         self._length = 0
 
-    async def serve(self) -> None:
-        """Receive messages until the other side closes the connection."""
+    async def serve(self, stuck_after: float | None = None) -> None:
+        """Receive messages until the other side closes the connection.
+
+        Args:
+            stuck_after: Seconds that this process has to end after that. Then it is killed: something blocks its
+                event loop. None for no limit.
+        """
         loop = asyncio.get_running_loop()
         # Any kind of file works in a thread, and one that does not end does not keep the process alive.
-        threading.Thread(target=self._read, args=(loop,), daemon=True).start()
+        threading.Thread(target=self._read, args=(loop, stuck_after), daemon=True).start()
         await self._ended.wait()
         for future in self._waiting.values():
             if not future.done():
@@ -165,7 +172,7 @@ class Peer:
 
     # Receiving
 
-    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _read(self, loop: asyncio.AbstractEventLoop, stuck_after: float | None) -> None:
         """Read until the end, in a thread of its own."""
         data = b"-"
         while data:
@@ -177,6 +184,9 @@ class Peer:
                 loop.call_soon_threadsafe(self._feed, data)
             except RuntimeError:  # the loop is closed
                 return
+        if stuck_after is not None:
+            time.sleep(stuck_after)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _feed(self, data: bytes) -> None:
         *lines, rest = data.split(b"\n")

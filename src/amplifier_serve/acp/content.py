@@ -12,7 +12,7 @@ from amplifier_app.runtime.attachments import MAX_TEXT_BYTES, AttachedImage, rea
 from amplifier_app.runtime.continuation import build_conversation
 from amplifier_app.runtime.observers.visibility import shown_blocks
 from amplifier_app.sessions.conversation import Call, Note, Prompt, Step
-from amplifier_serve.acp.updates import Updates, text_block
+from amplifier_serve.acp.updates import Updates, result_content, text_block
 from amplifier_serve.json_rpc import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
@@ -94,10 +94,9 @@ def _replay_step(session: OpenSession, step: Step, updates: Updates) -> None:
 
 def _replay_call(call: Call, updates: Updates) -> None:
     shown = updates.describe_call(call.name, call.input)
-    shown.pop("content", None)  # The file is another one by now.
     result = call.shown
-    if result:
-        shown["content"] = [{"type": "content", "content": text_block(result)}]
+    # Not the change of a file, which is another one by now.
+    shown["content"] = result_content(result or "")
     status = "failed" if result is None else "completed"
     updates.send(
         "tool_call", {"toolCallId": call.id or f"call-{call.number}", "status": status} | shown

@@ -90,7 +90,7 @@ class Options:
         known = {
             one["id"]: [entry["value"] for entry in one["options"]] for one in self.listed(session)
         }
-        if option not in known:
+        if not isinstance(option, str) or option not in known:
             raise RpcError(INVALID_PARAMS, f"unknown option {option!r}")
         if value not in known[option]:
             raise RpcError(INVALID_PARAMS, f"{option}: unknown value {value!r}")

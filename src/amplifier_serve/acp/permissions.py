@@ -82,8 +82,9 @@ class Permissions:
 
     def _id(self, about: ToolApproval) -> str:
         """The id of the call in question, or a new one for a call of a sub-agent."""
+        shown = self._updates.redacted_input(about.tool_name, about.tool_input)
         for id, (name, input) in self._updates.running.items():
-            if name == about.tool_name and input == about.tool_input:
+            if name == about.tool_name and input == shown:
                 return id
         return self._new_id()
 

@@ -32,6 +32,8 @@ _END_SECONDS = 1.5
 """Seconds that sessions have to end once the editor is gone. What was said is on the disk already."""
 _CLOSE_SECONDS = 10.0
 """Seconds that a session has to end when the editor closes it."""
+_STUCK_SECONDS = 3.0
+"""Seconds after which this process ends although the editor does not read what it gets."""
 
 
 class Worker:
@@ -66,10 +68,10 @@ class Worker:
         self._serving = asyncio.ensure_future(self._serve())
 
     async def _serve(self) -> None:
-        with self._process:
-            await self.peer.serve()
-            await self.peer.cancel_all()  # its questions to the editor
-            self._end_input()
+        await self.peer.serve()
+        await self.peer.cancel_all()  # its questions to the editor
+        self._end_input()
+        with self._process:  # Closes the pipe, and waits.
             self._process.kill()
 
     async def wait(self) -> None:
@@ -117,7 +119,7 @@ class Server:
     async def serve(self) -> None:
         """Serve until the editor closes the connection."""
         try:
-            await self.peer.serve()
+            await self.peer.serve(_STUCK_SECONDS)
         finally:
             await asyncio.gather(*(worker.close(_END_SECONDS) for worker in self._processes))
 

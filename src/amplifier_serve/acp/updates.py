@@ -21,6 +21,7 @@ from amplifier_app.runtime.turns.turn import (
     peek,
     result_in,
 )
+from amplifier_support.session_capabilities import REDACT_EVENT
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.session import OpenSession
@@ -157,7 +158,7 @@ class Updates(EventStream):
 
     def _announce(self, id: str, name: str, input: Any) -> None:
         self.running[id] = (name, input)
-        call = self.describe_call(name, input)
+        call = self._redacted(self.describe_call(name, input))
         self._diffs[id] = call
         self.send("tool_call", {"toolCallId": id, "status": "in_progress", **call})
 
@@ -185,6 +186,18 @@ class Updates(EventStream):
                 call["content"] = [diff]
         return call
 
+    def redacted_input(self, name: str, input: Any) -> Any:
+        """The input of a call as events of the session have it."""
+        redact = None if self.session is None else REDACT_EVENT.of(self.session.session.coordinator)
+        if redact is None:
+            return input
+        return redact("tool:pre", {"tool_name": name, "tool_input": input})["tool_input"]
+
+    def _redacted(self, call: dict[str, Any]) -> dict[str, Any]:
+        """A call whose text comes from a file, too."""
+        changes = {"content": call["content"]} if "content" in call else {}
+        return {**call, **self.redacted_input("", changes)}
+
     def _on_tool_end(self, event: str, data: dict[str, Any]) -> None:
         self._end(data, has_succeeded(result_in(data)), describe.shown_result(data))
 
@@ -199,12 +212,11 @@ class Updates(EventStream):
         self.running.pop(id, None)
         content = self._diffs.pop(id, {}).get("content") if success else None
         if content is None:
-            text = output if len(output) <= _MAX_OUTPUT else f"{output[:_MAX_OUTPUT]}\n…"
-            content = [{"type": "content", "content": text_block(text)}] if text else []
+            content = result_content(output)
         status = "completed" if success else "failed"
         self.send(
             "tool_call_update",
-            {"toolCallId": id, "status": status, "content": content, "rawOutput": output},
+            {"toolCallId": id, "status": status, "content": content, "rawOutput": _cut(output)},
         )
 
 
@@ -217,6 +229,15 @@ def count_tokens(session: OpenSession) -> dict[str, int]:
     if not tokens.keys() >= {"total_tokens", "input_tokens", "output_tokens"}:
         return {}
     return {name: tokens[key] for name, key in _TOKENS.items() if key in tokens}
+
+
+def result_content(text: str) -> list[dict[str, Any]]:
+    """The content of a tool call that has this result."""
+    return [{"type": "content", "content": text_block(_cut(text))}] if text else []
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_OUTPUT else f"{text[:_MAX_OUTPUT]}\n…"
 
 
 def text_block(text: str) -> dict[str, Any]:

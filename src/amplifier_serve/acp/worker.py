@@ -47,6 +47,8 @@ _CODES = {
     Ending.AUTHENTICATION: _AUTHENTICATION_REQUIRED,
     Ending.USAGE: INVALID_PARAMS,
 }
+_STUCK_SECONDS = 11.0
+"""Seconds after which this process ends although a module blocks it: modules have 10 s to clean up."""
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
@@ -95,7 +97,7 @@ class Worker:
     async def serve(self) -> None:
         """Serve until the input ends, then stop what runs and close the session."""
         try:
-            await self.peer.serve()
+            await self.peer.serve(_STUCK_SECONDS)
         finally:
             for change in self._changes:
                 change.cancel()
@@ -220,12 +222,9 @@ class Worker:
         self._session = None
         try:
             await self._open(again._replace(**changes))
-        # Modules may raise anything.
-        except Exception as error:
+        except Exception:
             await self._open(again)
-            if isinstance(error, RpcError):
-                raise
-            raise _to_rpc_error(to_outcome(error)) from error
+            raise
 
     async def _greet(self) -> None:
         """Send what follows the answer to the editor: the commands."""
@@ -343,7 +342,14 @@ class Worker:
             await self._set_mode(value)
         else:
             async with self._reopening:
-                await self._reopen(**self._options.change(self._opened, option, value))
+                changes = self._options.change(self._opened, option, value)
+                try:
+                    await self._reopen(**changes)
+                except RpcError:
+                    raise
+                # Modules may raise anything.
+                except Exception as error:
+                    raise _to_rpc_error(to_outcome(error)) from error
                 await self._greet()
         return {"configOptions": self._options.listed(self._opened)}
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.serve.acp.editor import Refused, running
-from tests.support.cli import run_amplifier
-from tests.support.plans import held_plan, let_go, mock_plan
+from tests.serve.acp.editor import Editor, Refused, running
+from tests.support.cli import run_amplifier, start_amplifier
+from tests.support.plans import held_plan, let_go, mock_plan, module_folder
 from tests.support.processes import processes_in
 from tests.support.waiting import wait_until
 
@@ -67,6 +70,78 @@ def test_a_question_that_is_open_ends_with_its_prompt(tmp_path: Path) -> None:
         assert prompt.result(60)["stopReason"] == "cancelled"
         assert editor.unrelated.get(timeout=60)["method"] == "$/cancel_request"
     assert not (tmp_path / "made").exists()
+
+
+BLOCKING_TOOL = """
+import time
+
+from amplifier_core.models import ToolResult
+
+__amplifier_module_type__ = "tool"
+
+
+class Tool:
+    name = "block"
+    description = "Blocks the event loop."
+    input_schema = {"type": "object", "properties": {}}
+
+    async def execute(self, input):
+        open("begun", "w").close()
+        time.sleep(300)
+        return ToolResult(success=True)
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("tools", Tool(), name="block")
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_session_that_a_module_blocks_ends_after_the_agent_was_killed(
+    tmp_path: Path, how: int
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    tool = {"module": "tool-block", "source": str(module_folder(tmp_path, BLOCKING_TOOL))}
+    plan = mock_plan(tmp_path, [{"tool_calls": [{"name": "block", "input": {}}]}], tools=[tool])
+    process = start_amplifier(
+        *("serve", "acp", "-f", plan), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    editor = Editor(process)
+    editor.begin_prompt(editor.open(work), "go")
+    wait_until((work / "begun").exists)
+    process.send_signal(how)
+    process.wait(60)
+    wait_until(lambda: not processes_in(work))
+    for stream in (process.stdin, process.stdout):
+        assert stream is not None
+        stream.close()
+
+
+@pytest.mark.thorough
+def test_an_editor_that_reads_nothing_does_not_keep_the_agent(tmp_path: Path) -> None:
+    mock = {"chunk_size": 2000, "on_end": "repeat"}
+    plan = mock_plan(tmp_path, [{"text": "x" * 800_000}], mock=mock)
+    process = start_amplifier(
+        *("serve", "acp", "-f", plan), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def send(method: str, **params: object) -> None:
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+
+    send("session/new", cwd=str(tmp_path), mcpServers=[])
+    session = json.loads(process.stdout.readline())["result"]["sessionId"]
+    send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "x"}])
+    time.sleep(2)  # The pipe is full.
+    process.stdin.close()
+    process.wait(60)
+    wait_until(lambda: not processes_in(tmp_path))
+    process.stdout.close()
 
 
 def test_a_cancelled_request_gets_the_error_for_it(tmp_path: Path) -> None:

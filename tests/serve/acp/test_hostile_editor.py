@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.serve.acp.editor import Refused, running
-from tests.support.plans import mock_plan
+from tests.support.plans import NOISY_TOOL, mock_plan, module_folder
 
 WRONG: list[bytes] = [
     b"{",
@@ -110,9 +110,39 @@ def test_an_untrusted_directory_runs_nothing_and_the_editor_is_told(tmp_path: Pa
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_modules_print_does_not_reach_the_editor(tmp_path: Path) -> None:
-    from tests.support.plans import NOISY_TOOL, module_folder
+BIG_TOOL = """
+from amplifier_core.models import ToolResult
 
+__amplifier_module_type__ = "tool"
+
+
+class Tool:
+    name = "big"
+    description = "Returns 10 MB."
+    input_schema = {"type": "object", "properties": {}}
+
+    async def execute(self, input):
+        return ToolResult(success=True, output="z" * 10_000_000)
+
+
+async def mount(coordinator, config=None):
+    await coordinator.mount("tools", Tool(), name="big")
+"""
+
+
+def test_long_results_are_cut(tmp_path: Path) -> None:
+    tool = {"module": "tool-big", "source": str(module_folder(tmp_path, BIG_TOOL))}
+    replies = [{"tool_calls": [{"name": "big", "input": {}}]}, "done"]
+    with running("-f", mock_plan(tmp_path, replies, tools=[tool])) as editor:
+        session = editor.open(tmp_path)
+        editor.prompt(session, "go")
+        editor.wait_for("tool_call_update")
+        editor.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        assert len(editor.wait_for("tool_call", 2)) == 2
+        assert max(len(json.dumps(update)) for _, update in editor.updates) < 210_000
+
+
+def test_what_modules_print_does_not_reach_the_editor(tmp_path: Path) -> None:
     source = module_folder(tmp_path, NOISY_TOOL)
     plan = mock_plan(
         tmp_path,

@@ -59,10 +59,12 @@ def test_a_session_is_continued_with_another_budget_profile_and_mode(tmp_path: P
         assert values(changed["configOptions"])["mode"] == "edits"
         editor.prompt(session, "second")
         assert editor.text().endswith("You said: second")
-        with pytest.raises(Refused, match="unknown value"):
-            editor.call(
-                "session/set_config_option", sessionId=session, configId="budget", value="-3"
-            )
+        for option, value in (("budget", "-3"), ("budget", [5]), (["budget"], "5"), ({}, "5")):
+            with pytest.raises(Refused, match="unknown") as refused:
+                editor.call(
+                    "session/set_config_option", sessionId=session, configId=option, value=value
+                )
+            assert refused.value.code == -32602
         with pytest.raises(Refused, match="mode"):
             editor.call("session/set_mode", sessionId=session, modeId="nonsense")
 

@@ -42,6 +42,24 @@ def test_an_edit_asks_with_the_old_and_the_new_text(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text() == "one\nthree\n"
 
 
+def test_secrets_are_replaced_in_updates_as_in_events(tmp_path: Path) -> None:
+    secret = "sk-ant-api03-" + "Ab3dEf6hIj9l" * 8
+    (tmp_path / "a.txt").write_text(f"{secret}\ntwo\n")
+    edit = {"file_path": "a.txt", "old_string": "two", "new_string": secret}
+    calls = [{"name": "edit_file", "input": edit}]
+    calls += [{"name": "bash", "input": {"command": f"touch x; echo {secret}"}}]
+    replies = [{"tool_calls": [call]} for call in calls]
+    hooks = ["hooks-approval", "hooks-redaction"]
+    plan = mock_plan(tmp_path, [*replies, "done"], tools=GUARDED["tools"], hooks=hooks)
+    with running("-f", plan) as editor:
+        editor.answer = lambda params: choose(params, "allow_once")
+        editor.prompt(editor.open(tmp_path), "go")
+        started = [call["toolCallId"] for call in editor.wait_for("tool_call", 2)]
+        editor.wait_for("tool_call_update", 2)
+        assert [question["toolCall"]["toolCallId"] for question in editor.questions] == started
+        assert secret not in str(editor.updates)
+
+
 @pytest.mark.parametrize("how", ["reject", "cancelled", "unknown option", "error"])
 def test_without_a_yes_the_call_is_denied(tmp_path: Path, how: str) -> None:
     answers: dict[str, Any] = {
