@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from amplifier_app.base.errors import UsageError
+from amplifier_app.base.stdio import to_stderr
 
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost", "[::1]")
@@ -59,6 +62,16 @@ class LocalHandler(BaseHTTPRequestHandler):
         """Print nothing for each request."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error in one line, and nothing about a client that has gone away."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            to_stderr(f"amplifier: a request failed: {error!r}")
+
+
 def start_server(handler: type[LocalHandler], port: int, option: str) -> ThreadingHTTPServer:
     """Serve in threads, until `shutdown`.
 
@@ -71,11 +84,10 @@ def start_server(handler: type[LocalHandler], port: int, option: str) -> Threadi
         UsageError: The port cannot be used.
     """
     try:
-        server = ThreadingHTTPServer((HOST, port), handler)
+        server = _Server((HOST, port), handler)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"{option}: cannot use port {port}: {reason}") from error
-    server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cached_property
 from http.cookies import CookieError, SimpleCookie
 from typing import Annotated, Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote
 
 import typer
 
@@ -206,16 +206,16 @@ class _Handler(LocalHandler):
     def do_GET(self) -> None:
         try:
             self.refuse_strangers()
-            url = urlsplit(self.path)
-            if self._let_in(url.path, parse_qs(url.query).get("token", [""])[0]):
+            path, _, query = self.path.partition("?")
+            if self._let_in(path, parse_qs(query).get("token", [""])[0]):
                 return
-            page = self._page(url.path)
+            page = self._page(path)
         except Refused as refused:
             self._send(refused.status, f"{refused}\n", "text/plain")
         except AppError as error:
             self._send(404, f"{error.message}\n", "text/plain")
         else:
-            is_version = url.path.endswith("/version")
+            is_version = path.endswith("/version")
             self._send(200, page, "text/plain" if is_version else "text/html")
 
     do_HEAD = do_GET

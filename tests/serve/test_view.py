@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import struct
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
@@ -88,6 +90,22 @@ def test_one_browser_is_let_in(tmp_path: Path) -> None:
         cookie = next(iter(client.cookies.jar))
         assert cookie.has_nonstandard_attr("HttpOnly")
         assert cookie.get_nonstandard_attr("SameSite") == "Strict"
+
+
+def test_odd_requests_and_clients_that_go_away_are_not_reported(tmp_path: Path) -> None:
+    process = start_amplifier("view", "--no-open", stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    address = process.stdout.readline().decode().strip()
+    host = address.removeprefix("http://").partition("/")[0]
+    for target in ("//[", "http://[::1", "*", "/?token=%FF"):
+        with socket.create_connection(("127.0.0.1", int(host.rpartition(":")[2]))) as client:
+            client.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert client.recv(12) == b"HTTP/1.1 401"
+            # Closed with a reset, because the rest of the answer is not read.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert errors == b"amplifier: terminated\n"
 
 
 @pytest.mark.parametrize("session", ["nothing", "../x"])

@@ -126,22 +126,23 @@ def test_an_editor_that_reads_nothing_does_not_keep_the_agent(tmp_path: Path) ->
     process = start_amplifier(
         *("serve", "acp", "-f", plan), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
 
     def send(method: str, **params: object) -> None:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        process.stdin.write(json.dumps(message).encode() + b"\n")
-        process.stdin.flush()
+        stdin.write(json.dumps(message).encode() + b"\n")
+        stdin.flush()
 
     send("session/new", cwd=str(tmp_path), mcpServers=[])
-    session = json.loads(process.stdout.readline())["result"]["sessionId"]
+    session = json.loads(stdout.readline())["result"]["sessionId"]
     send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "x"}])
     time.sleep(2)  # The pipe is full.
-    process.stdin.close()
+    stdin.close()
     process.wait(60)
     wait_until(lambda: not processes_in(tmp_path))
-    process.stdout.close()
+    stdout.close()
 
 
 def test_a_cancelled_request_gets_the_error_for_it(tmp_path: Path) -> None:
