@@ -128,6 +128,9 @@ class Worker:
             update = {"sessionUpdate": kind, **fields}
             params = {"sessionId": self._session.id, "update": update}
             self.peer.notify("session/update", params)
+            if kind == "current_mode_update":  # Some editors show the mode among the settings.
+                options = self._options.listed(self._session)
+                self._update("config_option_update", {"configOptions": options})
 
     @property
     def _opened(self) -> OpenSession:

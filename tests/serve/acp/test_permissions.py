@@ -113,6 +113,8 @@ def test_the_mode_decides_what_asks(tmp_path: Path) -> None:
         session = editor.open(tmp_path)
         editor.call("session/set_mode", sessionId=session, modeId="edits")
         assert editor.wait_for("current_mode_update")[0]["currentModeId"] == "edits"
+        options = editor.wait_for("config_option_update")[0]["configOptions"]
+        assert ("mode", "edits") in [(option["id"], option["currentValue"]) for option in options]
         editor.prompt(session, "edit it")
         assert editor.questions == []
     assert (tmp_path / "a.txt").read_text() == "one\nthree\n"
