@@ -13,11 +13,12 @@ import os
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 from amplifier_core.events import SESSION_RESUME, SESSION_START
 from amplifier_core.models import HookResult, ToolResult
@@ -447,14 +448,12 @@ class Hub(Listener):
             if settings.enabled
         ]
 
-    def describe(self, argument: str = "") -> str:
-        """List the servers with their state and the names of their tools, for the chat."""
-        lines: list[str] = []
+    def describe(self) -> Iterator[str]:
+        """Yield a line for each server, with its state and the names of its tools."""
         for server in self._servers:
             names = ", ".join(self._mounted.get(server.name, ()))
             state = "ready" if server.is_ready else server.problem
-            lines.append(f"{server.name}: {state}{f': {names}' if names else ''}")
-        return "\n".join(lines) or "The plan has no MCP servers."
+            yield f"{server.name}: {state}{f': {names}' if names else ''}"
 
     async def start(self) -> None:
         """Start all servers, and wait for those that are required.
@@ -630,6 +629,10 @@ def _import_sdk() -> None:
         ) from error
 
 
+_hubs: WeakKeyDictionary[Any, list[Hub]] = WeakKeyDictionary()
+"""The hubs of each session; an editor adds one to that of the plan."""
+
+
 async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable[None]]:
     """Start the configured servers and mount their tools; settings as in `McpConfig`.
 
@@ -641,12 +644,20 @@ async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable
     """
     coordinator.register_contributor("observability.events", MODULE_ID, lambda: list(MCP_EVENTS))
     hub = Hub(coordinator, settings)
-    command = {
-        "name": "mcp",
-        "summary": "List the MCP servers, their state and their tools",
-        "handler": hub.describe,
-        "during_turn": True,
-    }
-    coordinator.register_contributor("chat.commands", MODULE_ID, lambda: command)
+    hubs = _hubs.setdefault(coordinator, [])
+    hubs.append(hub)
+
+    def describe(argument: str = "") -> str:
+        lines = [line for each in hubs for line in each.describe()]
+        return "\n".join(lines) or "The plan has no MCP servers."
+
+    if len(hubs) == 1:
+        command = {
+            "name": "mcp",
+            "summary": "List the MCP servers, their state and their tools",
+            "handler": describe,
+            "during_turn": True,
+        }
+        coordinator.register_contributor("chat.commands", MODULE_ID, lambda: command)
     await hub.start()
     return hub.close

@@ -74,8 +74,11 @@ class Permissions:
         except RpcError as error:
             self._updates.notice(f"the editor could not ask: {error.message}", "warning", "acp")
             return None
-        outcome = answer.get("outcome") if isinstance(answer, dict) else None
-        chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
+        match answer:
+            case {"outcome": {"outcome": "selected", "optionId": chosen}}:
+                pass
+            case _:
+                return None
         return next(
             (options[at] for at, entry in enumerate(listed) if entry["optionId"] == chosen), None
         )

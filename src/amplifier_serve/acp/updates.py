@@ -70,6 +70,7 @@ class Updates(EventStream):
         self.session: OpenSession | None = None
         self.running: dict[str, tuple[str, Any]] = {}
         self._held: list[str] = []
+        self._is_prompting = False
         self._diffs: dict[str, dict[str, Any]] = {}
         self._title: str | None = None
         self._used: int | None = None
@@ -80,11 +81,12 @@ class Updates(EventStream):
     # Messages
 
     def hold(self, text: str) -> None:
-        """Show a message with the next prompt: before it, editors show none."""
+        """Show a message with the next prompt: outside of prompts, editors show none."""
         self._held.append(text)
 
-    def show_held(self) -> None:
+    def prompt_begins(self) -> None:
         """Show the messages that were held."""
+        self._is_prompting = True
         for text in self._held:
             self.say(text)
         self._held.clear()
@@ -97,10 +99,10 @@ class Updates(EventStream):
         super().notice(message, level, source)
         if level == "info":
             return
-        if self.session is None:
-            self.hold(f"{level}: {message}")
-        else:
+        if self._is_prompting:
             self.send("agent_thought_chunk", {"content": text_block(f"{level}: {message}\n\n")})
+        else:
+            self.hold(f"{level}: {message}")
 
     def close(self) -> None:
         self.session = None
@@ -109,6 +111,7 @@ class Updates(EventStream):
 
     def prompt_ended(self) -> None:
         """Send what a prompt has changed."""
+        self._is_prompting = False
         self.running.clear()
         self._diffs.clear()
         self._send_usage()

@@ -257,7 +257,7 @@ class Worker:
             async with self._reopening:
                 session = self._opened
             text, images = read_prompt(blocks)
-            self._updates.show_held()
+            self._updates.prompt_begins()
             if await self._commands.run(text, session):
                 text = self._commands.take_prompt()
                 if text is None:

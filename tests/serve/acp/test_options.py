@@ -147,7 +147,8 @@ def test_the_mcp_servers_of_the_editor_are_mounted(tmp_path: Path) -> None:
     ]
     names = ("mcp_my-demo_add", "mcp_my-demo-2_add")
     calls = [{"name": name, "input": {"a": 2, "b": 3}} for name in names]
-    plan = mock_plan(tmp_path, [{"tool_calls": calls}, "done"])
+    own = {"module": "tool-mcp", "config": {"servers": {"own": {"command": "no-such-program"}}}}
+    plan = mock_plan(tmp_path, [{"tool_calls": calls}, "done"], tools=[own])
     with running("-f", plan) as editor:
         session = editor.open(tmp_path, mcpServers=servers)
         prompt = editor.begin_prompt(session, "add")
@@ -158,6 +159,12 @@ def test_the_mcp_servers_of_the_editor_are_mounted(tmp_path: Path) -> None:
         for ended in editor.wait_for("tool_call_update", 2):
             assert ended["status"] == "completed", ended
             assert "5" in ended["rawOutput"]
+        editor.prompt(session, "/mcp")
+        lines = editor.text().splitlines()
+        assert [line.partition(": ")[0] for line in lines if line.count(": ")][-3:] == [
+            *("own", "my-demo", "my-demo-2")
+        ]
+        assert "already exists" not in str(editor.updates)
 
 
 def test_a_prompt_that_waits_for_a_server_can_be_cancelled(tmp_path: Path) -> None:
@@ -178,6 +185,16 @@ def test_a_prompt_goes_on_without_a_server_that_fails(tmp_path: Path) -> None:
         assert editor.prompt(session, "hello")["stopReason"] == "end_turn"
         thoughts = [update["content"]["text"] for update in editor.wait_for("agent_thought_chunk")]
         assert "warning: MCP server broken is not ready" in "".join(thoughts)
+
+
+def test_a_prompt_goes_on_without_servers_that_the_module_refuses(tmp_path: Path) -> None:
+    server = {"name": "x", "type": "http", "url": "ftp://127.0.0.1", "headers": []}
+    with running("-f", mock_plan(tmp_path, ["done"])) as editor:
+        session = editor.open(tmp_path, mcpServers=[server])
+        editor.prompt(session, "hello")
+        shown = str(editor.updates)
+        assert "warning: the MCP servers are not available: " in shown
+        assert "must begin with http" in shown
 
 
 @pytest.mark.parametrize(

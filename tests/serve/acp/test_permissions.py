@@ -60,10 +60,14 @@ def test_secrets_are_replaced_in_updates_as_in_events(tmp_path: Path) -> None:
         assert secret not in str(editor.updates)
 
 
-@pytest.mark.parametrize("how", ["reject", "cancelled", "unknown option", "error"])
+@pytest.mark.parametrize(
+    "how", ["reject", "cancelled", "cancelled option", "unknown option", "no text", "error"]
+)
 def test_without_a_yes_the_call_is_denied(tmp_path: Path, how: str) -> None:
     answers: dict[str, Any] = {
         "cancelled": {"outcome": {"outcome": "cancelled"}},
+        "cancelled option": {"outcome": {"outcome": "cancelled", "optionId": "0"}},
+        "no text": {"outcome": {"outcome": "selected", "optionId": [0]}},
         "unknown option": {"outcome": {"outcome": "selected", "optionId": "17"}},
         "error": {},
     }
