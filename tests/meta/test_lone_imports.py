@@ -16,7 +16,7 @@ import pytest
 
 SOURCES = Path(__file__).parents[2] / "src"
 
-NEEDS_MORE = {"amplifier_modules.provider_local.provider": "xllamacpp"}
+NEEDS_MORE = {"amplifier_modules.provider_local.engine": "xllamacpp"}
 """Module → the optional package it imports."""
 
 PROGRAM = """

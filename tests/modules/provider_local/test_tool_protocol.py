@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from amplifier_core.message_models import ChatRequest, ChatResponse
 from amplifier_modules._shared.history import normalise
-from amplifier_modules.provider_local.provider import (
+from amplifier_modules.provider_local.tool_protocol import (
     Reading,
     constrain_output,
     has_images,
