@@ -1,4 +1,4 @@
-"""The chat loop: take a prompt, run the turn, repeat until the user leaves."""
+"""The chat loop: take a prompt, complete what is typed, run the turn, repeat until the user leaves."""
 
 from __future__ import annotations
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amplifier_app.base.errors import UsageError
 from amplifier_app.plan import ResolvedPlan
-from amplifier_app.runtime import describe
 from amplifier_app.runtime.approvals import (
     check_policy,
     current_mode,
@@ -29,241 +26,23 @@ from amplifier_app.runtime.observers.subscriptions import redacted_text, subscri
 from amplifier_app.runtime.observers.visibility import Visibility, shown_text
 from amplifier_app.runtime.saved.resume import BudgetRecord, Resumption, State
 from amplifier_app.runtime.saved.session_record import SessionRecord, saved_session
+from amplifier_app.runtime.steering import Steering, Stopping
 from amplifier_app.runtime.sub_agents.delegation import Delegation, share
 from amplifier_app.runtime.turns.module_faults import blaming, checked_answer, read_messages
-from amplifier_app.runtime.turns.turn import NO_TURN, RunningTool, Status, TurnResult, Usage
+from amplifier_app.runtime.turns.turn import NO_TURN, Status, TurnResult, Usage
 from amplifier_app.runtime.turns.turn_recorder import TurnRecorder
 from amplifier_app.sessions.folder import SavedSession, SessionFolder
 from amplifier_app.sessions.recording_context import answers_to_interrupted, is_unbegun
 from amplifier_app.sessions.summary import short_id
-from amplifier_app.sessions.tool_calls import blocks_in
 from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.session import AmplifierSession
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
-from amplifier_support.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN, STEER
+from amplifier_support.session_capabilities import RESUME, SANDBOX, SESSION_DIR, SPAWN
 
 if TYPE_CHECKING:
     from amplifier_app.runtime.attachments import AttachedImage
     from amplifier_support.sandbox.sandbox import Sandbox
-
-
-# -- the answer of a turn as it is shown -------------------------------------------------
-
-
-async def shown_answer(session: AmplifierSession, visibility: Visibility, answer: str) -> str:
-    """Return an answer without hidden blocks and, if the session redacts, without secrets."""
-    if not answer:
-        return answer
-
-    def redact(text: str) -> str:
-        return redacted_text(session.coordinator, text)
-
-    # Loops need not use what hooks make of the answer in `prompt:complete`.
-    return shown_text(redact(answer), await read_messages(session), visibility, redact)
-
-
-async def partial_answer(session: AmplifierSession) -> str:
-    """Return what a stopped turn has kept of its answer."""
-    messages = await read_messages(session)
-    last = messages[-1] if messages else None
-    if not isinstance(last, dict) or last.get("role") != "assistant":
-        return ""
-    content = last.get("content")
-    return content if isinstance(content, str) else ""
-
-
-# -- messages for a running turn ---------------------------------------------------------
-
-
-logger = logging.getLogger(__name__)
-
-
-class Steering:
-    """Messages for the running turn.
-
-    Third-party orchestrators may lack the capability, or have one that only accepts texts. Messages to
-    these are kept here until they are in the conversation.
-
-    Args:
-        session: The session of the kernel.
-
-    Attributes:
-        sent: The messages that the orchestrator has accepted since the turn began.
-        following: Messages to the turn before that belong after the prompt of the next one.
-    """
-
-    def __init__(self, session: Any) -> None:
-        self.sent: list[str] = []
-        self.following: list[str] = []
-        self._session = session
-        self._unlisted: list[str] = []  # sent, not yet in the conversation
-        self._known: Counter[str] = Counter()  # the user messages in the conversation
-
-    async def begin(self, prompt: str) -> list[str]:
-        """Begin a turn; return the messages to send in it."""
-        self.sent = []
-        following, self.following = self.following, []
-        self._known = await self._user_messages()
-        self._known[prompt] += 1
-        return following
-
-    def send(self, text: str) -> bool:
-        """Queue `text` for the running turn; False if its orchestrator does not accept it."""
-        steer = STEER.of(self._session.coordinator)
-        if not callable(steer):
-            return False
-        try:
-            steer(text)
-        # An orchestrator may raise anything; do not lose the text.
-        except Exception:
-            logger.warning("The orchestrator did not accept a message", exc_info=True)
-            return False
-        self.sent.append(text)
-        if not all(callable(getattr(steer, method, None)) for method in ("waiting", "take_back")):
-            self._unlisted.append(text)
-        return True
-
-    def waiting(self) -> list[str]:
-        """Return the queued messages."""
-        return _union(self._texts("waiting"), self._unlisted)
-
-    async def take_arrived(self) -> list[str]:
-        """Return the messages that have arrived in the conversation, of those the orchestrator does not list."""
-        if not self._unlisted:
-            return []
-        now = await self._user_messages()
-        new, self._known = now - self._known, now
-        arrived: list[str] = []
-        for text in [*self._unlisted]:
-            if new[text] > 0:
-                new[text] -= 1
-                self._unlisted.remove(text)
-                arrived.append(text)
-        return arrived
-
-    def take_back(self) -> list[str]:
-        """Remove and return the messages that the finished turn did not use."""
-        unlisted, self._unlisted = self._unlisted, []
-        return _union(self._texts("take_back"), unlisted)
-
-    async def _user_messages(self) -> Counter[str]:
-        try:
-            messages = await read_messages(self._session)
-        # A context may raise anything; the turn reports it.
-        except Exception:
-            return Counter()
-        users = (message for message in messages if message.get("role") == "user")
-        return Counter(_text(message) for message in users)
-
-    def _texts(self, method: str) -> list[str]:
-        steer = STEER.of(self._session.coordinator)
-        ask: Callable[[], Any] | None = getattr(steer, method, None)
-        try:
-            texts = ask() if callable(ask) else []
-        # As above.
-        except Exception:
-            logger.warning("The orchestrator did not list its queued messages", exc_info=True)
-            return []
-        return [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
-
-
-def _union(texts: list[str], others: list[str]) -> list[str]:
-    """`texts`, and those of `others` that they lack; a text may be there several times."""
-    others = [*others]
-    for text in texts:
-        if text in others:
-            others.remove(text)
-    return [*texts, *others]
-
-
-def _text(message: dict[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    return "".join(str(block.get("text") or "") for block in blocks_in(message, "text"))
-
-
-class Stoppable(Protocol):
-    """A session with a running turn."""
-
-    @property
-    def stopping(self) -> Stopping: ...
-
-
-class Stopping:
-    """The requests to stop turns of one session.
-
-    Args:
-        coordinator: The coordinator of the session.
-        recorder: Records what its turns do.
-        renderer: Shows the session.
-        active: Its sub-sessions with a running turn.
-    """
-
-    def __init__(
-        self,
-        coordinator: Any,
-        recorder: TurnRecorder,
-        renderer: Renderer,
-        active: Collection[Stoppable],
-    ) -> None:
-        self._coordinator = coordinator
-        self._recorder = recorder
-        self._renderer = renderer
-        self._active = active
-        self._emitting: set[asyncio.Task[Any]] = set()
-
-    @property
-    def is_requested(self) -> bool:
-        """True if a stop of the running turn was requested."""
-        return self._coordinator.cancellation.is_cancelled
-
-    def request(self, *, immediate: bool) -> bool:
-        """Request a stop: after the running tool, or at once if none runs.
-
-        Args:
-            immediate: Stop at once in any case; the tool may have taken effect.
-
-        Returns:
-            Whether to stop at once.
-        """
-        running = None if immediate else self._running_tool()
-        immediate = running is None
-        token = self._coordinator.cancellation
-        changed = token.request_immediate() if immediate else token.request_graceful()
-        if changed:
-            self._emit(immediate)
-            if running is not None:
-                about = f"`{describe.call(running.name, running.input)}` ({describe.duration(running.seconds)})"
-                note = f"stopping after {about} · again: kill it now"
-                self._renderer.notice(note, "info", "session")
-        return immediate
-
-    def request_after_step(self) -> None:
-        """Request a stop after the running request or tool."""
-        if self._coordinator.cancellation.request_graceful():
-            self._emit(immediate=False)
-
-    def _running_tool(self) -> RunningTool | None:
-        """A tool call in progress, also of a sub-agent; calls of sub-agents do not count."""
-        for sub_session in self._active:
-            if (tool := sub_session.stopping._running_tool()) is not None:
-                return tool
-        running = self._recorder.running
-        return running[-1] if len(running) > len(self._active) else None
-
-    def _emit(self, immediate: bool) -> None:
-        """Emit `cancel:requested` in this session and in its active sub-sessions."""
-        event = self._coordinator.hooks.emit("cancel:requested", {"immediate": immediate})
-        task = asyncio.get_running_loop().create_task(event)
-        self._emitting.add(task)
-        task.add_done_callback(self._emitting.discard)
-        for sub_session in self._active:
-            sub_session.stopping._emit(immediate)
-
-
-# -- turn a resolved plan into an open session of the kernel -----------------------------
 
 
 class Adjustment(Protocol):
@@ -593,7 +372,7 @@ class OpenSession:
                 if self.recorder.provider_error is not None:
                     raise self.recorder.provider_error
                 answer = self.recorder.proposal or checked_answer(self.session, returned)
-                response = await shown_answer(self.session, self.renderer.visibility, answer)
+                response = await _shown_answer(self.session, self.renderer.visibility, answer)
             if self.stopping.is_requested and not response:
                 status = "cancelled"
         except asyncio.CancelledError:
@@ -601,8 +380,8 @@ class OpenSession:
             if not self.stopping.is_requested:
                 raise
             if self.recorder.has_requested:
-                partial = await partial_answer(self.session)
-                response = await shown_answer(self.session, self.renderer.visibility, partial)
+                partial = await _partial_answer(self.session)
+                response = await _shown_answer(self.session, self.renderer.visibility, partial)
         except BaseException:
             status = "error"
             raise
@@ -702,3 +481,25 @@ class OpenSession:
             self.renderer.close()
             if self._record is not None:
                 self._record.close()
+
+
+async def _shown_answer(session: AmplifierSession, visibility: Visibility, answer: str) -> str:
+    """Return an answer without hidden blocks and, if the session redacts, without secrets."""
+    if not answer:
+        return answer
+
+    def redact(text: str) -> str:
+        return redacted_text(session.coordinator, text)
+
+    # Loops need not use what hooks make of the answer in `prompt:complete`.
+    return shown_text(redact(answer), await read_messages(session), visibility, redact)
+
+
+async def _partial_answer(session: AmplifierSession) -> str:
+    """Return what a stopped turn has kept of its answer."""
+    messages = await read_messages(session)
+    last = messages[-1] if messages else None
+    if not isinstance(last, dict) or last.get("role") != "assistant":
+        return ""
+    content = last.get("content")
+    return content if isinstance(content, str) else ""

@@ -82,7 +82,7 @@ class Step(ModuleConfig):
 
 
 class EventsConfig(LoopConfig):
-    """Settings of loop-events: those of every loop, and the steps of a turn.
+    """Settings of loop-events: the settings of every loop, and the steps of a turn.
 
     Attributes:
         steps: The steps of every turn; by default a single step, the prompt itself.

@@ -630,7 +630,7 @@ def _import_sdk() -> None:
 
 
 _hubs: WeakKeyDictionary[Any, list[Hub]] = WeakKeyDictionary()
-"""The hubs of each session; an editor adds one to that of the plan."""
+"""Session → its hubs: the plan's, and one for the servers that an editor adds."""
 
 
 async def mount(coordinator: Any, settings: McpConfig) -> Callable[[], Awaitable[None]]:

@@ -1,6 +1,6 @@
 """`amplifier module validate`: check a module against the contract of its kind.
 
-Finds arguments that the kernel's models ignore, such as `HookResult(actoin="deny")`.
+The checks of the folder also find arguments that the kernel's models ignore, such as `HookResult(actoin="deny")`.
 
 The models accept unknown fields, because published modules pass some. Read from the source, so that
 code which the other checks do not run is covered as well.

@@ -7,8 +7,8 @@ input or, for tools that change a file, the same file. For the session, approvin
 working directory approves all edits in the folder of the file and below. Only digests are stored, so that no
 secret in a command ends up in the file.
 
-An answer applies to a range of calls: exactly this one, or what a rule selects. The rule of an answer is
-one like those of a plan, but never allows what the mode `auto` would ask about.
+An answer applies to a range of calls: exactly this one, or what a rule selects. Such a rule has the
+form of a plan's rules, but never allows what the mode `auto` would ask about.
 """
 
 from __future__ import annotations

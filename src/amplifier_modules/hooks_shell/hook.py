@@ -125,7 +125,7 @@ class ShellConfig(ModuleConfig):
     """Settings of hooks-shell.
 
     Attributes:
-        hooks: The commands; those of one event run in sequence, in this order.
+        hooks: The commands; for one event they run in sequence, in this order.
         sandbox: What they may do, as `session.sandbox` of a plan, which is the default.
         priority: Order among the hooks of an event. Before approvals, so that the call approved is
             the one the command has changed.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from amplifier_app.runtime.session import Steering
+from amplifier_app.runtime.steering import Steering
 from amplifier_core.testing import MockCoordinator
 from amplifier_modules import context_simple, loop_streaming
 

@@ -1,7 +1,10 @@
-"""Slash commands of modules: in the channel `chat.commands`, for their modes, and those they read from files.
+"""Slash commands that the app does not have itself: of modules, and of the user's files.
 
-The module lists them in the capability `slash_command_registry`; `slash_command_executor` makes a prompt of
-one and may run commands for it.
+A module adds commands in the channel `chat.commands`, for its modes, and from files that it reads, as the published
+tool-slash-command does: it lists them in the capability `slash_command_registry`; `slash_command_executor`
+makes a prompt of one and may run commands for it.
+
+A command of the user is a Markdown file, a prompt with arguments:
 
 commands/changes.md
     ---
@@ -10,7 +13,7 @@ commands/changes.md
     ---
     Explain the commits since $1 for a user of the program. $ARGUMENTS
 
-The folder is in the user's settings folder, and in the `.amplifier` of a trusted project, which comes first.
+Its folder is in the user's settings folder, and in the `.amplifier` of a trusted project, which comes first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`/diff`: the file changes of the last prompt or of the session."""
+"""`/diff` and `/undo`: the file changes of the last prompt or of the session, and reverting them."""
 
 from __future__ import annotations
 

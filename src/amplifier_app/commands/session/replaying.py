@@ -1,4 +1,4 @@
-"""`amplifier session replay`."""
+"""`amplifier session replay`: the logged events of a session reach a renderer again, in their order and at their pace."""
 
 from __future__ import annotations
 
