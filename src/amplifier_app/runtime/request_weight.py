@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -17,12 +17,13 @@ from amplifier_app.base.errors import Location, ModuleError
 from amplifier_app.plan.model import ResolvedPlan
 from amplifier_app.plan.tree.entries import module_entries
 from amplifier_app.plan.tree.nodes import MapNode, read_text
-from amplifier_app.runtime.cost_report import model_prices
+from amplifier_app.runtime.cost_report import Tokens, model_prices
 from amplifier_app.runtime.session import open_session
 from amplifier_app.sources.resolver import AppModuleSourceResolver
 from amplifier_core._foreign import find_module
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock
+from amplifier_support.delegate import Delegate
 from amplifier_support.fields import read_field
 from amplifier_support.named_tuple import NamedTuple
 from amplifier_support.provider_order import find_model
@@ -77,17 +78,15 @@ class Weight(NamedTuple):
     cached_cost: Decimal | None
 
 
-class _StandIn:
+class _StandIn(Delegate):
     """In the place of a provider: keeps requests, and answers nothing."""
 
-    def __init__(self, inner: Any, sent: list[tuple[Any, ChatRequest, Mapping[str, Any]]]) -> None:
-        self._inner = inner
-        self._sent = sent
+    _sent: list[tuple[Any, ChatRequest, Mapping[str, Any]]]
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_inner", "stream_complete"):
+        if name == "stream_complete":  # Then a loop calls `complete`.
             raise AttributeError(name)
-        return getattr(self._inner, name)
+        return super().__getattr__(name)
 
     async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
         self._sent.append((self._inner, request, options))
@@ -108,7 +107,7 @@ class _StandIns:
         providers: dict[str, Any] = coordinator.get("providers")
         for name, provider in providers.items():
             if not isinstance(provider, _StandIn):
-                providers[name] = _StandIn(provider, self.sent)
+                providers[name] = _StandIn(provider, _sent=self.sent)
 
 
 async def weigh_request(plan: ResolvedPlan, sources: AppModuleSourceResolver) -> Weight:
@@ -130,15 +129,9 @@ async def weigh_request(plan: ResolvedPlan, sources: AppModuleSourceResolver) ->
     parts = _scale(list(_split(plan, request, tools)), counted)
     total = sum(part.tokens for part in parts)
     prices = model_prices().get(model or "")
-    usual = prices and (prices.long if prices.long and total > prices.above else prices.usual)
-    return Weight(
-        model,
-        tuple(parts),
-        total,
-        counted is not None,
-        usual.input * total if usual else None,
-        usual.cache_read * total if usual else None,
-    )
+    fresh, cached = Tokens(total, 0, 0, 0), Tokens(0, total, 0, 0)
+    costs = [prices.of(each).cost(each) if prices else None for each in (fresh, cached)]
+    return Weight(model, tuple(parts), total, counted is not None, *costs)
 
 
 async def _count(provider: Any, request: ChatRequest) -> int | None:
@@ -154,7 +147,7 @@ async def _count(provider: Any, request: ChatRequest) -> int | None:
         return None
 
 
-def _split(plan: ResolvedPlan, request: ChatRequest, tools: Mapping[str, Any]) -> Any:
+def _split(plan: ResolvedPlan, request: ChatRequest, tools: Mapping[str, Any]) -> Iterator[Part]:
     """Yield the parts of a request, each with its estimated tokens."""
     document = plan.tree
     own = document.items.get("instruction")
@@ -189,7 +182,7 @@ def _split(plan: ResolvedPlan, request: ChatRequest, tools: Mapping[str, Any]) -
     yield Part("messages", "", 4 * len(request.messages) + _tokens(PROMPT))
 
 
-def _texts(messages: Sequence[Any]) -> Any:
+def _texts(messages: Sequence[Any]) -> Iterator[str]:
     for message in messages:
         content = read_field(message, "content")
         blocks = content if isinstance(content, list) else [{"text": content}]

@@ -34,8 +34,8 @@ from amplifier_modules._shared.loop.interrupt import interruptible
 from amplifier_modules._shared.loop.orchestrator import LoopOrchestrator
 from amplifier_modules._shared.loop.replies import lost_usage, read_usage, with_lost
 from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.delegate import Delegate
 from amplifier_modules._shared.providers.base import collecting
+from amplifier_support.delegate import Delegate
 from amplifier_support.fields import to_mapping
 
 MODULE_ID = "hooks-loop-support"

@@ -33,9 +33,9 @@ from amplifier_extras.provider_replay.requests import (
     to_response,
 )
 from amplifier_modules._shared.module.config import ModuleConfig
-from amplifier_modules._shared.module.delegate import Delegate
 from amplifier_modules._shared.module.spans import announced_events, event_ids
 from amplifier_modules._shared.privacy import session_secrets
+from amplifier_support.delegate import Delegate
 from amplifier_support.provider_order import DEFAULT_PRIORITY, find_model, read_priority
 from amplifier_support.redaction import Redactor
 from amplifier_support.session_capabilities import WORKING_DIR, Capability

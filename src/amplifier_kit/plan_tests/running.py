@@ -40,6 +40,7 @@ from amplifier_app.sources.resolver import AppModuleSourceResolver, resolver_for
 from amplifier_core.models import ToolResult
 from amplifier_kit.plan_tests.cases import Case, read_items
 from amplifier_kit.plan_tests.grammar import RECORDED
+from amplifier_support.delegate import Delegate
 from amplifier_support.fields import read_field
 from amplifier_support.files import describe_reason, is_special, open_regular, write_atomically
 from amplifier_support.journal import readable_records
@@ -129,25 +130,15 @@ class Doubles:
         return ToolResult(success=True, output=output)
 
 
-class _Wrapper:
-    """All attributes of another object, except those that a subclass defines."""
+class _StubbedTool(Delegate):
+    _called_as: str
+    _doubles: Doubles
+    _stub: Any
+    _left: deque[Any] | None
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_inner":  # A copy has no attributes yet.
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
-
-class _StubbedTool(_Wrapper):
     def __init__(self, inner: Any, name: str, stub: Any, doubles: Doubles) -> None:
-        super().__init__(inner)
-        self._called_as = name
-        self._doubles = doubles
-        self._stub = stub
-        self._left = deque(cast("list[Any]", stub)) if isinstance(stub, list) else None
+        left = deque(cast("list[Any]", stub)) if isinstance(stub, list) else None
+        super().__init__(inner, _called_as=name, _doubles=doubles, _stub=stub, _left=left)
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
         """The result of the stub."""
@@ -165,12 +156,13 @@ class _StubbedTool(_Wrapper):
         return ToolResult(success=True, output=result["output"])
 
 
-class _WatchedProvider(_Wrapper):
+class _WatchedProvider(Delegate):
+    _mounted_as: str
+    _sent: list[Sent]
+    _sender: tuple[str, bool]
+
     def __init__(self, inner: Any, name: str, sent: list[Sent], sender: tuple[str, bool]) -> None:
-        super().__init__(inner)
-        self._mounted_as = name
-        self._sent = sent
-        self._sender = sender
+        super().__init__(inner, _mounted_as=name, _sent=sent, _sender=sender)
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)

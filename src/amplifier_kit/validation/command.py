@@ -130,7 +130,7 @@ def find_subject(text: str, resolver: Callable[[], AppModuleSourceResolver]) -> 
         resolver: Returns the resolver of ids; called only for an id.
 
     Raises:
-        UsageError: There is no such module.
+        UsageError: The module is unknown.
         SourceError: The source is unavailable.
     """
     path = Path(os.path.expanduser(text)).absolute()

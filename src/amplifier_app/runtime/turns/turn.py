@@ -186,10 +186,9 @@ def combine_turns(turns: Sequence[TurnResult]) -> TurnResult:
     if len(turns) == 1:
         return turns[0]
     tokens: dict[str, int] = {}
-    for turn in turns:
-        add_counts(tokens, turn.usage)
     models: dict[str, int] = {}
     for turn in turns:
+        add_counts(tokens, turn.usage)
         add_counts(models, turn.answered_models)
     costs = [turn.cost for turn in turns if turn.steps]
     known = [cost for cost in costs if cost is not None]
