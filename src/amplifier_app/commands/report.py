@@ -19,8 +19,8 @@ from amplifier_app.base.atomic_write import write_new
 from amplifier_app.base.errors import SessionError
 from amplifier_app.base.stdio import to_stderr
 from amplifier_app.base.version import version_line
+from amplifier_app.commands.confirmation import YesOption, confirm
 from amplifier_app.commands.doctor.command import examine
-from amplifier_app.commands.session.shared import YesOption, confirm
 from amplifier_app.runtime import describe
 from amplifier_app.runtime.event_log import read_events
 from amplifier_app.runtime.export.parts import redactor

@@ -7,20 +7,22 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
+from packaging.requirements import Requirement
 from pydantic import ValidationError
 
 from amplifier_app.base.errors import ConfigError, UsageError
+from amplifier_app.base.installed import DISTRIBUTION
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import stdin_is_tty, to_stderr
+from amplifier_app.commands.confirmation import confirm
 from amplifier_app.commands.event_loop import run_loop
 from amplifier_app.commands.finish import Invocation
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.session.shared import confirm
-from amplifier_app.commands.settings.modules import Changed, Target, open_secrets
+from amplifier_app.commands.settings.modules import Changed, Target, warn_of_secret
 from amplifier_app.commands.settings.scope import ScopeOption, changing, report
 from amplifier_app.commands.tool.calls import OPTIONS, describe_tool, tool_session
 from amplifier_app.commands.typer_options import takes_options
@@ -33,10 +35,10 @@ from amplifier_app.plan.tree.paths import NoSuchPath, find
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.render.text import StderrNotices
 from amplifier_app.sources.loading import load_profile
+from amplifier_app.sources.requirements.dependencies import find_uv
 from amplifier_extras.tool_mcp.config import MODULE_ID, McpConfig
 from amplifier_support.environment import without_model_keys
 from amplifier_support.fields import read_field
-from amplifier_support.programs import find_program
 from amplifier_support.text import did_you_mean
 
 app = typer.Typer(
@@ -126,11 +128,9 @@ def _add(name: str, server: dict[str, Any], where: Target) -> Changed:
     else:
         entry = {"module": MODULE_ID, "config": config}
         edit.append_value(where.file, ("tools",), entry)
-    # A key in a header or a variable, such as "Authorization", counts as one in the configuration.
-    texts = to_node({**server.get("headers", {}), **server.get("env", {})}, NOWHERE)
-    warning = open_secrets(texts) if isinstance(texts, MapNode) else None
-    if warning is not None:
-        warning = f"{warning.partition(' is stored')[0]} is stored in plain text; better write ${{VARIABLE}}"
+    option, pairs = ("--header", "headers") if "headers" in server else ("--env", "env")
+    values = cast("MapNode", to_node(server.get(pairs, {}), NOWHERE))
+    warning = warn_of_secret(values, option)
     return Changed(where.file, f"added the MCP server {name}", warning)
 
 
@@ -149,16 +149,12 @@ def _servers(config: dict[str, Any] | None) -> dict[str, Any]:
 
 def _install_sdk() -> None:
     """Offer to install the SDK of the protocol, which only sessions with servers need."""
-    [requirement] = [
-        text.partition(";")[0].strip()
-        for text in metadata.requires("amplifier") or ()
-        if text.startswith(_SDK) and "extra" in text
-    ][:1]
-    uv = find_program("uv")
-    words = [uv or "uv", "pip", "install", "--python", sys.executable, requirement]
-    if uv is None or not stdin_is_tty() or not os.isatty(2):
+    listed = map(Requirement, metadata.requires(DISTRIBUTION) or ())
+    requirement = next(f"{each.name}{each.specifier}" for each in listed if each.name == _SDK)
+    if not stdin_is_tty() or not os.isatty(2):
         to_stderr("amplifier: servers need an SDK: pip install 'amplifier[mcp]'")
     elif confirm(f"Servers need the package {requirement}. Install it?", False):
+        words = [find_uv(), "pip", "install", "--python", sys.executable, requirement]
         done = subprocess.run(words, env=without_model_keys(os.environ), check=False)
         if done.returncode:
             raise ConfigError(f"{requirement} was not installed: uv ended with {done.returncode}")

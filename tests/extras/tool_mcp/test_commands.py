@@ -1,13 +1,17 @@
 """`amplifier mcp` and `/mcp`."""
 
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from tests.extras.tool_mcp.support import HERE
 from tests.support.cli import Finished, run_amplifier
+from tests.support.installations import Environment
 from tests.support.terminal import ENTER, Terminal
 
 SERVER = (sys.executable, str(HERE / "sdk_server.py"))
@@ -89,6 +93,58 @@ def test_a_key_in_plain_text_is_a_warning_and_never_shown(home: Path) -> None:
     quiet = mcp(home, "add", "near", "--url", url, "--header", "Authorization=Bearer ${KEY}")
     assert "plain text" not in quiet.stderr
     assert key not in added.stderr + listed.stdout + quiet.stderr
+
+
+NO_SDK = """
+import importlib.util, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "mcp" else find_spec(name, *rest)
+from amplifier_app.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The program where the SDK is not installed."""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """An environment whose uv only says how it was called."""
+    environment = Environment(tmp_path)
+    shutil.copy(environment.bin / "uv", environment.python.with_name("uv"))
+    return environment
+
+
+def test_a_script_is_told_how_to_install_the_sdk(environment: Environment) -> None:
+    done = subprocess.run(
+        [environment.python, "-c", NO_SDK, "mcp", "add", "a", "--", "b"],
+        cwd=environment.prefix,
+        env=environment.variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "servers need an SDK: pip install 'amplifier[mcp]'" in done.stderr
+    assert environment.called() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "result", "code"), [("y", "0", 0), ("y", "4", 78), ("n", "0", 0)]
+)
+def test_the_sdk_is_installed_after_a_yes(
+    environment: Environment, answer: str, result: str, code: int
+) -> None:
+    words = ["-c", NO_SDK, "mcp", "add", "a", "--", "b"]
+    variables = environment.variables | {"CODE": result}
+    process = pexpect.spawn(
+        str(environment.python), words, env=variables, cwd=environment.prefix, timeout=30
+    )
+    process.expect_exact("Servers need the package mcp<3,>=2.0. Install it? [y/N]")
+    process.sendline(answer)
+    process.expect(pexpect.EOF)
+    process.close()
+    assert process.exitstatus == code
+    call = f"uv pip install --python {environment.python} mcp<3,>=2.0 no key"
+    assert environment.called() == ([call] if answer == "y" else [])
 
 
 def test_the_chat_lists_servers_and_their_tools(home: Path) -> None:

@@ -190,7 +190,7 @@ def file_commands(
         renderer.notice(text, "warning", "chat")
 
     try:
-        # Those of no namespace first.
+        # Commands without a namespace first.
         listed = sorted(registry.list_commands(), key=lambda one: str(one.namespace or ""))
         for one in listed:
             command = _command_in_file(one, executor)

@@ -10,10 +10,11 @@ from amplifier_app.base.errors import UsageError
 from amplifier_app.base.json_text import json_text
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import Output, to_stderr
+from amplifier_app.commands.confirmation import YesOption, confirm
 from amplifier_app.commands.plan_options import takes_plan_options
 from amplifier_app.commands.run.choose import choose, fork_with
 from amplifier_app.commands.run.request import Request
-from amplifier_app.commands.session.shared import SessionArgument, YesOption, confirm
+from amplifier_app.commands.session.shared import SessionArgument
 from amplifier_app.render.table import OutputOption
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.backups import Restore, plan_restore, restore

@@ -14,8 +14,9 @@ from amplifier_app.base.paths import short_path, working_dir
 from amplifier_app.base.redact import redact
 from amplifier_app.base.sanitize import one_line
 from amplifier_app.base.stdio import terminal_width, to_stderr
+from amplifier_app.commands.confirmation import YesOption, confirm
 from amplifier_app.commands.duration import parse_duration
-from amplifier_app.commands.session.shared import SessionArgument, YesOption, confirm, from_index
+from amplifier_app.commands.session.shared import SessionArgument, from_index
 from amplifier_app.render.table import Column, OutputOption, print_table
 from amplifier_app.runtime import describe
 from amplifier_app.sessions.index import Index, Listed, Match, Page

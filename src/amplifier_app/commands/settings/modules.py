@@ -98,22 +98,21 @@ def _with_variables(node: Node) -> Node:
     return node._replace(unset=tuple(names_in(text))) if text is not None else node
 
 
-def open_secrets(config: MapNode) -> str | None:
-    """The warning about a secret in plain text; None if there is none."""
-    names = [
-        key
-        for key, node in config.items.items()
-        if is_secret_key(key)
-        and (value := read_text(node)) is not None
-        and "${" not in value
-        and not names_variable(key, value)
-    ]
-    if not names:
-        return None
-    return (
-        f"{names[0]} is stored in plain text; better set an environment variable and use "
-        f"--config '{names[0]}=${{VARIABLE}}'"
-    )
+def warn_of_secret(config: MapNode, option: str) -> str | None:
+    """Return the warning about a secret in plain text; None if no value is one.
+
+    Args:
+        config: The values.
+        option: The option of the command line that gave them.
+    """
+    for key, node in config.items.items():
+        value = read_text(node) if is_secret_key(key) else None
+        if value is not None and "${" not in value and not names_variable(key, value):
+            return (
+                f"{key} is stored in plain text; better set an environment variable and use "
+                f"{option} '{key}=${{VARIABLE}}'"
+            )
+    return None
 
 
 class Target(NamedTuple):
@@ -257,7 +256,9 @@ def add_module(
         edit.remove_value(where.file, ("exclude", module))
     if not excluded or len(entry) > 1:
         edit.append_value(where.file, (SECTION_OF[kind],), entry)
-    return Changed(where.file, f"added {module} to {SECTION_OF[kind]}", open_secrets(config))
+    return Changed(
+        where.file, f"added {module} to {SECTION_OF[kind]}", warn_of_secret(config, "--config")
+    )
 
 
 def remove_module(module: str, where: Target) -> Changed:

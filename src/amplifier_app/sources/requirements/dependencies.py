@@ -140,7 +140,7 @@ class Uv:
         if verb == "install":
             files = [part for file in files for part in ("-r", file)]
         command = [
-            *(_program(), "pip", verb, *arguments, "--python", sys.executable),
+            *(find_uv(), "pip", verb, *arguments, "--python", sys.executable),
             *("--override", str(self._stage / "overrides.txt")),
             *("--constraint", str(self._stage / "constraints.txt")),
             *(("--offline",) if self._offline else ()),
@@ -187,8 +187,8 @@ class Uv:
         return SourceError(f"cannot install {what}:\n{reason}", hint=hint)
 
 
-def _program() -> str:
-    """The path of uv.
+def find_uv() -> str:
+    """Return the path of uv, which is installed with the program.
 
     Raises:
         SourceError: It is missing.
