@@ -172,6 +172,7 @@ class AnswerRenderer(PlainRenderer):
         super().__init__(output, quiet=quiet)
         self.shows_calls = False
         self._part = ""  # of the answer that is being written
+        self._was_stopped = False  # and the line that says so is not written yet
 
     def handlers(self) -> dict[str, EventHandler]:
         return {
@@ -196,7 +197,8 @@ class AnswerRenderer(PlainRenderer):
 
     def _print(self, line: str) -> None:
         # A module may have drawn since `_end_line` has erased its line.
-        to_stderr(line, erase=not self.takes_prints)
+        to_stderr(line, erase=not self.takes_prints or self._was_stopped)
+        self._was_stopped = False
 
     def turn_started(self) -> None:
         super().turn_started()
@@ -205,8 +207,9 @@ class AnswerRenderer(PlainRenderer):
 
     def turn_ended(self, result: TurnResult) -> None:
         self.takes_prints = True
+        self._was_stopped = result.status == "cancelled"
         # The terminal echoes the Ctrl-C that stopped it.
-        self.has_open_line = self.has_open_line or result.status == "cancelled"
+        self.has_open_line = self.has_open_line or self._was_stopped
         self._end_line()
         super().turn_ended(result)
         if self._part and not result.has_answer:
